@@ -51,6 +51,7 @@ FURTHER = {
     "webhook/admission": _FURTHER_OF_WEBHOOK,
     "webhook/cli": _FURTHER_OF_WEBHOOK,
     "webhook/inquiry": _FURTHER_OF_WEBHOOK,
+    "webhook/kube": _FURTHER_OF_WEBHOOK,
     "webhook/policy": _FURTHER_OF_WEBHOOK,
     "webhook/sweeper": _FURTHER_OF_WEBHOOK,
     "webhook/tasks": _FURTHER_OF_WEBHOOK,

@@ -1,4 +1,4 @@
-"""What somebody else may do, as the API server itself judges it."""
+"""Asks the API server what another user may do (SubjectAccessReview)."""
 
 from collections.abc import Mapping, Sequence
 
@@ -6,7 +6,7 @@ from webhook.kube.client import Api
 
 
 def may(api: Api, user: str, groups: Sequence[str], attributes: Mapping[str, str]) -> bool:
-    """Whether a user of these groups may. attributes: resourceAttributes of a SubjectAccessReview.
+    """Whether a user with these groups is allowed to. attributes: the resourceAttributes of the review.
 
     Raises ApiError.
     """

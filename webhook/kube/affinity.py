@@ -1,4 +1,4 @@
-"""Where a pod may run, as its author writes it: selectors of nodes, and of pods to be with or without."""
+"""Affinity of pods as narrow structs: node selectors, pod affinity and pod anti-affinity."""
 
 from webhook.kube.struct import Labels, Struct
 
@@ -12,43 +12,43 @@ class SelectorRequirement(Struct, frozen=True):
 
 
 class NodeSelectorTerm(Struct, frozen=True):
-    """Requirements that must all hold; a term without any matches nothing."""
+    """Requirements that must all be met; a term without requirements matches nothing."""
 
     match_expressions: list[SelectorRequirement] = []
     match_fields: list[SelectorRequirement] = []
 
 
 class NodeSelector(Struct, frozen=True):
-    """Terms of which one must hold."""
+    """Terms; at least one must match."""
 
     node_selector_terms: list[NodeSelectorTerm] = []
 
 
 class PreferredNodes(Struct, frozen=True):
-    """Nodes that a pod would like to run on; a heavier wish counts more."""
+    """Nodes that a pod prefers, with a weight."""
 
     weight: int = 0
     preference: NodeSelectorTerm = NodeSelectorTerm()
 
 
 class NodeAffinity(Struct, frozen=True):
-    """Which nodes a pod must (and would like to) run on."""
+    """The nodes that a pod requires, and those that it prefers."""
 
     required_during_scheduling_ignored_during_execution: NodeSelector | None = None
     preferred_during_scheduling_ignored_during_execution: list[PreferredNodes] = []
 
 
 class LabelSelector(Struct, frozen=True):
-    """Requirements on labels that must all hold; one without any matches everything."""
+    """Requirements on labels that must all be met; an empty selector matches everything."""
 
     match_labels: Labels = {}
     match_expressions: list[SelectorRequirement] = []
 
 
 class PodAffinityTerm(Struct, frozen=True):
-    """Pods (None: none) of some namespaces, and the domains in which to be with or without them.
+    """Selected pods (None: no pods) of some namespaces, and the label of the domains to share or avoid.
 
-    The API server has merged matchLabelKeys and mismatchLabelKeys into the selector already.
+    The API server has already merged matchLabelKeys and mismatchLabelKeys into the selector.
     """
 
     topology_key: str = ""
@@ -58,14 +58,14 @@ class PodAffinityTerm(Struct, frozen=True):
 
 
 class PreferredPods(Struct, frozen=True):
-    """Pods that a pod would like to be near to, or not; a heavier wish counts more."""
+    """A preferred term of pod affinity or anti-affinity, with a weight."""
 
     weight: int = 0
     pod_affinity_term: PodAffinityTerm = PodAffinityTerm()
 
 
 class PodAffinity(Struct, frozen=True):
-    """Which pods a pod must be near to, or would like to; as anti-affinity, which not."""
+    """The required and preferred terms of pod affinity or anti-affinity."""
 
     required_during_scheduling_ignored_during_execution: list[PodAffinityTerm] = []
     preferred_during_scheduling_ignored_during_execution: list[PreferredPods] = []

@@ -1,6 +1,6 @@
-"""Of the annotations of an object those that topogate reads, and only to a length that makes sense. Pure.
+"""Selects the annotations of an object that topogate reads, and limits their length. Pure.
 
-A pod may have 256 KiB of them, and its author alone chooses what they say.
+A pod may have 256 KiB of annotations, and its author may write anything into them.
 """
 
 import hashlib
@@ -22,10 +22,10 @@ SHORT: Final = marks.ALL | {
     keys.INITIAL_EVENTS_END,
     keys.MIRROR_POD_ANNOTATION,
 }
-"""Those of a name, a number or a short list. What is in neither of these sets is not kept in memory."""
+"""Annotations with a name, a number or a short list. Annotations in none of these sets are dropped."""
 
 LONG: Final = frozenset({keys.GAS_CARDS_ANNOTATION, keys.GAS_TILES_ANNOTATION})
-"""Those that grow with the containers of a pod and the cards of a node."""
+"""Annotations that grow with the containers of a pod and the cards of a node."""
 
 OF_NODES: Final = frozenset(
     {
@@ -35,7 +35,8 @@ OF_NODES: Final = frozenset(
         keys.FORGIVE_FAILURES_ANNOTATION,
     }
 )
-"""Those that are read of Nodes alone: they grow with a node's cards and pods, and no tenant writes them."""
+"""Annotations that are read from Nodes alone. They grow with a node's cards and pods; tenants cannot write
+them."""
 
 NEVER_SHORTENED: Final = marks.GANG_KEYS | {
     keys.GANG_ANNOTATION,
@@ -48,33 +49,34 @@ NEVER_SHORTENED: Final = marks.GANG_KEYS | {
     keys.GAS_DENY_ANNOTATION,
     keys.GAS_SAME_GPU_ANNOTATION,
 }
-"""Those without whose value a pod cannot be placed as its author meant it."""
+"""Annotations whose whole value is needed to place a pod as its author intends."""
 
 NAME_ANNOTATION: Final = 256
-"""Characters that are read of what other controllers write: names of objects, which have 253, and numbers."""
+"""Characters read of other controllers' annotations: names of objects (at most 253) and numbers."""
 
 SHORT_ANNOTATION: Final = 1024
-"""Characters that are read of a wish to us: the name of a gang, a list of cards or containers."""
+"""Characters read of a request to topogate: the name of a gang, a list of cards or containers."""
 
 LONG_ANNOTATION: Final = 15 * 1024
-"""Characters that are read of an allocation: 16 cards with 2 tiles each in 50 containers take 12,000."""
+"""Characters read of an allocation: 16 cards with 2 tiles each in 50 containers take 12,000."""
 
 _NAMED: Final = SHORT | OF_NODES
 
 MOST_UNKNOWN: Final = 4
-"""Keys under our own name that mean nothing, of which the author is warned; their values are dropped."""
+"""Unknown keys with topogate's prefix that the author is warned of; their values are dropped."""
 
 WORD: Final = 5
-"""Characters that are read of Volcano's mode: "soft", "hard", or one more, which is neither."""
+"""Characters read of Volcano's mode: "soft" and "hard" have 4, and a fifth shows that it is neither."""
 
 OTHER_ANNOTATIONS: Final[dict[str, str]] = {"": ""}
-"""Stands for annotations of which none is read: that there are any decides how one is added (RFC 6902)."""
+"""Represents annotations that are all dropped: adding one is another JSON patch (RFC 6902) if there are
+any."""
 
 _TOO_LONG: Final = "(too long: "
 
 
 def node_annotations(annotations: dict[str, str]) -> dict[str, str]:
-    """Those that are read of a Node, and those of any object."""
+    """The annotations that are read from a Node, including those read from any object."""
     own = {key: annotations[key] for key in sorted(OF_NODES & annotations.keys())}
     read = {key: value for key, value in own.items() if len(value) <= LONG_ANNOTATION}
     rest = read_annotations(annotations)
@@ -82,11 +84,10 @@ def node_annotations(annotations: dict[str, str]) -> dict[str, str]:
 
 
 def read_annotations(annotations: dict[str, str]) -> dict[str, str]:
-    """Those that are read, and a few keys of which the author is warned that they are not.
+    """The annotations that are read, and a few others without values, for a warning to the author.
 
-    In the place of one that is too long stands what is_too_long knows again.
-
-    Two different values do not get the same substitute.
+    A value that is too long is replaced by a substitute that is_too_long recognizes. Different values have
+    different substitutes.
     """
     read = {}
     for key, value in annotations.items():
@@ -98,7 +99,7 @@ def read_annotations(annotations: dict[str, str]) -> dict[str, str]:
 
 
 def _keys_to_warn_of(annotations: dict[str, str]) -> dict[str, str]:
-    """Requests in other schedulers' words, and a few unknown keys under our own name; no values."""
+    """Requests to other schedulers, and a few unknown keys with topogate's prefix, without values."""
     foreign = marks.TOPOLOGY_REQUESTS.keys() & annotations.keys()
     unknown = sorted(key for key in annotations if key.startswith(keys.TOPOGATE_PREFIX) and key not in _NAMED)
     warned_of = {sharing.text(key): "" for key in (*sorted(foreign), *unknown[:MOST_UNKNOWN])}
@@ -108,7 +109,7 @@ def _keys_to_warn_of(annotations: dict[str, str]) -> dict[str, str]:
 
 
 def most_characters(key: str) -> int:
-    """How much is read of the annotation with this key, 0 for one that is not read."""
+    """How many characters of the annotation with this key are read, 0 for one that is not read."""
     if key in LONG:
         return LONG_ANNOTATION
     if key not in SHORT:
@@ -117,7 +118,7 @@ def most_characters(key: str) -> int:
 
 
 def is_too_long(value: str) -> bool:
-    """Whether this stands for an annotation that was too long to be read."""
+    """Whether this value is the substitute for one that was too long."""
     return value.startswith(_TOO_LONG)
 
 

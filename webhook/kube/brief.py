@@ -1,7 +1,7 @@
-"""The transport of a command that is over soon: the standard library's HTTP, one request after the other.
+"""The transport of short commands: the standard library's HTTP, one request after the other.
 
-It loads in half the time of the pool, which a person at a terminal waits for. What it does not serve
-(streams, proxies, another server name), the pool does.
+It loads in half the time of the pool, so commands at a terminal start faster. Streams, proxies and another
+server name need the pool (see transport).
 """
 
 import http.client
@@ -15,7 +15,7 @@ from webhook.kube.identity import CONNECT_SECONDS, Identity, proxy_of, tls_of
 
 
 class HttpAnswer(NamedTuple):
-    """What came of one request."""
+    """The answer to one request."""
 
     status: int
     reason: str
@@ -24,18 +24,18 @@ class HttpAnswer(NamedTuple):
 
 
 def serves(identity: Identity) -> bool:
-    """Whether this transport will do for an identity."""
+    """Whether this transport supports an identity."""
     return not identity.server_name and not proxy_of(identity)
 
 
 class Brief:
-    """One connection under one identity, which is kept while requests follow each other. Safe for threads."""
+    """One connection under one identity, kept alive between requests. Thread-safe."""
 
     _connection: http.client.HTTPConnection | None = None
     errors: Final = (http.client.HTTPException, OSError)
-    """What `send` raises where no answer comes, or only a part of it."""
+    """Exceptions of `send` if the answer is missing or incomplete."""
     unsent: Final = (ConnectionRefusedError,)
-    """Those of them where there was no connection to send by."""
+    """Those of them without a connection, so that nothing was sent."""
 
     def __init__(self, identity: Identity) -> None:
         """Raises OSError, ValueError."""
@@ -46,7 +46,7 @@ class Brief:
     def send(
         self, method: str, url: str, body: bytes | None, headers: dict[str, str], seconds: float
     ) -> HttpAnswer:
-        """One request, never repeated. Raises `errors`."""
+        """One request without retries. Raises `errors`."""
         target = urlsplit(url)
         with self._lock:
             connection = self._connected(seconds)
@@ -65,7 +65,7 @@ class Brief:
             self._close()
 
     def __del__(self) -> None:
-        """A command that ends need not say so."""
+        """Close the connection of a command that ends without close()."""
         self._close()
 
     def _close(self) -> None:
@@ -94,5 +94,5 @@ class Brief:
 
 
 def _is_dropped(sock: socket.socket | None) -> bool:
-    """Whether the server has closed an idle connection: it says nothing unasked but that."""
+    """Whether the server has closed an idle connection: it sends nothing else without a request."""
     return sock is None or bool(select.select([sock], [], [], 0)[0])

@@ -1,7 +1,7 @@
-"""One HTTP client for the API server: raw bytes out, raw bytes in, every call with a time-out.
+"""The HTTP client for the API server: it sends and returns bytes, and every call has a time-out.
 
-Bodies do not pass through the models of a client package, which cost 70 times the decoding and drop fields
-that they do not know.
+Bodies do not pass through the models of a client package, which take 70 times as long to decode and drop
+unknown fields.
 """
 
 import contextlib
@@ -35,28 +35,28 @@ STRATEGIC_MERGE_PATCH: Final = "application/strategic-merge-patch+json"
 APPLY_PATCH: Final = "application/apply-patch+yaml"
 
 METADATA_ONLY: Final = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1, application/json"
-"""What to accept where nothing of the object in an answer is wanted: the server need not write all of it."""
+"""The Accept header for answers whose object is not needed: the server returns its metadata alone."""
 
 _PATH: Final = "/%?=&:,+@!$'()*;~"
 _STOPPED: Final = re.compile(
     r'Internal error occurred: failed calling webhook "|admission webhook "[^"]+" denied the request\b'
 )
-"""How the API server begins what it says where admission fails or denies, before anything is written."""
+"""The beginning of the API server's message if admission fails or denies, before anything is written."""
 _CHUNK_BYTES: Final = 64 * 1024
 _LONGEST_RETRY_SECONDS: Final = 30.0
-"""No longer wait is taken over from an API server, or a proxy before it: who waits for an hour is blind."""
+"""The longest Retry-After that is obeyed: a client that waits for an hour sees no changes meanwhile."""
 
 
 class ConnectError(Exception):
-    """No usable identity or address for an API server: the configuration is at fault, not the server."""
+    """The configuration has no usable identity or address of an API server."""
 
 
 class ApiError(Exception):
     """The API server refused a request, or could not be reached.
 
-    status: the HTTP status, 0 if no answer came. reason: the machine-readable word of the answer
-    ("Conflict", "Invalid"). retry_after: seconds that the server asks to wait, if it does, 30 at most.
-    is_sent: False where the request did not leave us.
+    status: the HTTP status, 0 without an answer. reason: the machine-readable reason of the answer
+    ("Conflict", "Invalid"). retry_after: seconds to wait if the server gives them, at most 30.
+    is_sent: False if the request was not sent.
     """
 
     def __init__(
@@ -77,20 +77,20 @@ class ApiError(Exception):
 
     @property
     def is_transient(self) -> bool:
-        """Whether the same request may succeed later: no answer, overload, or a server's own fault."""
+        """Whether the same request may succeed later: no answer, overload, or a server error."""
         return self.status in (0, 408, 429) or self.status >= 500
 
     @property
     def is_for_now(self) -> bool:
-        """Whether it is transient, or the server does not know who asks: that may be its token's fault."""
+        """Whether it is transient, or authentication failed, which an expired token can cause."""
         return self.is_transient or self.status == 401
 
     @property
     def is_unwritten(self) -> bool:
-        """Whether it is known that the request has changed nothing, and that it will not.
+        """Whether the request certainly changed nothing and will not do so later.
 
-        A server's own fault, or a time-out, leaves that open, unless admission stopped the request: a webhook
-        that denies may choose any status.
+        After a server error or a time-out this is unknown, unless admission stopped the request: a webhook
+        may deny with any status.
         """
         if not self.is_sent:
             return True
@@ -100,15 +100,15 @@ class ApiError(Exception):
 
 
 class Api:
-    """A connection pool to one API server under one identity. Safe for use by many threads."""
+    """A connection pool to one API server under one identity. Thread-safe."""
 
     def __init__(
         self, identity: Identity, user_agent: str, pool_size: int = 40, *, brief: bool = False
     ) -> None:
-        """Take who asks whom. Raises OSError, ValueError.
+        """Raises OSError, ValueError.
 
         pool_size: the number of connections kept alive; a leader watches some twenty collections. brief: for
-        a command that is over soon, which starts faster so.
+        a short command, which starts faster with it.
         """
         self._host = identity.server
         self._credential = identity.credential
@@ -128,9 +128,9 @@ class Api:
         context: str | None = None,
         brief: bool = False,
     ) -> "Api":
-        """Connect as a kubeconfig says, or several as one; without any as the pod's own ServiceAccount.
+        """Connect by one or several merged kubeconfigs; without any, as the pod's own ServiceAccount.
 
-        brief: see __init__. Raises ConnectError with a sentence that names what is missing.
+        brief: see __init__. Raises ConnectError, whose message names what is missing.
         """
         try:
             if kubeconfig is None:
@@ -144,7 +144,7 @@ class Api:
             raise ConnectError(f"no connection to a cluster from {where}: {error}") from error
 
     def acting_as(self, user: str) -> "Api":
-        """The same connections under another name, for whoever has the right to impersonate that user."""
+        """The same connections, impersonating a user; this identity needs the right to do so."""
         made = copy.copy(self)
         made._impersonated = user
         return made
@@ -167,8 +167,8 @@ class Api:
     ) -> bytes:
         """One call; returns the body of a 2xx answer.
 
-        body: bytes as they are, or anything json can write. accept: the form of the answer.
-        Raises ApiError; nothing is retried here, because only the caller knows whether a second try is safe.
+        body: bytes, or a value that json can encode. accept: the format of the answer. Raises ApiError. It
+        never retries, because only the caller knows whether a retry is safe.
         """
         transport: Brief | Transport = self._brief or self._make_transport()
         response: HttpAnswer | urllib3.BaseHTTPResponse = self._sent(
@@ -185,14 +185,15 @@ class Api:
         return bytes(response.data)
 
     def json(self, method: str, path: str, **options: Any) -> Any:
-        """The same, decoded: for the few calls whose answers are small. Raises ApiError, also where the
-        answer is no object.
+        """One call with a decoded answer, for small answers.
+
+        Raises ApiError, also if the answer is not a JSON object.
         """
         text = self.request(method, path, **options)
         try:
             found = json.loads(text)
         except RecursionError:
-            from webhook.kube.depth import shallow  # not for commands that are brief
+            from webhook.kube.depth import shallow  # short commands need not load it
 
             found = json.loads(shallow(text))
         except ValueError:
@@ -202,22 +203,22 @@ class Api:
         return found
 
     def unreadable(self, method: str, path: str, text: bytes) -> ApiError:
-        """What to raise of an answer that cannot be read, such as a proxy's page."""
+        """The error for an unreadable answer, such as a proxy's page."""
         begin = quote(text[:200].decode(errors="replace"))
         what = f"{self._host} answers {begin}, which is not a Kubernetes object: is it an API server?"
         return ApiError(0, "NoObject", f"{method} {path}: {what}")
 
     def lines(self, path: str, *, query: Mapping[str, str], timeout_seconds: float) -> Iterator[bytes]:
-        """A GET whose answer is read line by line as it comes (a watch).
+        """A GET whose answer is read line by line as it arrives (a watch).
 
-        timeout_seconds is the longest silence that is believed. Ends when the server ends the answer;
-        raises ApiError when it fails.
+        timeout_seconds is the longest silence; after it the connection counts as dead. Ends when the server
+        ends the answer; raises ApiError if it fails.
         """
         with self.stream(path, query=query, timeout_seconds=timeout_seconds) as stream:
             yield from stream
 
     def stream(self, path: str, *, query: Mapping[str, str], timeout_seconds: float) -> "Stream":
-        """The same as an object that another thread can cut. Raises ApiError."""
+        """The same as an object that another thread can interrupt. Raises ApiError."""
         pool = self._make_transport()
         send = functools.partial(pool.send, preload=False)
         answer = self._sent(send, (pool.errors, pool.unsent), "GET", path, query, None, "", timeout_seconds)
@@ -242,9 +243,9 @@ class Api:
         timeout_seconds: float,
         accept: str = "application/json",
     ) -> R:
-        """A 2xx answer to what `send` sends. Raises ApiError.
+        """The 2xx answer to a request by `send`. Raises ApiError.
 
-        failures: what `send` raises, and those of it that say that nothing was sent.
+        failures: the exceptions of `send`, and those of them that mean that nothing was sent.
         """
         errors, unsent = failures
         headers = {"Accept": accept, "User-Agent": self._user_agent}
@@ -253,7 +254,7 @@ class Api:
         if body is not None:
             headers["Content-Type"] = content_type
         content = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
-        # Nothing but a path that a server can read: names come from people.
+        # Names come from users, so encode every character that is invalid in a path.
         url = self._host + percent_encoded(path, safe=_PATH) + (f"?{urlencode(query)}" if query else "")
         while True:
             token = self._authorization()
@@ -267,12 +268,12 @@ class Api:
                 nobody = f"{method} {path}: got no answer from {self._host}: {error}"
                 is_sent = not isinstance(error, unsent)
                 raise ApiError(0, "Unreachable", nobody, is_sent=is_sent) from error
-            # What was not authenticated was not done either: with a newer token it may be asked again.
+            # An unauthenticated request has changed nothing, so it is safe to retry with a newer token.
             if response.status != 401 or not self._renewed(token):
                 raise refusal
 
     def _authorization(self) -> str:
-        """The header's value, "" without one; asked for every call because tokens are rotated."""
+        """The header's value, "" without a credential; read for every call, since tokens are rotated."""
         try:
             return self._credential.header() if self._credential is not None else ""
         except ValueError as error:
@@ -288,12 +289,12 @@ class Api:
 
 
 class Stream:
-    """Lines of an answer that does not end, such as a watch; a context manager that closes it."""
+    """Lines of an endless answer such as a watch; a context manager that closes it."""
 
     def __init__(
         self, path: str, response: "urllib3.BaseHTTPResponse", errors: tuple[type[Exception], ...]
     ) -> None:
-        """Take an answer whose body has not been read. errors: what it raises when it breaks off."""
+        """response: its body has not been read. errors: its exceptions when it breaks off."""
         self._errors = errors
         self._path = path
         self._response = response
@@ -316,13 +317,13 @@ class Stream:
         pending: list[bytes] = []
         try:
             for chunk in self._response.stream(_CHUNK_BYTES):
-                # Joined once a line, not once a chunk: a line may be of megabytes.
+                # Join once a line, not once a chunk: a line may have megabytes.
                 head, *rest = chunk.split(b"\n")
                 pending.append(head)
                 for part in rest:
                     line = b"".join(pending)
                     pending = [part]
-                    if self._is_cut:  # Python takes TLS off a socket that is shut down: this may be cipher
+                    if self._is_cut:  # after a shutdown Python reads the socket without TLS: ciphertext
                         raise ApiError(0, "Unreachable", f"watch of {self._path} was cut")
                     if line:
                         yield line
@@ -330,11 +331,11 @@ class Stream:
             raise ApiError(0, "Unreachable", f"watch of {self._path} broke: {error}") from error
 
     def cut(self) -> None:
-        """End the answer from another thread, which finds it ended or broken."""
+        """Interrupt the answer from another thread; the reader sees its end or an ApiError."""
         with self._lock:
             self._is_cut = True
             if self._is_open:
-                # RuntimeError: the answer ended by itself, so that its connection is the pool's again.
+                # RuntimeError: the answer has ended by itself, and the pool has its connection back.
                 with contextlib.suppress(ValueError, RuntimeError, *self._errors):
                     self._response.shutdown()
 
@@ -344,27 +345,27 @@ def _listed(files: Path | str | Sequence[Path]) -> str:
 
 
 def _transport(identity: Identity, size: int) -> "Transport":
-    from webhook.kube.transport import Transport  # loads slowly: not for commands that are brief
+    from webhook.kube.transport import Transport  # it loads slowly, and short commands need not load it
 
     return Transport(identity, size)
 
 
 def _brief(identity: Identity) -> "Brief | None":
-    """None where that transport does not serve."""
+    """The transport of short commands, None if it does not support this identity."""
     from webhook.kube.brief import Brief, serves
 
     return Brief(identity) if serves(identity) else None
 
 
 def _refusal(method: str, path: str, response: "HttpAnswer | urllib3.BaseHTTPResponse") -> ApiError:
-    """Turn an answer that is no success into an error that says what was refused and why."""
+    """The error for an unsuccessful answer, with its reason and message."""
     text = bytes(response.data)[:4096]  # also for a stream: the body of a refusal is short
     reason, message = response.reason or "", text.decode(errors="replace").strip()
     try:
         answer = json.loads(text)
         reason, message = answer.get("reason") or reason, answer.get("message") or message
     except (ValueError, AttributeError):
-        pass  # a proxy's page, not a Status: its text is the best there is
+        pass  # a proxy's page instead of a Status: use its text
     retry_after = response.headers.get("Retry-After", "")
     return ApiError(
         response.status,

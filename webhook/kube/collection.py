@@ -1,6 +1,6 @@
-"""One collection of the API server: how it is listed whole, and followed from a version on.
+"""Lists one collection of the API server, and watches it from a version.
 
-Every object is decoded here, one at a time; the one that cannot be is named and hides no other.
+Objects are decoded one at a time, so that an unreadable one is reported and hides no other.
 """
 
 import logging
@@ -16,33 +16,33 @@ from webhook.kube.jitter import jitter
 
 PAGE_SIZE: Final = 500
 WATCH_SECONDS: Final = 100
-"""The longest that one watch lasts. The API server ends it in time even if nothing has happened, so that no
-live connection is ever silent for longer; asking again costs it one request, from where we were."""
+"""The longest watch. The API server ends it even if nothing happened, so no live connection is silent for
+longer. The next watch costs one request and continues at the same version."""
 SILENCE_SECONDS: Final = WATCH_SECONDS + 20.0
-"""A watch that is silent for this long is dead: a firewall or a load balancer has dropped it, or the server
-is gone without a word. Bookmarks, which we ask for, come about once a minute, but none before the server has
-seen an event of that resource (Cacher.dispatchEvents in k8s.io/apiserver), and some rest for hours. Hence we
-count on the end of the watch, not on them."""
+"""A watch that is silent for this long is dead: a firewall or a load balancer dropped it, or the server is
+gone. Bookmarks arrive about once a minute, but none before the first event of the resource
+(Cacher.dispatchEvents in k8s.io/apiserver), which can take hours. So this limit relies on the end of the
+watch, not on bookmarks."""
 LIST_SECONDS: Final = 60.0
 """The longest silence within a list."""
 _SHORT_SECONDS: Final = 1.0
-"""A watch that ends sooner than this without an event has failed, whatever the server calls it."""
+"""A watch that ends sooner than this without an event counts as failed."""
 _NO_STREAM: Final = (400, 405, 422)
-"""How servers refuse a list as a stream that do not know it, or do not offer it."""
+"""Statuses of servers that do not support streaming lists."""
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass
 class Listing(Generic[T]):
-    """A collection at one version: objects by key, and why others could not be read."""
+    """A collection at one version: objects by key, and why others are unreadable."""
 
     version: str = ""
     items: dict[str, T] = field(default_factory=dict)
     undecodable: dict[str, str] = field(default_factory=dict)
 
     def put(self, key: str, item: T | None, why: str) -> None:
-        """Enter one object, which may be read twice while the list goes on."""
+        """Add one object; a list may contain it twice if it changes meanwhile."""
         self.items.pop(key, None)
         self.undecodable.pop(key, None)
         if item is not None:
@@ -52,14 +52,14 @@ class Listing(Generic[T]):
 
 
 class Collection(Generic[T]):
-    """Reads for one thread; stop() may come from another."""
+    """Reads for one thread; another thread may call stop()."""
 
     def __init__(
         self, api: Api, path: str, decoder: type[T], selectors: Mapping[str, str], stream_lists: bool
     ) -> None:
         """selectors: fieldSelector, labelSelector; "" is none.
 
-        stream_lists: ask for lists as streams where there are.
+        stream_lists: request streaming lists if the server supports them.
         """
         self.path = path
         self.reader = Reader(path, decoder)
@@ -74,16 +74,16 @@ class Collection(Generic[T]):
 
     @property
     def silence_seconds(self) -> float:
-        """Seconds since the API server last said anything here: an event, a bookmark, the end of a watch."""
+        """Seconds since the last message of the API server: an event, a bookmark, or the end of a watch."""
         return time.monotonic() - self._last_message_at
 
     def stop(self) -> None:
-        """No more is read; what is being read is cut."""
+        """Read no more, and interrupt the open stream."""
         self.stopped.set()
         self.cut()
 
     def cut(self) -> None:
-        """End the stream that is open, if one is."""
+        """Interrupt the open stream, if any."""
         with self._lock:
             if self._stream is not None:
                 self._stream.cut()
@@ -94,17 +94,17 @@ class Collection(Generic[T]):
         """Read the whole collection. Raises ApiError, ExpiredError, msgspec.DecodeError."""
         found: Listing[T] | None = None
         if self._stream_lists and self._stream_next:
-            self._stream_next = False  # if it breaks, the next list is in pages
+            self._stream_next = False  # if it breaks, the next list uses pages
             found = self._list_as_stream()
         found = found or self._list_in_pages()
         self._stream_next = True
         return found
 
     def _list_as_stream(self) -> Listing[T] | None:
-        """The list as the first events of a watch (KEP-3157): one object in memory at a time, here and there.
+        """The list as the first events of a watch (KEP-3157): client and server keep one object in memory.
 
-        A watch of its own, so that a silent server is found out sooner than in the long one. None where the
-        API server offers no such list.
+        It is a separate watch, to detect a silent server sooner than in the long one. None if the API server
+        does not support it.
         """
         query = {
             "watch": "1",

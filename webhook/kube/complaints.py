@@ -1,4 +1,4 @@
-"""What controllers say of pods that they cannot make: Events, of which one reason alone is read. Pure."""
+"""Events of controllers that cannot create pods; only Events with one reason are read. Pure."""
 
 from typing import Final
 
@@ -10,14 +10,14 @@ from webhook.kube.struct import Struct
 
 EVENTS: Final = "/api/v1/events"
 FAILED_CREATE: Final = "reason=FailedCreate"
-"""The reason that Kubernetes' own controllers give, by which alone Events are read."""
+"""The field selector for Events: the reason that Kubernetes' own controllers give."""
 
 _MESSAGE_BYTES: Final = 512
 _SECONDS: Final = len("2026-01-01T00:00:00")
 
 
 class Regarded(Struct, frozen=True):
-    """What an Event is about."""
+    """The object that an Event is about."""
 
     kind: str = ""
     name: str = ""
@@ -29,7 +29,7 @@ class _EventSeries(Struct, frozen=True):
 
 
 class Complaint(Struct, frozen=True):
-    """An Event by which a controller says that it could not make a pod (core/v1)."""
+    """An Event of a controller that could not create a pod (core/v1)."""
 
     metadata: Metadata
     involved_object: Regarded = Regarded()
@@ -39,11 +39,11 @@ class Complaint(Struct, frozen=True):
     series: _EventSeries | None = None
 
     def __post_init__(self) -> None:
-        """Keep as much of the message as is shown: anybody may write an Event of 1 KiB."""
+        """Cut the message to the displayed length: any user may write an Event of 1 KiB."""
         force_setattr(self, "message", shortened(self.message, _MESSAGE_BYTES))
 
     @property
     def at(self) -> str:
-        """When it was said last, to the second (RFC 3339, which sorts as text)."""
+        """When it was last observed, to the second (RFC 3339, which sorts as text)."""
         last = (self.series and self.series.last_observed_time) or self.last_timestamp or self.event_time
         return (last or "")[:_SECONDS]

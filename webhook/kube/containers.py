@@ -1,4 +1,4 @@
-"""Containers of pods as narrow structs, see objects: what they ask for, what they have, how they fared."""
+"""Containers of pods as narrow structs, see objects: requests, actual resources, and status."""
 
 from typing import Final
 
@@ -16,7 +16,7 @@ class Resources(Struct, frozen=True):
 
 
 class ContainerPort(Struct, frozen=True):
-    """A port of a container; host_port is 0 where the node's own ports are not touched."""
+    """A port of a container; host_port is 0 if it uses no port of the node."""
 
     host_port: int = 0
     host_ip: str = msgspec.field(default="", name="hostIP")
@@ -26,7 +26,7 @@ class ContainerPort(Struct, frozen=True):
 class Container(Struct, frozen=True):
     """A container or an init container; restartPolicy Always makes the latter a sidecar.
 
-    Of its ports only those on the host are kept: few have any, and there are many containers.
+    Only host ports are kept, to save memory.
     """
 
     name: str = ""
@@ -35,7 +35,7 @@ class Container(Struct, frozen=True):
     ports: tuple[ContainerPort, ...] = ()
 
     def __post_init__(self) -> None:
-        """Forget the other ports."""
+        """Drop the other ports."""
         if self.ports and not all(port.host_port for port in self.ports):
             force_setattr(self, "ports", tuple(port for port in self.ports if port.host_port))
 
@@ -56,23 +56,23 @@ class ContainerEnd(Struct, frozen=True):
 
 
 class TroubleState(Struct, frozen=True):
-    """Of the states of a container those in which it does not run."""
+    """The states of a container that is not running."""
 
     waiting: ContainerWait | None = None
     terminated: ContainerEnd | None = None
 
 
 class ActualResources(Struct, frozen=True):
-    """Of the resources of a status the requests alone."""
+    """The resources of a status, without limits."""
 
     requests: Quantities = {}
 
 
 class PodContainerStatus(Struct, frozen=True):
-    """How a container is, how it ended before, and what it has of its node.
+    """The state of a container, its last state, and its resources.
 
-    resources: what it has now, None where the kubelet does not say. allocated_resources: what the kubelet has
-    set aside for it. Both differ from the container's spec while it is resized.
+    resources: the actual ones, None if the kubelet does not report them. allocated_resources: allocated by
+    the kubelet. Both differ from the container's spec during a resize.
     """
 
     name: str = ""
@@ -82,14 +82,14 @@ class PodContainerStatus(Struct, frozen=True):
     allocated_resources: Quantities | None = None
 
     def is_resized(self, requests: Quantities) -> bool:
-        """Whether what it has, or what is set aside for it, differs from what its spec requests."""
+        """Whether its actual or allocated resources differ from the requests of its spec."""
         if self.resources is None:
             return False
         return self.resources.requests != requests or self.allocated_resources not in (None, requests)
 
     @property
     def is_troubled(self) -> bool:
-        """Whether it cannot be made or started, or has ended with a fault, now or before."""
+        """Whether it cannot be created or started, or has failed, now or in its last state."""
         waiting = self.state.waiting
         if waiting is not None and waiting.reason in _TROUBLES:
             return True

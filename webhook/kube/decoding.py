@@ -1,7 +1,7 @@
-"""From the bytes of lists and watches to objects, one unreadable object at a time.
+"""Decodes the bytes of lists and watches into objects.
 
-An object that does not fit its struct must not hide the others: it is named, with the reason, and the
-caller decides. Bytes that do not even tell a name are an error of the whole answer.
+An object that does not fit its struct must not hide the others: it is reported by name with the reason, and
+the caller decides. If an object has no readable name either, the whole answer is an error.
 """
 
 import logging
@@ -32,7 +32,7 @@ class HasMetadata(Protocol):
 T = TypeVar("T", bound=HasMetadata)
 D = TypeVar("D")
 Read = tuple[T | None, str, str]
-"""An object, its key, and why there is none."""
+"""An object or None, its key, and why it is None."""
 
 
 class Event(Struct, frozen=True):
@@ -50,14 +50,14 @@ class _Envelope(Struct, frozen=True):
 
 
 class ExpiredError(Exception):
-    """The version to go on from is older than the API server's history."""
+    """The version to watch from is older than the API server's history."""
 
 
 class Reader(Generic[T]):
     """Decodes the answers about one collection."""
 
     def __init__(self, path: str, struct: type[T]) -> None:
-        """path is for messages; struct names all that is kept of an object."""
+        """path is for messages; struct has the fields that are kept of an object."""
         self._path = path
         self._event_decoder = msgspec.json.Decoder(Event)
         self._object_decoder: msgspec.json.Decoder[T] = msgspec.json.Decoder(struct)
@@ -66,7 +66,7 @@ class Reader(Generic[T]):
         self._envelope_decoder = msgspec.json.Decoder(_Envelope)
 
     def event(self, line: bytes) -> Event:
-        """One line of a watch. Raises ExpiredError or ApiError as an ERROR event says, DecodeError."""
+        """One line of a watch. Raises ExpiredError or ApiError for an ERROR event, and DecodeError."""
         event = decoded(self._event_decoder, line)
         if event.type == "ERROR":
             status = decoded(self._envelope_decoder, event.object)
@@ -76,7 +76,7 @@ class Reader(Generic[T]):
         return event
 
     def object(self, raw: msgspec.Raw) -> Read[T]:
-        """One object. Raises DecodeError where there is not even a name."""
+        """One object. Raises DecodeError if even its name is unreadable."""
         try:
             item = decoded(self._object_decoder, raw)
             return item, key_of(item), ""
@@ -90,21 +90,21 @@ class Reader(Generic[T]):
         try:
             page = decoded(self._list_decoder, body)
             return ((item, key_of(item), "") for item in page.items), page.metadata
-        except msgspec.ValidationError:  # one of them: which?
+        except msgspec.ValidationError:  # decode them one by one, to find the unreadable ones
             raw = decoded(self._raw_list_decoder, body)
             return (self.object(each) for each in raw.items), raw.metadata
 
     def version(self, raw: msgspec.Raw) -> str:
-        """The resourceVersion of a bookmark or of an object that cannot be read."""
+        """The resourceVersion of a bookmark or of an unreadable object."""
         return decoded(self._envelope_decoder, raw).metadata.resource_version
 
     def is_end_of_list(self, raw: msgspec.Raw) -> bool:
-        """Whether a bookmark marks the end of a list that came as a stream (KEP-3157)."""
+        """Whether a bookmark ends a streaming list (KEP-3157)."""
         return keys.INITIAL_EVENTS_END in decoded(self._envelope_decoder, raw).metadata.annotations
 
 
 def decoded(decoder: msgspec.json.Decoder[D], text: bytes | msgspec.Raw) -> D:
-    """What a document says, without its lowest levels where it has too many. Raises DecodeError."""
+    """A decoded document, without its lowest levels if it has too many. Raises DecodeError."""
     try:
         return decoder.decode(text)
     except RecursionError:
@@ -112,6 +112,6 @@ def decoded(decoder: msgspec.json.Decoder[D], text: bytes | msgspec.Raw) -> D:
 
 
 def key_of(item: HasMetadata) -> str:
-    """ "namespace/name", or "name" where there are no namespaces."""
+    """ "namespace/name", or "name" for a cluster-scoped object."""
     metadata = item.metadata
     return f"{metadata.namespace}/{metadata.name}" if metadata.namespace else metadata.name

@@ -1,20 +1,20 @@
-"""JSON that is nested deeper than a decoder's stack allows, made shallow without recursion. Pure.
+"""Cuts JSON that is nested deeper than a decoder's stack allows, without recursion. Pure.
 
-The API server takes 10,000 levels where a resource keeps unknown fields. Decoders recurse, also over what
-they skip, so one such object would make its whole collection unreadable.
+The API server accepts 10,000 levels if a resource preserves unknown fields. Decoders recurse even over
+skipped fields, so one such object would make its whole collection unreadable.
 """
 
 import re
 from typing import Final
 
 LEVELS: Final = 200
-"""How deep what is left may be. Kubernetes' own types stay far below."""
+"""The levels that remain. Kubernetes' own types have far fewer."""
 
 _TOKEN: Final = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[\]{}]', re.DOTALL)
 
 
 def shallow(text: bytes, levels: int = LEVELS) -> bytes:
-    """The same document with null for every list and mapping below so many levels; linear in its length."""
+    """The document with null for every list and mapping below so many levels. It takes linear time."""
     pieces: list[bytes] = []
     depth, begin = 0, 0
     for token in _TOKEN.finditer(text):

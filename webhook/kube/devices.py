@@ -18,13 +18,13 @@ TEMPLATES: Final = f"{GROUP}/resourceclaimtemplates"
 EXACT_COUNT: Final = "ExactCount"
 ALL: Final = "All"
 MOST_DEVICES: Final = 32
-"""What one claim may be given (AllocationResultsMaxSize)."""
+"""The most devices of one claim (AllocationResultsMaxSize)."""
 MOST_CONSUMERS: Final = 256
-"""For how many pods one claim may be reserved (ResourceClaimReservedForMaxSize)."""
+"""The most pods that one claim is reserved for (ResourceClaimReservedForMaxSize)."""
 
 
 class Attribute(Struct, frozen=True):
-    """A device's attribute: one of these has a value; none for a kind that is not known here (a list)."""
+    """A device's attribute: one field is set, none for a type that is not supported here (a list)."""
 
     number: int | None = msgspec.field(default=None, name="int")
     truth: bool | None = msgspec.field(default=None, name="bool")
@@ -33,7 +33,7 @@ class Attribute(Struct, frozen=True):
 
 
 class CapacityRange(Struct, frozen=True):
-    """The amounts between which a request is rounded up, by steps."""
+    """The range and step that requests are rounded up to."""
 
     min: str | int | float | None = None
     max: str | int | float | None = None
@@ -41,7 +41,7 @@ class CapacityRange(Struct, frozen=True):
 
 
 class CapacityPolicy(Struct, frozen=True):
-    """How a request for a share is read: what is given where it names no amount, and what may be given."""
+    """The amounts that shares of a device can have, and the default of a request without an amount."""
 
     default: str | int | float | None = None
     valid_values: tuple[str | int | float, ...] = ()
@@ -49,14 +49,14 @@ class CapacityPolicy(Struct, frozen=True):
 
 
 class Capacity(Struct, frozen=True):
-    """An amount of something on a device."""
+    """A capacity of a device."""
 
     value: str | int | float = 0
     request_policy: CapacityPolicy | None = None
 
 
 class Counter(Struct, frozen=True):
-    """An amount that devices of a pool use up together."""
+    """An amount that devices of a pool consume together."""
 
     value: str | int | float = 0
 
@@ -69,14 +69,14 @@ class CounterSet(Struct, frozen=True):
 
 
 class CounterConsumption(Struct, frozen=True):
-    """What a device uses up of a set's counters."""
+    """The amounts that a device consumes of a set's counters."""
 
     counter_set: str = ""
     counters: dict[str, Counter] = {}
 
 
 class DeviceTaint(Struct, frozen=True):
-    """Keeps claims that do not tolerate it off a device."""
+    """A taint of a device: claims need a toleration for it."""
 
     key: str = ""
     value: str = ""
@@ -84,7 +84,7 @@ class DeviceTaint(Struct, frozen=True):
 
 
 class Device(Struct, frozen=True):
-    """A device; node_name, node_selector and all_nodes where each device of a slice says where it is."""
+    """A device; node_name, node_selector or all_nodes is set if its slice selects nodes per device."""
 
     name: str = ""
     attributes: dict[str, Attribute] = {}
@@ -100,7 +100,7 @@ class Device(Struct, frozen=True):
 
 
 class SlicePool(Struct, frozen=True):
-    """The pool that a slice is part of. Only slices of the highest generation count, once all are there."""
+    """The pool of a slice. Only slices of the highest generation count, once all of them exist."""
 
     name: str = ""
     generation: int = 0
@@ -128,19 +128,19 @@ class ResourceSlice(Struct, frozen=True):
 
 
 class CelSelector(Struct, frozen=True):
-    """An expression that is true of the devices that are meant."""
+    """An expression that is true for the selected devices."""
 
     expression: str = ""
 
 
 class Selector(Struct, frozen=True):
-    """A condition on devices; None where it is of a kind that is not known here."""
+    """A condition on devices; cel is None for a type that is not supported here."""
 
     cel: CelSelector | None = None
 
 
 class ClassSpec(Struct, frozen=True):
-    """Which devices are of a class, and the extended resource that it stands for."""
+    """The devices of a class, and the extended resource that it backs."""
 
     selectors: tuple[Selector, ...] = ()
     extended_resource_name: str = ""
@@ -163,13 +163,13 @@ class DeviceToleration(Struct, frozen=True):
 
 
 class CapacityRequirements(Struct, frozen=True):
-    """How much of its capacities each device must have left."""
+    """The capacities that each device must have left."""
 
     requests: Quantities = {}
 
 
 class SubRequest(Struct, frozen=True):
-    """Devices that are asked for; name is that of an alternative among others."""
+    """Requested devices; name is set if this is one of several alternatives."""
 
     name: str = ""
     device_class_name: str = ""
@@ -182,7 +182,7 @@ class SubRequest(Struct, frozen=True):
 
 
 class DeviceRequest(Struct, frozen=True):
-    """One request of a claim: exactly this, or the first of some that can be had."""
+    """One request of a claim: exactly this, or the first available alternative."""
 
     name: str = ""
     exactly: SubRequest | None = None
@@ -190,12 +190,12 @@ class DeviceRequest(Struct, frozen=True):
 
     @property
     def choices(self) -> tuple[SubRequest, ...]:
-        """Exactly this, or the alternatives."""
+        """The exact request, or its alternatives."""
         return (self.exactly,) if self.exactly is not None else self.first_available
 
 
 class Constraint(Struct, frozen=True):
-    """What the devices of some requests (none named: of all) must have in common, or not."""
+    """An attribute that must be equal, or distinct, for the devices of some requests (no names: of all)."""
 
     requests: tuple[str, ...] = ()
     match_attribute: str | None = None
@@ -203,14 +203,14 @@ class Constraint(Struct, frozen=True):
 
 
 class DeviceClaim(Struct, frozen=True):
-    """All that a claim asks for; null where kube-scheduler's own claim asks for nothing on its node."""
+    """The requests of a claim; requests is None if kube-scheduler's own claim needs nothing on its node."""
 
     requests: tuple[DeviceRequest, ...] | None = ()
     constraints: tuple[Constraint, ...] = ()
 
     @property
     def asked(self) -> tuple[DeviceRequest, ...]:
-        """The requests."""
+        """The requests, () if there are none."""
         return self.requests or ()
 
 
@@ -221,10 +221,10 @@ class DeviceClaimSpec(Struct, frozen=True):
 
 
 class AllocatedDevice(Struct, frozen=True):
-    """A device that a claim has been given; one given for admin access is taken from nobody.
+    """A device that is allocated to a claim; with admin access it stays available to others.
 
-    request: the name of its request, and after a slash that of the alternative.
-    share_id: of a share of it; consumed_capacity: what the share takes.
+    request: the name of its request, followed by a slash and the name of the alternative, if any.
+    share_id: of a share of the device; consumed_capacity: the amounts that the share takes.
     """
 
     request: str = ""
@@ -237,42 +237,42 @@ class AllocatedDevice(Struct, frozen=True):
 
 
 class AllocatedDevices(Struct, frozen=True):
-    """What a claim has been given."""
+    """The devices that are allocated to a claim."""
 
     results: tuple[AllocatedDevice, ...] = ()
 
 
 class ClaimAllocation(Struct, frozen=True):
-    """What a claim has been given, and on which nodes it can be used (None: on all)."""
+    """The allocation of a claim, and the nodes where it can be used (None: all)."""
 
     devices: AllocatedDevices = AllocatedDevices()
     node_selector: NodeSelector | None = None
 
 
 class Consumer(Struct, frozen=True):
-    """For whom a claim is reserved."""
+    """A pod that a claim is reserved for."""
 
     uid: str = ""
 
 
 class ClaimStatus(Struct, frozen=True):
-    """How far a claim is."""
+    """A claim's status."""
 
     allocation: ClaimAllocation | None = None
     reserved_for: tuple[Consumer, ...] = ()
 
 
 class DeviceClaimMetadata(Metadata, frozen=True):
-    """A claim's metadata: of its annotations the one that says that it stands for an extended resource."""
+    """A claim's metadata, with only the annotation of claims for extended resources."""
 
     def __post_init__(self) -> None:
-        """Forget the other annotations."""
+        """Drop the other annotations."""
         mine = {EXTENDED: self.annotations[EXTENDED]} if EXTENDED in self.annotations else {}
         force_setattr(self, "annotations", mine)
 
 
 EXTENDED: Final = "resource.kubernetes.io/extended-resource-claim"
-"""Annotation of a claim that kube-scheduler has made for a pod's extended resources (KEP-5004)."""
+"""The annotation of a claim that kube-scheduler created for a pod's extended resources (KEP-5004)."""
 
 
 class ResourceClaim(Struct, frozen=True):
@@ -284,13 +284,13 @@ class ResourceClaim(Struct, frozen=True):
 
 
 class TemplateSpec(Struct, frozen=True):
-    """What the claims of a template will be."""
+    """The spec that claims of a template get."""
 
     spec: DeviceClaimSpec = DeviceClaimSpec()
 
 
 class ResourceClaimTemplate(Struct, frozen=True):
-    """A ResourceClaimTemplate, of which each pod gets a claim of its own."""
+    """A ResourceClaimTemplate; each pod gets its own claim from it."""
 
     metadata: Metadata
     spec: TemplateSpec = TemplateSpec()

@@ -1,4 +1,4 @@
-"""What kinds of objects a cluster serves: groups, their versions, and the resources of each."""
+"""API discovery: the groups, versions and resources that a cluster serves."""
 
 from collections.abc import Iterable, Mapping
 from typing import Final
@@ -34,9 +34,9 @@ class _ResourceList(Struct, frozen=True):
 
 
 def served(api: Api, wanted: Mapping[tuple[str, str], Iterable[str]]) -> dict[tuple[str, str], str]:
-    """(group, resource) -> the first of its wanted versions that can be watched; absent if none is.
+    """(group, resource) -> the first wanted version that can be watched; absent if there is none.
 
-    Raises ApiError if it cannot be known what is served, DecodeError.
+    Raises ApiError if discovery fails, DecodeError.
     """
     groups = msgspec.json.decode(api.request("GET", "/apis"), type=_Groups)
     versions = {group.name: {each.version for each in group.versions} for group in groups.groups}

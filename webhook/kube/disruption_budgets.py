@@ -1,4 +1,4 @@
-"""PodDisruptionBudgets (policy/v1): how many of the pods that one selects may be evicted now."""
+"""PodDisruptionBudgets (policy/v1): how many of the selected pods may be evicted now."""
 
 from typing import Final
 
@@ -10,13 +10,13 @@ BUDGETS: Final = "/apis/policy/v1/poddisruptionbudgets"
 
 
 class BudgetSpec(Struct, frozen=True):
-    """Whose budget it is: an empty selector selects all pods of the namespace, None selects none."""
+    """The pods of the budget: an empty selector selects all pods of the namespace, None selects none."""
 
     selector: LabelSelector | None = None
 
 
 class BudgetStatus(Struct, frozen=True):
-    """What its controller has counted."""
+    """The status that the disruption controller writes."""
 
     disruptions_allowed: int = 0
 

@@ -1,4 +1,4 @@
-"""What CSI drivers can do, as narrow structs: how many volumes nodes take, and how much capacity is left."""
+"""CSI drivers as narrow structs: how many volumes nodes can attach, and how much storage capacity is left."""
 
 from webhook.kube.affinity import LabelSelector
 from webhook.kube.objects import Metadata
@@ -11,7 +11,7 @@ ATTACHMENTS = "/apis/storage.k8s.io/v1/volumeattachments"
 
 
 class VolumeCount(Struct, frozen=True):
-    """How many volumes of a driver a node takes; None for any number."""
+    """How many volumes of a driver a node can attach; None for any number."""
 
     count: int | None = None
 
@@ -30,14 +30,14 @@ class CSINodeSpec(Struct, frozen=True):
 
 
 class CSINode(Struct, frozen=True):
-    """What CSI drivers tell of a node; it has the node's name."""
+    """The CSI drivers of a node, under the node's name."""
 
     metadata: Metadata
     spec: CSINodeSpec = CSINodeSpec()
 
 
 class CSIDriverSpec(Struct, frozen=True):
-    """storage_capacity: whether capacity must be published where a volume is to be made."""
+    """storage_capacity: whether a volume can be provisioned only where capacity is published."""
 
     storage_capacity: bool | None = None
 
@@ -50,7 +50,7 @@ class CSIDriver(Struct, frozen=True):
 
 
 class CSIStorageCapacity(Struct, frozen=True):
-    """How much capacity a class has for one more volume on the nodes of the selector (None: none)."""
+    """The capacity of a class for a new volume on the selected nodes (None: no nodes)."""
 
     metadata: Metadata
     node_topology: LabelSelector | None = None
@@ -60,13 +60,13 @@ class CSIStorageCapacity(Struct, frozen=True):
 
 
 class AttachedSource(Struct, frozen=True):
-    """What is attached: a PersistentVolume by its name."""
+    """The attached PersistentVolume, by name."""
 
     persistent_volume_name: str = ""
 
 
 class VolumeAttachmentSpec(Struct, frozen=True):
-    """Which volume is attached to which node, by which driver."""
+    """The volume, the node and the driver of an attachment."""
 
     attacher: str = ""
     node_name: str = ""
@@ -74,7 +74,7 @@ class VolumeAttachmentSpec(Struct, frozen=True):
 
 
 class VolumeAttachment(Struct, frozen=True):
-    """A volume that is attached to a node, or is to be."""
+    """A volume that is attached to a node, or will be."""
 
     metadata: Metadata
     spec: VolumeAttachmentSpec = VolumeAttachmentSpec()

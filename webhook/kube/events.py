@@ -1,7 +1,7 @@
-"""Events for people: what became of a gang, said once and then counted, never at the cost of the caller.
+"""Records Events on gangs in the background: each once, then as a series with a count.
 
-An Event here is a courtesy. Writing one may be late or fail, and then it is counted and dropped; the
-facts themselves are in Placements and logs.
+Events are best effort. A write may be late or fail; a failed one is counted and dropped. Placements and logs
+have the same facts.
 """
 
 import hashlib
@@ -26,18 +26,18 @@ NOTE_BYTES: Final = 1024
 """The API server's limit for an Event's note."""
 
 REPEAT_SECONDS: Final = 600.0
-"""The same is written at most this often."""
+"""The shortest time between two writes of the same Event."""
 
 OBJECT_NOTES: Final = 20
-"""So many different notes are written for one object within REPEAT_SECONDS: a sentence with changing
-figures in it is a new one each time."""
+"""The most different notes for one object within REPEAT_SECONDS: a note with changing numbers is a new one
+each time."""
 
 _RANDOM: Final = re.compile(
     r"(?<=-)[bcdfghjklmnpqrstvwxz2456789]{5}(?![\w-])"
     r"|\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b"
 )
-"""What the API server draws at random: the end of a generated name (with the letters and digits of
-k8s.io/apimachinery/pkg/util/rand), and a UID. A controller that is refused retries under another name."""
+"""Random parts of notes: the end of a generated name (from k8s.io/apimachinery/pkg/util/rand), and a UID. A
+controller retries a refused pod with another name."""
 
 _QUEUED: Final = 256
 _REMEMBERED: Final = 4096
@@ -58,12 +58,12 @@ class Reference:
 
     @classmethod
     def of(cls, api_version: str, kind: str, metadata: Metadata) -> "Reference":
-        """An object whose metadata are at hand: of("v1", "Pod", pod.metadata)."""
+        """The reference to an object: of("v1", "Pod", pod.metadata)."""
         return cls(api_version, kind, metadata.namespace, metadata.name, metadata.uid)
 
     @classmethod
     def owner(cls, owner: OwnerReference, namespace: str) -> "Reference":
-        """The owner of an object in `namespace`."""
+        """The reference to the owner of an object in `namespace`."""
         return cls(owner.api_version, owner.kind, namespace, owner.name, owner.uid)
 
     def to_json(self) -> dict[str, str]:
@@ -80,7 +80,7 @@ class Reference:
 
 @dataclass
 class _Series:
-    """One thing that is said again and again. count: how often; written_at: when it was last written."""
+    """A repeated Event. count: how often it occurred; written_at: when it was last written."""
 
     body: dict[str, Any]
     path: str = ""
@@ -91,12 +91,12 @@ class _Series:
 
 
 class Recorder:
-    """Writes Events in a thread of its own. Safe for use by many threads."""
+    """Writes Events in its own thread. Thread-safe."""
 
     def __init__(
         self, api: Api, component: str, instance: str, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        """component: who reports, e.g. "topogate.io/sweeper"; instance: which of them, the pod's name."""
+        """component: the reporting controller, e.g. "topogate.io/sweeper"; instance: its pod's name."""
         self._api = api
         self._component = component
         self._instance = instance[:128]
@@ -111,16 +111,16 @@ class Recorder:
 
     @property
     def dropped(self) -> int:
-        """How many Events were not written: the API server was slow or refused, or there were too many."""
+        """How many Events were dropped: the API server was slow or refused, or there were too many."""
         return self._dropped
 
     def start(self) -> None:
-        """Begin to write; until then Events wait in a queue of limited length."""
+        """Start writing; until then Events wait in a bounded queue."""
         self._started = True
         self._thread.start()
 
     def close(self, timeout_seconds: float = 2.0) -> None:
-        """Write what is queued, for at most this long, and end."""
+        """Write the queued Events for at most this long, and stop."""
         try:
             self._queue.put(None, timeout=timeout_seconds)
         except queue.Full:
@@ -138,14 +138,14 @@ class Recorder:
         kind: str = NORMAL,
         related: Reference | None = None,
     ) -> None:
-        """Say something about an object. Returns at once; what was said lately is only counted.
+        """Record an Event about an object, and return at once; a recent one is only counted.
 
-        Notes that differ by random names alone are the same. reason: why, in PascalCase, for machines
-        ("GangWaits"); action: what was done or tried, likewise; note: a sentence for people, cut at 1 KiB.
-        kind: NORMAL or WARNING.
+        Notes that differ only in random names are the same. reason: in PascalCase ("GangWaits"); action:
+        likewise, what was done or attempted; note: a sentence for users, cut at 1 KiB. kind: NORMAL or
+        WARNING.
         """
         note = shortened(note)
-        # The author of a pod writes its owner's uid, which may be anybody's: it counts in that namespace.
+        # A pod's author may write any uid as its owner's, so count it within the namespace alone.
         about = f"{regarding.namespace}/{regarding.uid or f'{regarding.kind}/{regarding.name}'}"
         key = (about, reason, _RANDOM.sub("*", note))
         with self._lock:
@@ -170,7 +170,7 @@ class Recorder:
                 self._dropped += 1
 
     def _may_begin(self, about: str) -> bool:
-        """Whether one more note about this object is not too much; remembers that it was begun."""
+        """Whether this object may get one more note, which is then counted."""
         now = self._clock()
         begun = self._begun.setdefault(about, deque(maxlen=OBJECT_NOTES))
         self._begun.move_to_end(about)
@@ -196,9 +196,9 @@ class Recorder:
             "apiVersion": "events.k8s.io/v1",
             "kind": "Event",
             "metadata": {
-                # A second try after a lost answer meets the first under the same name.
+                # A retry after a lost answer has the same name as the first attempt.
                 "name": f"{regarding.name[:200]}.{unique.hexdigest()[:16]}",
-                # Events of objects without a namespace live here; the API server takes no other.
+                # The API server requires this namespace for Events of cluster-scoped objects.
                 "namespace": regarding.namespace or "default",
             },
             "eventTime": now,
@@ -233,14 +233,14 @@ class Recorder:
         with self._lock:
             self._dropped += 1
             if not error.is_transient:
-                series.written_at = self._clock()  # the same would be refused again
+                series.written_at = self._clock()  # a retry would be refused too
         logger.warning("event_dropped reason=%s error=%r", series.body["reason"], str(error))
 
     def _write(self, series: _Series) -> None:
         with self._lock:
             count, last = series.count, series.last
         if series.path and not self._continue(series, count, last):
-            with self._lock:  # it has expired, as Events do after an hour: begin again
+            with self._lock:  # it has expired, as Events do after an hour: start a new series
                 series.path, series.count = "", 1
             series.body = {**series.body, "eventTime": last}
         if not series.path:
@@ -249,7 +249,7 @@ class Recorder:
             series.written_at = self._clock()
 
     def _continue(self, series: _Series, count: int, last: str) -> bool:
-        """Bring the count up to date; returns False if the Event is no longer there."""
+        """Update the count; returns False if the Event no longer exists."""
         try:
             self._api.request(
                 "PATCH",
@@ -276,7 +276,7 @@ class Recorder:
 
 
 def shortened(text: str, most: int = NOTE_BYTES) -> str:
-    """At most so many bytes of a text, by default the API server's limit; a cut one ends in an ellipsis."""
+    """A text cut to so many bytes, by default the API server's limit; a cut text ends in an ellipsis."""
     if 4 * len(text) <= most or len(encoded := text.encode(errors="replace")) <= most:
         return text
     return encoded[: most - len("…".encode())].decode(errors="ignore") + "…"

@@ -1,7 +1,7 @@
-"""Who talks to which API server, and what follows from it for connections.
+"""The identity of a client of an API server, and the connection options that follow from it.
 
-It imports no kubernetes package, which takes half a second to load: a person at a terminal waits for that.
-See transport for programs that run for long, and brief for commands.
+This module does not import the kubernetes package, which takes half a second to load: commands must start
+fast. See transport for long-running programs, and brief for commands.
 """
 
 import contextlib
@@ -14,42 +14,42 @@ from typing import Final, NamedTuple, Protocol
 from urllib.parse import urlsplit
 
 CONNECT_SECONDS: Final = 5.0
-"""The longest wait for a connection; less where the whole call may not take as long."""
+"""The longest wait for a connection; less if the whole call has a shorter time-out."""
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _KEEP_ALIVE: Final = (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 15), ("TCP_KEEPCNT", 9))
-"""As client-go asks the kernel: a connection that a firewall has forgotten is found out in three minutes."""
+"""As in client-go: a connection that a firewall has dropped is detected within three minutes."""
 
 
 class Credential(Protocol):
-    """What proves who asks. Safe for use by many threads."""
+    """A credential for the Authorization header. Thread-safe."""
 
     def header(self) -> str:
-        """The value of an Authorization header, as it is now."""
+        """The current value of the Authorization header."""
 
     def renew(self, refused: str) -> bool:
-        """After a header was refused: whether there is another one now."""
+        """Renew after a refusal; returns whether the header has changed."""
 
 
 class Fixed(NamedTuple):
-    """A credential that does not change."""
+    """A constant credential."""
 
     value: str
 
     def header(self) -> str:
-        """The value it was made with."""
+        """The constant value."""
         return self.value
 
     def renew(self, refused: str) -> bool:
-        """There is no other."""
+        """Always False."""
         return False
 
 
 class Identity(NamedTuple):
     """One user of one API server.
 
-    server: its URL. authority: whom to trust (PEM), the system's where empty. certificate, key: the client's
-    (PEM). server_name: what the server's certificate must be for, if not its address. proxy: a URL, "" to ask
-    the environment. acting_as: the user to impersonate.
+    server: its URL. authority: the trusted CA (PEM), "" for the system's. certificate, key: the client's
+    (PEM). server_name: the expected name in the server's certificate, if not its address. proxy: a URL, ""
+    for the environment's. acting_as: the user to impersonate.
     """
 
     server: str
@@ -64,7 +64,7 @@ class Identity(NamedTuple):
 
 
 def of_this_pod(folder: Path = SERVICE_ACCOUNT) -> Identity:
-    """The pod's own ServiceAccount. Raises OSError, or ValueError outside of a pod."""
+    """The identity of the pod's own ServiceAccount. Raises OSError, or ValueError outside of a pod."""
     host, port = (os.environ.get(f"KUBERNETES_SERVICE_{part}", "") for part in ("HOST", "PORT"))
     if not host or not port:
         raise ValueError(
@@ -78,7 +78,7 @@ def of_this_pod(folder: Path = SERVICE_ACCOUNT) -> Identity:
 
 
 def tls_of(identity: Identity) -> ssl.SSLContext:
-    """How an identity speaks TLS. Raises OSError, ValueError."""
+    """The TLS context of an identity. Raises OSError, ValueError."""
     if identity.is_verified:
         try:
             context = ssl.create_default_context(cadata=identity.authority or None)
@@ -101,8 +101,8 @@ def tls_of(identity: Identity) -> ssl.SSLContext:
 
 @contextlib.contextmanager
 def _on_disk(*texts: str) -> Iterator[list[str]]:
-    """Files for as long as OpenSSL reads them, which it does from files alone; for nobody else to read."""
-    import tempfile  # here, since not every command needs it and it loads slowly
+    """Private temporary files with these texts, since OpenSSL reads certificates and keys only from files."""
+    import tempfile  # it loads slowly, and not every command needs it
 
     with tempfile.TemporaryDirectory(prefix="topogate-") as folder:
         paths = [Path(folder) / str(number) for number in range(len(texts))]
@@ -113,10 +113,10 @@ def _on_disk(*texts: str) -> Iterator[list[str]]:
 
 
 def keep_alive_options() -> list[tuple[int, int, int]]:
-    """Options of sockets by which a dead connection is found out."""
+    """Socket options that detect a dead connection."""
     options = [(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)]
     for name, value in _KEEP_ALIVE:
-        if hasattr(socket, name):  # not everywhere: macOS has other names
+        if hasattr(socket, name):  # macOS has other names
             options.append((socket.IPPROTO_TCP, getattr(socket, name), value))
     return options
 
@@ -125,12 +125,12 @@ def keep_alive_options() -> list[tuple[int, int, int]]:
 
 
 def proxy_of(identity: Identity) -> str:
-    """The URL of the proxy on the way to the server, "" for none."""
+    """The URL of the proxy for the server, "" for none."""
     return identity.proxy or _environment_proxy(identity.server)
 
 
 def _environment_proxy(server: str) -> str:
-    """The proxy that the environment names for a server, "" for none; read as Go's programs read it."""
+    """The proxy for a server by the environment's variables, "" for none; by the rules of Go programs."""
     address = urlsplit(server)
     proxy = _variable(f"{address.scheme}_proxy")
     if not proxy or _is_direct(address.hostname or "", address.port, _variable("no_proxy")):
@@ -143,8 +143,8 @@ def _variable(name: str) -> str:
 
 
 def _is_direct(host: str, port: int | None, rules: str) -> bool:
-    """Whether a host is reached without the proxy: loopback, or one of the rules: *, names, networks."""
-    import ipaddress  # few have a proxy
+    """Whether a host needs no proxy: it is loopback, or matches one of the rules (*, names, networks)."""
+    import ipaddress  # few users have a proxy
 
     try:
         address = ipaddress.ip_address(host)
@@ -157,7 +157,7 @@ def _is_direct(host: str, port: int | None, rules: str) -> bool:
         if rule == "*" or (name and (host == name or host.endswith(f".{name}"))):
             return True
         if address is not None and "/" in rule:
-            with contextlib.suppress(ValueError, TypeError):  # what is no network excepts nothing
+            with contextlib.suppress(ValueError, TypeError):  # ignore a rule that is not a network
                 if address in ipaddress.ip_network(rule, strict=False):
                     return True
     return False

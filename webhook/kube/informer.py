@@ -1,20 +1,20 @@
-"""A live copy of one collection of the API server: list, then watch, for ever.
+"""A live copy of one collection of the API server, by list and watch.
 
-Level-based: what it holds is what the API server held at some recent version. Nobody may act on a
-copy that is not `synced`. A version that has expired (410) is answered by a fresh list, every other
-trouble by trying again after a growing, jittered pause; a watch that fails again and again by a list.
+Level-based: the copy is the state of the API server at some recent version. Callers must not act on a copy
+that is not `synced`. An expired version (410) leads to a new list, and other errors to a retry with backoff
+and jitter. Several failed watches in a row lead to a list.
 
-What the API server says of itself is not all there is. kube-apiserver accepts a watch from a version that
-it has not reached, as after a restore of etcd from a backup, and lets it end in time without an event. So
-the collection is listed again
+A watch can miss changes without an error. kube-apiserver accepts a watch from a version that it has not
+reached, for example after a restore of etcd from a backup, and ends it without an event. So the collection
+is listed again
 
-- before a watch, when neither a list nor an event nor a bookmark has confirmed the version for
-  CONFIRMED_SECONDS: the watch before was silent, or the server was away for long;
-- when a version is lower than the one before it: the history of the API server went back;
-- every RELIST_SECONDS at the latest, for what no rule can see from here.
+- before a watch, if no list, event or bookmark has confirmed the version for CONFIRMED_SECONDS: the previous
+  watch was silent, or the server was away for long;
+- when a version is lower than the previous one, so the API server was restored;
+- every RELIST_SECONDS at the latest, for cases that these rules miss.
 
-A list that is older than what has been seen is read once more, since a server may lag behind the others of
-a control plane; when it stays older, etcd was restored, and it is taken.
+A list that is older than the copy is read once more, since a server may lag behind the others of a control
+plane. If it is still older, etcd was restored, and the list replaces the copy.
 """
 
 import contextlib
@@ -33,27 +33,27 @@ from webhook.kube.jitter import jitter
 
 _MAX_PAUSE_SECONDS: Final = 30.0
 _WATCH_FAILURES: Final = 3
-"""So many in a row, and the version itself is doubted: an API server restored from a backup has never
-received it, and answers with a time-out."""
+"""After so many failures in a row the version itself is suspect. An API server that was restored from a
+backup has never had it, and answers with a time-out."""
 CONFIRMED_SECONDS: Final = 0.75 * WATCH_SECONDS
-"""For so long a version is gone on from without a word of the API server that confirms it: less than the
-shortest watch lasts, so that a watch that ends without a word is followed by a list."""
+"""How long a version is used for watches without a confirmation by the API server. It is less than the
+shortest watch, so that a list follows a watch that ends without any event."""
 RELIST_SECONDS: Final = 1800.0
-"""The longest time from one list to the next, whatever the watches say."""
+"""The longest time between two lists."""
 _GONE: Final = 410
 _STOP_SECONDS: Final = 2.0
-"""How long a stop waits for the thread. One that waits for a server's first word cannot be cut, and ends
-by itself later: a leader that has lost its Lease must not wait for it."""
+"""How long stop() waits for the thread. A thread that waits for the headers of an answer cannot be
+interrupted and ends later: a leader that has lost its Lease must not wait for it."""
 
 logger = logging.getLogger(__name__)
 
 
 OnEvent = Callable[[T | None, T | None], None]
-"""Called with (before, after): an added object has no before, a deleted one no after."""
+"""Called with (before, after): before is None for an added object, after for a deleted one."""
 
 
 class Informer(Generic[T]):
-    """One collection, kept current by a thread of its own."""
+    """One collection, kept current by its own thread."""
 
     def __init__(
         self,
@@ -66,11 +66,11 @@ class Informer(Generic[T]):
         label_selector: str = "",
         stream_lists: bool = True,
     ) -> None:
-        """Prepare; nothing is read before start().
+        """Nothing is read before start().
 
-        path: the collection's, e.g. "/api/v1/pods". decoder: the struct of one object; what it does not
-        name is never kept. on_event runs in the informer's thread and must be quick; an exception from
-        it ends nothing but is logged. stream_lists: ask for lists as streams where the server has them.
+        path: of the collection, e.g. "/api/v1/pods". decoder: the struct of one object; other fields are
+        dropped. on_event runs in the informer's thread and must be quick; its exceptions are logged.
+        stream_lists: request streaming lists if the server supports them.
         """
         selectors = {"fieldSelector": field_selector, "labelSelector": label_selector}
         self._collection = Collection(api, path, decoder, selectors, stream_lists)
@@ -93,12 +93,12 @@ class Informer(Generic[T]):
 
     @property
     def synced(self) -> bool:
-        """Whether the first list is complete."""
+        """Whether the first list has been read."""
         return self._synced.is_set()
 
     @property
     def silence_seconds(self) -> float:
-        """Seconds since the API server last said anything here: an event, a bookmark, the end of a watch."""
+        """Seconds since the last message of the API server: an event, a bookmark, or the end of a watch."""
         return self._collection.silence_seconds
 
     def start(self) -> None:
@@ -106,11 +106,11 @@ class Informer(Generic[T]):
         self._thread.start()
 
     def request_stop(self) -> None:
-        """Cut a watch under way; the thread ends by itself, and what was read stays."""
+        """Interrupt the watch and let the thread end; the copy stays."""
         self._collection.stop()
 
     def stop(self) -> None:
-        """Cut a watch under way and wait a moment for the thread to end; what was read stays."""
+        """Interrupt the watch and wait up to two seconds for the thread to end; the copy stays."""
         self.request_stop()
         if self._thread.is_alive() and threading.current_thread() is not self._thread:
             self._thread.join(_STOP_SECONDS)
@@ -120,9 +120,9 @@ class Informer(Generic[T]):
         return self._synced.wait(timeout_seconds)
 
     def items(self) -> Mapping[str, T]:
-        """A copy of what is there, by "namespace/name" (or "name" where there are no namespaces).
+        """All objects by "namespace/name" (or "name" for cluster-scoped objects).
 
-        It is the very same one for as long as nothing changes, so nobody may change it.
+        The same mapping is returned until something changes, so callers must not change it.
         """
         with self._lock:
             if self._copy is None:
@@ -136,13 +136,13 @@ class Informer(Generic[T]):
 
     @property
     def undecodable(self) -> Mapping[str, str]:
-        """Objects that could not be read, and why. The copy has their last readable version, or none."""
+        """Unreadable objects, and why. The copy has their last readable version, or none."""
         with self._lock:
             return dict(self._undecodable)
 
     @property
     def seen_version(self) -> str:
-        """The version of the collection that the copy holds at least, "" before the first list."""
+        """The copy is at least as new as this version; "" before the first list."""
         with self._lock:
             return self._seen
 
@@ -161,7 +161,7 @@ class Informer(Generic[T]):
                 continue
             except ExpiredError:
                 self._version = ""
-                if not failures:  # the first time is nothing to wait for; again and again is
+                if not failures:  # the first time, list again without a pause
                     failures = 1
                     continue
             except ApiError as error:
@@ -171,10 +171,10 @@ class Informer(Generic[T]):
                 if not self._stop.is_set():
                     logger.warning("watch_failed path=%s error=%r", self._path, str(error))
             except msgspec.DecodeError as error:
-                self._version = ""  # not even a name: what was missed is unknown, so list again
+                self._version = ""  # the object's name is unreadable too, so list again
                 logger.error("undecodable path=%s error=%r", self._path, str(error))
             except Exception:
-                self._version = ""  # a defect of ours must not end the copy silently
+                self._version = ""  # a bug of ours must not end the thread
                 logger.exception("informer_failed path=%s", self._path)
             failures += 1
             self._stop.wait(max(retry_after, pause_seconds(failures)))
@@ -190,7 +190,7 @@ class Informer(Generic[T]):
     # --- lists and watches ----------------------------------------------------------------------
 
     def _list(self) -> None:
-        """Read the whole collection. Raises ApiError, once, for one that is older than what has been seen."""
+        """Read the whole collection. Raises ApiError, once, for a list that is older than the copy."""
         listing = self._collection.read()
         if is_older(listing.version, self._seen):
             if not self._is_going_back:
@@ -214,7 +214,7 @@ class Informer(Generic[T]):
         fresh = listing.items
         for key in fresh.keys() & self._items.keys():
             if fresh[key] == self._items[key]:
-                fresh[key] = self._items[key]  # the very same, so that what was made of it holds
+                fresh[key] = self._items[key]  # the same object, so that caches by identity stay valid
         with self._lock:
             for key in listing.undecodable.keys() & self._items.keys():
                 fresh[key] = self._items[key]
@@ -226,15 +226,15 @@ class Informer(Generic[T]):
         for key in before.keys() - fresh.keys():
             self._notify(before[key], None)
         for key, item in fresh.items():
-            # Not by its version alone: one of an API server restored from a backup may come twice.
+            # Not by version: after a restore from a backup the API server may give a version twice.
             if (old := before.get(key)) is not item:
                 self._notify(old, item)
 
     def _watch(self) -> None:
         """Follow the changes until the server ends the watch.
 
-        The version is kept at each event: a watch that breaks goes on behind the last one. From further
-        back it would show everybody the past once more. Raises ExpiredError if versions go back.
+        The version is saved at each event, so that the next watch continues after it and repeats no event.
+        Raises ExpiredError if versions go back.
         """
         with contextlib.closing(self._collection.watch(self._version)) as events:
             for event in events:
@@ -268,7 +268,7 @@ class Informer(Generic[T]):
         self._notify(before, None if kind == "DELETED" else item)
 
     def _set_aside(self, event: Event, key: str, why: str) -> str:
-        """Note an event whose object cannot be read; one that is deleted is gone all the same."""
+        """Record an event with an unreadable object; a DELETED event removes it all the same."""
         before = None
         with self._lock:
             known = self._undecodable.pop(key, None)
@@ -301,13 +301,13 @@ class Informer(Generic[T]):
 
 
 def is_older(version: str, than: str) -> bool:
-    """Whether a version is lower than another one of the same collection; not, where one is no number.
+    """Whether a version is lower than another one of the same collection; False if one is not a number.
 
-    Versions are numbers that can be compared as such (KEP-5504, Kubernetes 1.35; etcd's revisions before).
+    Versions are comparable numbers (KEP-5504, Kubernetes 1.35; before that they are etcd's revisions).
     """
     return version.isdecimal() and than.isdecimal() and int(version) < int(than)
 
 
 def pause_seconds(failures: int) -> float:
-    """How long to wait after so many failures in a row: growing, capped, and never in step with others."""
+    """The backoff after so many failures in a row: exponential, capped, and with jitter."""
     return min(_MAX_PAUSE_SECONDS, 0.25 * 2.0 ** min(failures, 10)) * jitter(0.5, 1.0)

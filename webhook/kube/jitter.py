@@ -1,7 +1,7 @@
-"""The random part of a pause, so that many processes do not knock at the API server in step.
+"""Jitter of pauses, so that processes do not send requests to the API server at the same time.
 
-It comes from the system's source: it has no state that a fork would copy to every worker, and it
-leaves the generator of the `random` module to those who have seeded it.
+It uses the system's random source: a fork copies no state of it to every worker, and the seed of the
+`random` module is left alone.
 """
 
 import random
@@ -11,5 +11,5 @@ _source: Final = random.SystemRandom()
 
 
 def jitter(low: float, high: float) -> float:
-    """A factor between the two, each as likely."""
+    """A random factor between low and high, uniformly distributed."""
     return _source.uniform(low, high)

@@ -1,9 +1,9 @@
 """Reads kubeconfigs: the identity of one of their contexts.
 
-Written from "Organizing Cluster Access Using kubeconfig Files" and the v1 Config type of client-go. Of
-several files the first that names an entry or sets a value wins. Files that a kubeconfig names count relative
-to it; data in it goes before files, a tokenFile before a token. Users of an auth-provider, which client-go
-has given up for plugins, are left to the kubernetes package.
+It follows "Organizing Cluster Access Using kubeconfig Files" and the v1 Config type of client-go. With
+several files, the first one that has an entry or a value wins. Paths in a kubeconfig are relative to it.
+Inline data overrides a file, and a tokenFile overrides a token. The kubernetes package handles users with an
+auth-provider, which client-go has replaced by plugins.
 """
 
 import base64
@@ -23,15 +23,15 @@ _Loader: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def of_this_person() -> tuple[Path, ...]:
-    """The kubeconfigs of who names none: those of $KUBECONFIG, else ~/.kube/config."""
+    """The default kubeconfigs: those of $KUBECONFIG, else ~/.kube/config."""
     listed = tuple(Path(each) for each in os.environ.get("KUBECONFIG", "").split(os.pathsep) if each)
     return listed or (Path.home() / ".kube" / "config",)
 
 
 def identity_of(files: Path | Sequence[Path], context: str | None = None) -> Identity:
-    """Whom a context makes of its reader; without a name the current one.
+    """The identity of a context, by default the current one.
 
-    Raises OSError, or ValueError with a sentence that names what is missing.
+    Raises OSError, or ValueError whose message names what is missing.
     """
     files = [files] if isinstance(files, Path) else files
     content = read(files)
@@ -68,10 +68,9 @@ def _server(cluster: Mapping[str, Any], name: object) -> str:
 
 
 def read(files: Sequence[Path]) -> dict[str, Any]:
-    """The content of kubeconfigs as one; of several, a file that is not there counts as empty.
+    """The merged content of kubeconfigs, with absolute paths; missing files count as empty.
 
-    The paths in it are absolute. Raises OSError if there is no file at all, or ValueError if one is no
-    mapping in YAML.
+    Raises OSError if all files are missing, or ValueError if one is not a YAML mapping.
     """
     merged: dict[str, Any] = {}
     missing: list[OSError] = []
@@ -104,7 +103,7 @@ def _read_one(file: Path) -> dict[str, Any]:
 
 
 def _add(entries: list[dict[str, Any]], kind: str, found: Any, folder: Path) -> None:
-    """Add to the entries of a kind those of a file whose names are new, with absolute paths."""
+    """Add the entries of a file whose names are new, with absolute paths."""
     for entry in found if isinstance(found, list) else ():
         if isinstance(entry, dict) and all(entry.get("name") != each.get("name") for each in entries):
             inner = entry.get(kind)
@@ -112,7 +111,7 @@ def _add(entries: list[dict[str, Any]], kind: str, found: Any, folder: Path) -> 
 
 
 def _rooted(inner: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    """A cluster or a user with absolute paths; a plugin's without a slash is looked up in $PATH."""
+    """A cluster or a user with absolute paths. A plugin without a slash stays as it is, for $PATH."""
     made = {**inner, **{key: str(folder / str(inner[key])) for key in _PATHS if inner.get(key)}}
     plugin = inner.get("exec")
     if isinstance(plugin, dict) and os.sep in str(plugin.get("command")):
@@ -142,12 +141,12 @@ def _entry(content: Mapping[str, Any], kind: str, name: Any) -> dict[str, Any]:
 
 
 def _proof(user: dict[str, Any], cluster: dict[str, Any]) -> tuple[Credential | None, str, str]:
-    """A credential, and the certificate and key of the client."""
+    """The credential, and the certificate and key of the client."""
     certificate, key = _pem(user, "client-certificate"), _pem(user, "client-key")
     if bool(certificate) != bool(key):
         raise ValueError("only one of client-certificate and client-key is set")
     if user.get("tokenFile"):
-        from webhook.kube.tokens import TokenFile  # few people have one, and it loads logging
+        from webhook.kube.tokens import TokenFile  # it loads logging, and few users need it
 
         return TokenFile(Path(user["tokenFile"])), certificate, key
     if user.get("token"):
@@ -156,7 +155,7 @@ def _proof(user: dict[str, Any], cluster: dict[str, Any]) -> tuple[Credential | 
         words = f"{user['username']}:{user.get('password') or ''}"
         return Fixed(f"Basic {base64.b64encode(words.encode()).decode()}"), certificate, key
     if user.get("exec"):
-        from webhook.kube.plugin import CredentialPlugin  # few need it, and it loads subprocess
+        from webhook.kube.plugin import CredentialPlugin  # it loads subprocess, and few users need it
 
         plugin = CredentialPlugin(user["exec"], cluster)
         given = plugin.certificate()
@@ -175,7 +174,7 @@ def _pem(entry: dict[str, Any], key: str) -> str:
 
 
 def _by_the_package(files: Sequence[Path], context: str | None) -> Identity:
-    """The same by the kubernetes package, for its auth-providers."""
+    """The identity by the kubernetes package, which has the auth-providers."""
     from kubernetes import config
     from kubernetes.client import Configuration
 
@@ -188,7 +187,7 @@ def _by_the_package(files: Sequence[Path], context: str | None) -> Identity:
         raise ValueError(str(error)) from error
 
     class Provided:
-        """Asks the package each time: it renews what has expired."""
+        """Reads the credential from the package each time, since the package renews it."""
 
         def header(self) -> str:
             return found.get_api_key_with_prefix("BearerToken", "authorization") or ""

@@ -1,11 +1,12 @@
-"""One leader among several processes, by a Lease that is renewed in time or given up in time.
+"""Leader election by a Lease.
 
-The rule: a leader stops leading `renew_seconds` after it *sent* its last successful renewal, and nobody
-takes a Lease before its whole duration has passed since its record was last *seen to change*. Both are
-measured by each process's own clock, so clocks need not agree, only run at the same rate. A Lease fences
-nothing: a write that is under way when leadership ends still arrives, so writes are guarded anyway. Nor
-can it tell of a holder whose record was deleted before anybody else saw it: one deletion by hand does no
-harm to processes that have looked before, several in a row may.
+A leader stops leading `renew_seconds` after it *sent* its last successful renewal. A candidate takes a Lease
+only after its whole duration has passed since the candidate last *saw it change*. Each process measures this
+by its own clock, so clocks only have to run at the same rate.
+
+A Lease does not fence writes: a write in flight when leadership ends still arrives, so writes have guards of
+their own. A Lease that is deleted before other candidates saw it does not protect its holder. So one deletion
+by hand is harmless to processes that have read the Lease before, but several in a row may not be.
 """
 
 import logging
@@ -23,13 +24,13 @@ from webhook.kube.jitter import jitter
 from webhook.kube.struct import Struct
 
 _LEAST_SECONDS: Final = 0.05
-"""A request that would have less time than this is not sent."""
+"""The least time-out of a request; with less time left, it is not sent."""
 
 logger = logging.getLogger(__name__)
 
 
 class Requests(Protocol):
-    """What is needed of the API server; `client.Api` is one."""
+    """The calls to the API server that an election needs; `client.Api` has them."""
 
     def json(self, method: str, path: str, **options: Any) -> Any:
         """One call with body and timeout_seconds; returns the decoded answer. Raises ApiError."""
@@ -45,7 +46,7 @@ class _LeaseSpec(Struct, frozen=True, omit_defaults=True):
 
 @dataclass(frozen=True)
 class _Record:
-    """A Lease as read: whole, so that writing it back loses nothing, and the part that counts."""
+    """A Lease: its whole body, so that a write loses no field, and its decoded spec."""
 
     body: dict[str, Any]
     spec: _LeaseSpec
@@ -57,13 +58,13 @@ class _Record:
 
 @dataclass(frozen=True)
 class LeaseTimes:
-    """How long the parts of an election take. Raises ValueError for times that are unsafe.
+    """The times of an election. Raises ValueError if they are unsafe.
 
-    lease_seconds: how long others wait for a silent leader, in whole seconds.
+    lease_seconds: how long candidates wait for a silent leader, in whole seconds.
     renew_seconds: how long a leader leads without a successful renewal.
     retry_seconds: from the start of one attempt to the next.
-    request_seconds: how long one request may take; client-go allows 5 s as well, so a leader goes on leading
-    while the API server needs 4 s for each answer.
+    request_seconds: the time-out of one request; 5 s as in client-go, so that a leader keeps leading while
+    the API server takes 4 s for each answer.
     """
 
     lease_seconds: float = 15
@@ -83,7 +84,7 @@ class LeaseTimes:
 
 
 class Elector:
-    """Takes part in the election of a leader, in a thread of its own."""
+    """Takes part in the election of a leader, in its own thread."""
 
     def __init__(
         self,
@@ -96,11 +97,11 @@ class Elector:
         on_change: Callable[[bool], None] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Prepare; start() begins.
+        """The election begins with start().
 
-        identity: of this process, for people; one that is used again (a restarted container) waits for
-        its own earlier Lease as for anybody's. on_change gets each new value of is_leader, in this elector's
-        thread or in the one that stops it.
+        identity: the displayed name of this process; a restarted container with the same name still waits
+        for its earlier Lease to expire. on_change gets each new value of is_leader, in this elector's thread
+        or in the one that stops it.
         """
         self._api = api
         self._collection = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
@@ -121,39 +122,39 @@ class Elector:
 
     @property
     def is_leader(self) -> bool:
-        """Whether this process may act now. Cheap; ask right before each act."""
+        """Whether this process may act now. Cheap; call it right before each write."""
         return self._clock() < self._leads_until
 
     @property
     def holder(self) -> str:
-        """Who held the Lease when it was last seen, "" if nobody did."""
+        """The last known holder of the Lease, "" if it had none."""
         return (self._observed.holder_identity or "") if self._observed else ""
 
     @property
     def trouble(self) -> str:
-        """Why it is not known who leads, "" unless each attempt has failed for as long as a Lease lasts."""
+        """Why the leader is unknown; "" unless all attempts have failed for the duration of a Lease."""
         if self._trouble is None or self._clock() - self._trouble[0] < self._times.lease_seconds:
             return ""
         return f"lease {self._name}: {self._trouble[1]}"
 
     def start(self) -> None:
-        """Begin to take part."""
+        """Start taking part."""
         self._thread.start()
 
     def release(self) -> None:
-        """Stop leading and let the next one begin at once; call it when all acting has ended."""
+        """Stop leading and release the Lease for the next leader; call it after the last write."""
         self.stop()
         try:
             record = self._read()
             if record is not None and self._is_mine(record.spec):
-                # The API server accepts no duration of 0.
+                # The API server does not accept a duration of 0.
                 self._write(record, _LeaseSpec(holder_identity="", lease_duration_seconds=1))
                 logger.info("lease_released name=%s", self._name)
         except ApiError as error:
             logger.warning("lease_not_released name=%s error=%r", self._name, str(error))
 
     def stop(self) -> None:
-        """Stop taking part and leading, without a word to the others: they wait for the whole Lease."""
+        """Stop taking part and leading, without releasing the Lease: the others wait until it expires."""
         self._stop.set()
         if self._thread.is_alive() and threading.current_thread() is not self._thread:
             self._thread.join()
@@ -168,7 +169,7 @@ class Elector:
             self._stop.wait(wait)
 
     def step(self) -> float:
-        """One attempt to take or to keep the Lease; returns the seconds until the next. Never raises."""
+        """One attempt to acquire or renew the Lease; returns the seconds until the next. Never raises."""
         began = self._clock()
         try:
             self._attempt()
@@ -176,9 +177,9 @@ class Elector:
         except ApiError as error:
             self._fails(str(error))
             if error.status == 409:
-                self._mine = None  # somebody wrote: look before the next attempt
+                self._mine = None  # another client wrote: read it before the next attempt
             logger.warning("lease_failed name=%s leader=%s error=%r", self._name, self.is_leader, str(error))
-        except Exception:  # a defect must not end the thread: leadership then ends by the clock
+        except Exception:  # a bug must not end the thread; leadership then ends by the clock
             self._mine = None
             self._fails("an error of its own; see the log")
             logger.exception("lease_failed name=%s", self._name)
@@ -191,9 +192,9 @@ class Elector:
     def _pause(self, began: float) -> float:
         now = self._clock()
         if now < self._leads_until:
-            # Also on time to say that it is over.
+            # Wake up in time to report the end of leadership.
             return max(0.0, min(began + self._times.retry_seconds, self._leads_until) - now)
-        # Candidates that tried at one moment do not do so for ever.
+        # With jitter, candidates that attempted at the same moment diverge.
         return max(0.0, began + self._times.retry_seconds * jitter(1.0, 1.2) - now)
 
     def _attempt(self) -> None:
@@ -208,7 +209,7 @@ class Elector:
         record = self._read()
         self._observe(record)
         if record is None:
-            # Removed by hand: who held it may not know yet. A Lease that was never there is free.
+            # Deleted by hand: its holder may not know yet. A Lease that never existed is free.
             is_free = self.is_leader or self._clock() >= self._free_at
         elif self._is_mine(record.spec):
             is_free = True
@@ -219,7 +220,7 @@ class Elector:
             self._take(record)
 
     def _observe(self, record: _Record | None) -> None:
-        """Note when a record is first seen, or seen to be gone: from then its whole duration counts."""
+        """Record when a Lease was first seen to change or to be gone: its duration counts from then."""
         spec = record.spec if record else None
         if spec == self._observed:
             return
@@ -230,7 +231,7 @@ class Elector:
             self._free_at = float("-inf")
 
     def _is_mine(self, spec: _LeaseSpec) -> bool:
-        # The time of acquisition tells this process from an earlier one of the same name.
+        # The time of acquisition distinguishes this process from an earlier one with the same name.
         return (
             spec.holder_identity == self._identity
             and spec.acquire_time == self._acquired
@@ -238,7 +239,7 @@ class Elector:
         )
 
     def _take(self, record: _Record | None) -> None:
-        """Write ourselves into the Lease; leadership counts from the moment before it was sent."""
+        """Write this process into the Lease; leadership counts from just before the request is sent."""
         sent = self._clock()
         now = micro_time()
         transitions = (record.spec.lease_transitions or 0) if record else 0
@@ -279,14 +280,14 @@ class Elector:
             }
             answer = self._api.json("POST", self._collection, body=body, timeout_seconds=self._time())
         else:
-            # With the resourceVersion of what was read: refused if anybody wrote since.
+            # With the resourceVersion of the read: refused if another client wrote meanwhile.
             body = {**record.body, "spec": {**record.body.get("spec", {}), **msgspec.to_builtins(spec)}}
             path = f"{self._collection}/{self._name}"
             answer = self._api.json("PUT", path, body=body, timeout_seconds=self._time())
         return _Record.of(answer)
 
     def _time(self) -> float:
-        """How long a request may take: not past the end of leadership, which is to be reported on time."""
+        """The time-out of a request: it ends before leadership does, to report that in time."""
         remaining = self._leads_until - self._clock()
         if remaining <= 0:
             return self._times.request_seconds
@@ -308,5 +309,5 @@ class Elector:
 
 
 def micro_time() -> str:
-    """Now in the API's MicroTime: RFC 3339 in UTC with exactly six decimals."""
+    """The current time as the API's MicroTime: RFC 3339 in UTC with exactly six decimals."""
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

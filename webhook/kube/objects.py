@@ -1,11 +1,11 @@
 """Kubernetes objects as narrow structs: only the fields that topogate reads, decoded once at the edge.
 
-Unknown fields are skipped by the decoder, so a struct here is also the list of what we depend on.
-Maps and lists that the API server leaves out are empty here, never None.
+The decoder skips unknown fields, so the structs also list the fields that topogate depends on. Maps and lists
+that the API server omits are empty here, never None.
 
-What is kept for as long as an object lives is not for its author to choose: of annotations, of which a pod
-may have 256 KiB, only those that topogate reads, and only to a length that makes sense. Parts that are equal
-are kept once (see sharing), so nothing that is decoded may be changed.
+An object's author must not control how much memory it takes. A pod may have 256 KiB of annotations, so only
+those that topogate reads are kept, up to a limited length. Equal parts are kept once (see sharing), so
+decoded values must not be changed.
 """
 
 from collections.abc import Iterable
@@ -22,7 +22,7 @@ from webhook.kube.struct import Labels, Quantities, Struct
 
 
 class OwnerReference(Struct, frozen=True):
-    """Who made an object."""
+    """An owner of an object."""
 
     api_version: str = ""
     kind: str = ""
@@ -32,18 +32,18 @@ class OwnerReference(Struct, frozen=True):
 
     @property
     def group(self) -> str:
-        """The API group, "" for the core."""
+        """The API group, "" for the core group."""
         group, slash, _version = self.api_version.partition("/")
         return group if slash else ""
 
     @property
     def kind_and_group(self) -> str:
-        """As settings name it: "Job.batch", or "ReplicationController" in the core group."""
+        """The kind as in settings: "Job.batch", or "ReplicationController" in the core group."""
         return f"{self.kind}.{self.group}" if self.group else self.kind
 
 
 class Metadata(Struct, frozen=True):
-    """Object metadata, without managedFields; of annotations those that are read, see kept_annotations."""
+    """Object metadata, without managedFields, and with only the annotations that are read; see annotated."""
 
     name: str = ""
     namespace: str = ""
@@ -57,7 +57,7 @@ class Metadata(Struct, frozen=True):
     owner_references: list[OwnerReference] = []
 
     def __post_init__(self) -> None:
-        """Forget the other annotations; share the rest with other objects."""
+        """Drop the other annotations; share the rest with other objects."""
         if self.annotations:
             force_setattr(self, "annotations", self._read_annotations())
         if self.labels:
@@ -75,31 +75,31 @@ class Metadata(Struct, frozen=True):
 
 
 class NodeMetadata(Metadata, frozen=True):
-    """The metadata of a Node, with what its allocator tells there."""
+    """The metadata of a Node, with the annotations of its allocator."""
 
     def _read_annotations(self) -> dict[str, str]:
         return node_annotations(self.annotations)
 
 
 class FieldManager(Struct, frozen=True):
-    """Who has written fields of an object; of that only how: "Update", or "Apply" (server-side apply)."""
+    """A manager of fields, with only its operation: "Update", or "Apply" (server-side apply)."""
 
     operation: str = ""
 
 
 class PodMetadata(Metadata, frozen=True):
-    """The metadata of a Pod; of managedFields only how each manager wrote."""
+    """The metadata of a Pod; of managedFields only the operations."""
 
     managed_fields: tuple[FieldManager, ...] = ()
 
     def __post_init__(self) -> None:
-        """As of any object; share managers with other pods."""
+        """As for any object; also share managed_fields with other pods."""
         super().__post_init__()
         force_setattr(self, "managed_fields", sharing.part("managers", self.managed_fields))
 
     @property
     def is_applied(self) -> bool:
-        """Whether somebody manages some of its fields by server-side apply, or in a way unknown here."""
+        """Whether a manager uses server-side apply, or an operation that is unknown here."""
         return any(each.operation != "Update" for each in self.managed_fields)
 
 
@@ -112,7 +112,7 @@ class NodeTaint(Struct, frozen=True):
 
 
 class NodeSpec(Struct, frozen=True):
-    """What an administrator says of a node."""
+    """A node's spec: cordoning and taints."""
 
     unschedulable: bool = False
     taints: list[NodeTaint] = []
@@ -128,13 +128,13 @@ class Condition(Struct, frozen=True):
 
 
 class NodeStatus(Struct, frozen=True):
-    """What the kubelet says of a node; of conditions only whether it is ready."""
+    """A node's status; of its conditions only Ready."""
 
     allocatable: Quantities = {}
     conditions: list[Condition] = []
 
     def __post_init__(self) -> None:
-        """Forget the other conditions; share the rest with other nodes."""
+        """Drop the other conditions; share the rest with other nodes."""
         force_setattr(self, "allocatable", sharing.part("quantities", self.allocatable))
         ready = [each for each in self.conditions if each.type == "Ready"]
         force_setattr(self, "conditions", sharing.part("conditions", ready))
@@ -149,7 +149,7 @@ class Node(Struct, frozen=True):
 
 
 class PodToleration(Struct, frozen=True):
-    """A pod's toleration; an empty effect or key means all."""
+    """A pod's toleration; an empty effect or key matches all."""
 
     key: str = ""
     operator: str = ""
@@ -158,13 +158,13 @@ class PodToleration(Struct, frozen=True):
 
 
 class SchedulingGate(Struct, frozen=True):
-    """A gate that holds a pod back from kube-scheduler."""
+    """A scheduling gate of a pod."""
 
     name: str = ""
 
 
 class TopologySpreadConstraint(Struct, frozen=True):
-    """How evenly the pods that a selector (None: none) selects are to lie over the domains of a label."""
+    """How evenly the selected pods (None: no pods) must spread over the domains of a label."""
 
     topology_key: str = ""
     when_unsatisfiable: str = ""
@@ -177,15 +177,15 @@ class TopologySpreadConstraint(Struct, frozen=True):
 
 
 class Namespace(Struct, frozen=True):
-    """A namespace; of it only its labels matter."""
+    """A namespace; only its labels matter."""
 
     metadata: Metadata
 
 
 class PodClaim(Struct, frozen=True):
-    """A claim on devices that a pod refers to: by its name, or by the template of which it is made.
+    """A device claim of a pod: by name, or by the template that it is created from.
 
-    In a pod's status, the name of the claim that was made ("" where none is needed).
+    In a pod's status: the name of the created claim ("" if none is needed).
     """
 
     name: str = ""
@@ -194,7 +194,7 @@ class PodClaim(Struct, frozen=True):
 
 
 class Volume(Struct, frozen=True):
-    """A volume; persistent_volume_claim and ephemeral are there where storage may belong to some nodes."""
+    """A volume; persistent_volume_claim or ephemeral is set if its storage may be limited to some nodes."""
 
     name: str = ""
     persistent_volume_claim: dict[str, Any] | None = None
@@ -202,12 +202,12 @@ class Volume(Struct, frozen=True):
 
     @property
     def is_claimed(self) -> bool:
-        """Whether a PersistentVolumeClaim is behind it."""
+        """Whether it has a PersistentVolumeClaim."""
         return self.persistent_volume_claim is not None or self.ephemeral is not None
 
 
 class PodSpec(Struct, frozen=True):
-    """What a pod asks for. Of its volumes only those are kept that have a claim."""
+    """A pod's spec; of its volumes only those with a claim."""
 
     node_name: str = ""
     node_selector: Labels = {}
@@ -230,7 +230,7 @@ class PodSpec(Struct, frozen=True):
     volumes: tuple[Volume, ...] = ()
 
     def __post_init__(self) -> None:
-        """Forget the other volumes; share the rest with other pods."""
+        """Drop the other volumes; share the rest with other pods."""
         if self.volumes:
             claims = tuple(each for each in self.volumes if each.is_claimed)
             force_setattr(self, "volumes", claims)
@@ -256,11 +256,11 @@ _SHARED_PARTS: Final = (
 
 
 class PodStatus(Struct, frozen=True):
-    """How far a pod is; of conditions only whether it is scheduled, and that a resize is infeasible.
+    """A pod's status; of its conditions only PodScheduled, and an infeasible resize.
 
-    reason, message: why the whole pod failed. start_time: when its node took it; all of failed pods alone.
-    resources, allocated_resources: what the pod as a whole has now, and what the kubelet has set aside for
-    it; kept where the pod's own requests (spec.resources) are other ones.
+    reason, message: why the whole pod failed. start_time: when the kubelet accepted it. These three are kept
+    for failed pods only. resources, allocated_resources: the pod's actual resources, and those that the
+    kubelet has allocated; kept if they differ from the pod-level requests (spec.resources).
     """
 
     phase: str = ""
@@ -276,7 +276,7 @@ class PodStatus(Struct, frozen=True):
     allocated_resources: Quantities | None = None
 
     def __post_init__(self) -> None:
-        """Forget the other conditions; share the rest with other pods."""
+        """Drop the other conditions; share the rest with other pods."""
         if self.phase != "Failed":
             force_setattr(self, "start_time", None)
             force_setattr(self, "reason", "")
@@ -287,24 +287,24 @@ class PodStatus(Struct, frozen=True):
 
     @property
     def resize_is_infeasible(self) -> bool:
-        """Whether the kubelet has refused to resize the pod, so that what its spec requests takes nothing."""
+        """Whether the kubelet refuses to resize the pod, so that the requests in its spec do not count."""
         return any(map(_is_infeasible, self.conditions))
 
 
 def _is_infeasible(condition: Condition) -> bool:
-    # As kube-scheduler reads it: whatever the condition's status.
+    # Like kube-scheduler, ignore the condition's status.
     return condition.type == "PodResizePending" and condition.reason == "Infeasible"
 
 
 class Pod(Struct, frozen=True):
-    """A pod; of the statuses of its containers only those of containers with trouble, or that are resized."""
+    """A pod; of its container statuses only those of failed, troubled or resizing containers."""
 
     metadata: PodMetadata
     spec: PodSpec = PodSpec()
     status: PodStatus = PodStatus()
 
     def __post_init__(self) -> None:
-        """Forget the other statuses."""
+        """Drop the other statuses."""
         spec, status = self.spec, self.status
         if status.container_statuses:
             force_setattr(
@@ -319,7 +319,7 @@ class Pod(Struct, frozen=True):
 
     @property
     def _is_resized(self) -> bool:
-        """Whether the pod as a whole has other amounts of what its own requests name."""
+        """Whether the pod's actual or allocated resources differ from its pod-level requests."""
         if self.status.resources is None:
             return False
         actual, allocated = self.status.resources.requests, self.status.allocated_resources or {}
@@ -330,7 +330,7 @@ class Pod(Struct, frozen=True):
 def _with_trouble(
     statuses: Iterable[PodContainerStatus], containers: list[Container]
 ) -> tuple[PodContainerStatus, ...]:
-    """The statuses of containers with trouble, and of those that are resized, which alone keep resources."""
+    """The statuses of troubled and of resizing containers; only the latter with resources."""
     requests = {each.name: each.resources.requests for each in containers}
     found = []
     for each in statuses:
@@ -351,7 +351,7 @@ class PriorityClass(Struct, frozen=True):
 
 
 class ListMetadata(Struct, frozen=True):
-    """Where a list stands in the history of the API server, and how it goes on."""
+    """The version of a list, and the token of its next page."""
 
     resource_version: str = ""
     continue_: str = msgspec.field(default="", name="continue")

@@ -1,8 +1,8 @@
-"""Where the API server has its objects. Pure."""
+"""Paths of objects on the API server. Pure."""
 
 from webhook.kube.objects import Pod
 
 
 def pod_path(pod: Pod) -> str:
-    """The path of a pod; its subresources are below it."""
+    """The path of a pod, without a subresource."""
     return f"/api/v1/namespaces/{pod.metadata.namespace}/pods/{pod.metadata.name}"

@@ -1,8 +1,8 @@
-"""The Placement object: one gang's plan, written before any pod of it is touched, and how far it is.
+"""The Placement object: one gang's plan and progress, written before any of its pods is changed.
 
-spec is the decision: which pod (by uid) goes to which node with which cards. status is progress and,
-for a gang that waits, the reason. A later leader needs nothing else to finish what an earlier began.
-A plan is one object, so that one write makes it durable; the pods of a large one are packed to fit in it.
+spec is the plan: the node and the cards of each pod (by uid). status is the progress and, for a waiting gang,
+the reason. A new leader needs nothing else to finish the work of an earlier one. A plan is one object, so
+that one write makes it durable; the pods of a large plan are packed to fit in it.
 """
 
 from typing import Any, Final
@@ -24,18 +24,19 @@ RELEASED: Final = "Released"
 BOUND: Final = "Bound"
 
 PLAN_BYTES: Final = 1_400_000
-"""A plan's JSON at most: etcd takes 1.5 MiB for an object, and its status must still fit."""
+"""The largest plan in bytes of JSON: etcd accepts 1.5 MiB for an object, and its status must still fit."""
 
 
 def owner_reference(owner: Metadata) -> dict[str, str]:
-    """What stands in the metadata of an object that goes with this Placement."""
+    """The owner reference of an object that is deleted with this Placement."""
     return {"apiVersion": GROUP_VERSION, "kind": KIND, "name": owner.name, "uid": owner.uid}
 
 
 class VictimGroup(Struct, frozen=True, omit_defaults=True):
-    """Pods that are to go for a gang. pods: their uids, which say nothing to those who may not see them.
+    """Pods of one gang to evict for another gang.
 
-    whole: they are all of a gang, which goes whole; else it can spare them.
+    pods: their uids, which reveal nothing to users who may not list them. whole: the whole gang is evicted;
+    otherwise it can run without these pods.
     """
 
     pods: list[str] = msgspec.field(default_factory=list)
@@ -43,21 +44,21 @@ class VictimGroup(Struct, frozen=True, omit_defaults=True):
 
 
 class PlacementSpec(Struct, frozen=True, omit_defaults=True):
-    """The plan. gang: what people call it ("Job/train"); gangId tells it from a later one of that name.
+    """The plan of a gang.
 
-    size: how many pods were expected, 0 where nobody said. proven: nothing better existed by the objective.
-    preempts: pods of lower priority stand in the way of the plan. victims: who of them is to go, by gang;
-    those that went through topogate the sweeper evicts, kube-scheduler preempts the others. A Placement may
-    have been written by anybody, so they are checked again before anybody goes.
-    attempt: how often the gang had started again, all its planned pods gone, when this was written.
-    minimum: how many pods are enough to run, 0 where all are needed.
-    kept: nodes for pods of the gang that are made only once those of the plan run. usable_nodes: how many
-    nodes there were for plans when the gang began, of which a share may be reserved; 0 where none are kept.
-    domains: the topology domains that the gang has for itself, by the value of the label that it names, for
-    each Job or subgroup of it that has one ("" for all of it): it has them also where nodes of the plan are
-    gone, and its pods may run there still.
-    avoided: bad nodes that the plan does without, at most ten, and why; for people alone.
-    packed: pods, where they are many, as they are on the wire; here they are always in `pods`.
+    gang: its displayed name ("Job/train"); gangId distinguishes it from a later gang with the same name.
+    size: how many pods were expected, 0 if unknown. proven: no better plan existed by the objective.
+    preempts: pods of lower priority occupy the nodes of the plan. victims: the pods to remove, by gang. The
+    sweeper evicts those that topogate placed, and kube-scheduler preempts the others. Other clients may write
+    Placements, so victims are checked again before any eviction.
+    attempt: how often the gang had restarted with all its planned pods gone when this was written.
+    minimum: how many pods are enough to run, 0 if all are needed.
+    kept: nodes reserved for pods that are created only once those of the plan run. usable_nodes: the nodes
+    available for plans when the gang began, a share of which may be reserved; 0 without reserved nodes.
+    domains: the gang's exclusive topology domains, by label value, for each Job or subgroup ("" for the whole
+    gang). They stay the gang's if nodes of the plan are gone, since its pods may still run there.
+    avoided: failing nodes that the plan avoids, at most ten, and why; only for display.
+    packed: the pods of a large plan on the wire; in memory they are always in `pods`.
     """
 
     gang: str = ""
@@ -76,7 +77,7 @@ class PlacementSpec(Struct, frozen=True, omit_defaults=True):
     packed: str = ""
 
     def __post_init__(self) -> None:
-        """Unpack. Raises ValueError, by which the whole object counts and is reported as unreadable."""
+        """Unpack. Raises ValueError; the whole object is then reported as unreadable."""
         if self.packed:
             if self.pods:
                 raise ValueError("spec has both pods and packed")
@@ -84,7 +85,7 @@ class PlacementSpec(Struct, frozen=True, omit_defaults=True):
             msgspec.structs.force_setattr(self, "packed", "")
 
     def on_the_wire(self) -> dict[str, Any]:
-        """The fields as the API server keeps them, without those at their defaults."""
+        """The fields as in the API server, without defaults."""
         if len(self.pods) <= PLAIN_PODS:
             return dict(msgspec.to_builtins(self))
         rest = msgspec.to_builtins(msgspec.structs.replace(self, pods=[]))
@@ -92,12 +93,13 @@ class PlacementSpec(Struct, frozen=True, omit_defaults=True):
 
 
 class PlacementStatus(Struct, frozen=True, omit_defaults=True):
-    """Progress. pods is the number of members there are; spread and reason are sentences.
+    """The progress of a gang.
 
-    complete: all of them have been bound at some time, so that the gang is never rolled back again; attempt:
-    of which plan that was said, see Placement.is_complete. held: nodes that are held for the gang while it
-    waits, or until its later pods come, until held_until (RFC 3339) at most; for people, and never read
-    to decide anything. turn: of a gang that waits, how its account stands where the policy has a fair order.
+    pods: how many of its pods exist. spread, reason: sentences. complete: all pods have been bound at some
+    time, so the gang is never rolled back; attempt: the plan that this refers to, see Placement.is_complete.
+    held: nodes reserved for the gang while it waits, or until its later pods exist, until held_until
+    (RFC 3339) at the latest. turn: the fair order of its account while it waits. These three are for display,
+    and no decision reads them.
     """
 
     state: str = ""
@@ -122,20 +124,20 @@ class Placement(Struct, frozen=True):
 
     @property
     def key(self) -> str:
-        """Where it stands among all: "namespace/name"."""
+        """ "namespace/name"."""
         return f"{self.metadata.namespace}/{self.metadata.name}"
 
     @property
     def holding(self) -> list[str]:
-        """Nodes that are held for the gang: it has waited long, or pods of it are yet to be made."""
+        """Nodes that are reserved for the gang: it has waited long, or pods of it do not exist yet."""
         return self.status.held or ([] if self.is_complete else self.spec.kept)
 
     @property
     def is_complete(self) -> bool:
-        """Whether the gang has been bound as a whole since it last started again.
+        """Whether the whole gang has been bound since its last restart.
 
-        A plan is written in one write and its status in another: between the two, or after a crash there,
-        the status is still that of the gang's earlier life.
+        Plan and status are separate writes. Between them, or after a crash there, the status still describes
+        the previous attempt.
         """
         return self.status.complete and self.status.attempt == self.spec.attempt
 
@@ -144,23 +146,23 @@ _decoder: Final = msgspec.json.Decoder(Placement)
 
 
 def path(namespace: str, name: str = "") -> str:
-    """Where a namespace's Placements, or one of them, live."""
+    """The path of a namespace's Placements, or of one of them."""
     return f"/apis/{GROUP_VERSION}/namespaces/{namespace}/placements" + (f"/{name}" if name else "")
 
 
 def write_plan(
     api: Api, before: Placement | None, metadata: dict[str, Any], spec: PlacementSpec
 ) -> Placement:
-    """Make the plan durable, in one write: a new object, or `before` with this spec and these owners.
+    """Save the plan in one write: a new object, or `before` with this spec and these owners.
 
-    The gang's controller may be another one than when `before` was made (a JobSet makes its Jobs again): the
-    plan must not go with the earlier one.
-    Raises ApiError; status 409 when another leader wrote since `before` was read, 413 for a plan that is too
-    large for one object.
+    The gang's controller may have been replaced since `before` was created (a JobSet recreates its Jobs). The
+    new owners prevent that garbage collection deletes the plan with the earlier controller.
+    Raises ApiError: status 409 if another leader wrote since `before` was read, 413 if the plan is too large
+    for one object.
     """
     fields = spec.on_the_wire()
     if len(msgspec.json.encode(fields)) > PLAN_BYTES:
-        # The API server would say so as an error of its own (500), which is tried again and again.
+        # The API server would return a server error (500), which is retried forever.
         limit = f"its plan would take more than the {PLAN_BYTES / 1e6:.1f} MB that one object may have"
         raise ApiError(
             413, "RequestEntityTooLarge", f"{limit}: make several gangs of the {len(spec.pods):,} pods"
@@ -173,7 +175,7 @@ def write_plan(
     }
     if before is None:
         return _decoder.decode(api.request("POST", path(metadata["namespace"]), body=body))
-    # Refused if anybody wrote since it was read.
+    # The API server refuses the write if another client wrote since the read.
     guard = {
         "uid": before.metadata.uid,
         "resourceVersion": before.metadata.resource_version,
@@ -190,7 +192,7 @@ def write_plan(
 
 
 def write_status(api: Api, placement: Placement, status: PlacementStatus) -> Placement:
-    """Replace the status; fields that are back to their default are removed."""
+    """Replace the status; fields at their default are removed."""
     fields = msgspec.to_builtins(status)
     gone = {name: None for name in msgspec.to_builtins(placement.status) if name not in fields}
     metadata = placement.metadata
@@ -204,7 +206,7 @@ def write_status(api: Api, placement: Placement, status: PlacementStatus) -> Pla
 
 
 def delete(api: Api, placement: Placement) -> None:
-    """Remove a Placement, unless it is no longer the one that was looked at."""
+    """Delete a Placement, unless it has changed since it was read."""
     metadata = placement.metadata
     api.request(
         "DELETE",

@@ -1,9 +1,9 @@
-"""The pods of a plan: one by one where people may read them, packed where they are many.
+"""The pods of a plan: readable one by one, or packed if they are many.
 
-A plan is one object, so that one write makes it durable, and etcd takes 1.5 MB: some 5,000 pods with cards
-one by one. Packed is a JSON object with a list for each field of the pods, in gzip, in base64
-(`base64 -d | zcat` shows it): 20,000 pods with cards are 0.9 to 1.2 MB, of which uids and names' ends, which
-are random, are the most. The text is a function of the pods alone.
+A plan is one object, so that one write makes it durable. etcd accepts 1.5 MB, which is about 5,000 pods with
+cards one by one. The packed form is a JSON object with a list for each field of the pods, in gzip and base64
+(`base64 -d | zcat` shows it). 20,000 pods with cards take 0.9 to 1.2 MB, mostly for uids and the random ends
+of names. Equal pods give equal text.
 """
 
 import binascii
@@ -16,16 +16,17 @@ import msgspec
 from webhook.kube.struct import Struct
 
 PLAIN_PODS: Final = 2000
-"""Pods of a plan that are written one by one, at most."""
+"""The most pods of a plan that are written one by one."""
 UNPACKED_BYTES: Final = 64 << 20
-"""JSON that is read at most: a short text may stand for gigabytes, and the reader must live."""
+"""The most JSON that is unpacked: a short text may expand to gigabytes."""
 _GZIP: Final = 16 + zlib.MAX_WBITS
 
 
 class PlannedPod(Struct, frozen=True, omit_defaults=True):
-    """One pod of the plan. annotations: those that hand it its cards, as they will be written, and its turn.
+    """One pod of the plan.
 
-    node: "" for a pod that goes wherever kube-scheduler sends it, after our own choices were refused.
+    annotations: as they will be written on it; they assign its cards and its position in the release queue.
+    node: "" if kube-scheduler chooses it, after it refused our choices.
     """
 
     name: str
@@ -36,7 +37,7 @@ class PlannedPod(Struct, frozen=True, omit_defaults=True):
 
 
 class _Columns(Struct, frozen=True):
-    """The fields of all pods, each by itself: what is alike stands together and costs little."""
+    """A list for each field of the pods: similar values are adjacent and compress well."""
 
     name: list[str]
     uid: list[str]
@@ -49,17 +50,17 @@ _decoder: Final = msgspec.json.Decoder(_Columns)
 
 
 def pack(pods: list[PlannedPod]) -> str:
-    """The text for these pods."""
+    """The packed text of these pods."""
     columns = {name: [getattr(pod, name) for pod in pods] for name in _Columns.__struct_fields__}
-    # Level 6: 9 saves 1 % and takes twice as long. Without a time: the same plan is the same text.
+    # Level 9 saves 1 % and takes twice as long. mtime=0: equal plans give equal text.
     body = gzip.compress(msgspec.json.encode(columns), 6, mtime=0)
     return binascii.b2a_base64(body, newline=False).decode()
 
 
 def unpack(text: str) -> list[PlannedPod]:
-    """The pods of such a text.
+    """The pods of a packed text.
 
-    Raises ValueError, which says what is wrong, for text that is not of this kind or stands for too much.
+    Raises ValueError, whose message says what is wrong, for any other text or if it expands to too much.
     """
     inflater = zlib.decompressobj(_GZIP)
     try:
@@ -71,5 +72,5 @@ def unpack(text: str) -> list[PlannedPod]:
     columns = _decoder.decode(body)
     rows = zip(
         columns.name, columns.uid, columns.node, columns.rank, columns.annotations, strict=True
-    )  # a ValueError, where they are not of one length
+    )  # ValueError if the lists differ in length
     return [PlannedPod(*row) for row in rows]

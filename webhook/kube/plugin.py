@@ -1,7 +1,7 @@
-"""Credentials that a program of the user's gives (credential plugins of client.authentication.k8s.io).
+"""Credentials from a program on the user's machine (credential plugins of client.authentication.k8s.io).
 
-It is asked when the connection is made, again shortly before what it gave expires, and when that is refused.
-A certificate that it gives is used as long as the process lives.
+The plugin runs when the connection is made, shortly before its credential expires, and after a refusal. A
+certificate from it is used for as long as the process lives.
 """
 
 import json
@@ -16,7 +16,7 @@ from typing import Any, Final
 
 VERSIONS: Final = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
 TIMEOUT_SECONDS: Final = 60.0
-"""The longest that a plugin may take which cannot ask a person anything."""
+"""The time limit of a plugin that cannot ask a person."""
 _EARLY_SECONDS: Final = 10.0
 _CLUSTER_KEYS: Final = (
     "server", "tls-server-name", "insecure-skip-tls-verify", "certificate-authority-data", "proxy-url",
@@ -39,7 +39,7 @@ def _command_of(spec: Mapping[str, Any]) -> list[str]:
 
 
 def _variables_of(spec: Mapping[str, Any]) -> dict[str, str]:
-    """The environment variables that the command gets besides. Raises ValueError."""
+    """The additional environment variables of the command. Raises ValueError."""
     variables = spec.get("env") or []
     if not isinstance(variables, list) or not all(
         isinstance(each, Mapping) and {"name", "value"} <= each.keys() for each in variables
@@ -49,7 +49,7 @@ def _variables_of(spec: Mapping[str, Any]) -> dict[str, str]:
 
 
 class CredentialPlugin:
-    """The credential of one user. Safe for use by many threads."""
+    """The credential of one user. Thread-safe."""
 
     def __init__(
         self,
@@ -57,9 +57,9 @@ class CredentialPlugin:
         cluster: Mapping[str, Any],
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """Take the `exec` of a user in a kubeconfig, and its cluster.
+        """spec: the `exec` of a user in a kubeconfig. cluster: the user's cluster there.
 
-        clock: Unix time in seconds. Raises ValueError if it is incomplete.
+        clock: Unix time in seconds. Raises ValueError if `exec` is incomplete.
         """
         self._words = _command_of(spec)
         self._variables = _variables_of(spec)
@@ -76,14 +76,14 @@ class CredentialPlugin:
             return f"Bearer {token}" if token else ""
 
     def renew(self, refused: str) -> bool:
-        """Ask the plugin again after a header was refused; returns whether it gives another one now."""
+        """Run the plugin again after a refusal; returns whether the credential has changed."""
         with self._lock:
             if self._status is not None and refused == f"Bearer {self._status.get('token')}":
                 self._status = None
             return f"Bearer {self._current().get('token')}" != refused
 
     def certificate(self) -> tuple[str, str] | None:
-        """Certificate and key (PEM), if it gives them. Raises ValueError."""
+        """Certificate and key (PEM), None if the plugin returns none. Raises ValueError."""
         with self._lock:
             status = self._current()
         if not status.get("clientCertificateData"):
@@ -116,7 +116,7 @@ class CredentialPlugin:
             done = subprocess.run(
                 self._words,
                 stdin=None if has_person else subprocess.DEVNULL,
-                stdout=subprocess.PIPE,  # what it writes to stderr is for the person at the terminal
+                stdout=subprocess.PIPE,  # stderr is left to the person at the terminal
                 env=self._environment(has_person),
                 timeout=None if has_person else TIMEOUT_SECONDS,
                 check=False,

@@ -1,7 +1,7 @@
-"""Equal parts of objects are kept once: the pods of a Job differ in little but their names.
+"""Keeps equal parts of objects in memory once: the pods of a Job differ in little but their names.
 
-Only for values that nobody changes once they are decoded. What is remembered is bounded in number and in
-size, whatever the objects say; forgetting it costs memory, never correctness. Safe for use by many threads.
+Only for values that never change after decoding. The remembered parts are bounded in number and size.
+Forgetting one costs memory, never correctness. Thread-safe.
 """
 
 from typing import Any, Final, TypeVar
@@ -9,11 +9,11 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 MOST: Final = 8192
-"""Parts remembered at once. Lists of the API server come in the order of namespaces and names, so that those
-that are alike come one after the other."""
+"""Parts remembered at once. The API server lists objects by namespace and name, so similar ones follow each
+other."""
 
 LARGEST: Final = 2048
-"""Bytes of a part that is still remembered; characters of a text."""
+"""The largest part that is remembered: in bytes, or characters of a text."""
 
 T = TypeVar("T")
 _texts: Final[dict[str, str]] = {}
@@ -22,7 +22,7 @@ _encoder: Final = msgspec.msgpack.Encoder()
 
 
 def text(value: str) -> str:
-    """The same text, and the same object each time."""
+    """The shared object of a text."""
     known = _texts.get(value)
     if known is not None:
         return known
@@ -34,15 +34,15 @@ def text(value: str) -> str:
 
 
 def texts(values: dict[str, str]) -> dict[str, str]:
-    """A map of its own with texts that are shared: maps of labels differ, their keys and values seldom."""
+    """A new map with shared texts: maps of labels differ often, their keys and values seldom."""
     return {text(key): text(value) for key, value in values.items()}
 
 
 def part(kind: str, value: T) -> T:
-    """An equal object, the same one each time; kind tells values of one type that look alike apart."""
+    """The shared object of a value; kind distinguishes values of different types with the same encoding."""
     try:
         encoded = _encoder.encode(value)
-    except (OverflowError, ValueError):  # an integer of more than 64 bits: rare, and so not worth sharing
+    except (OverflowError, ValueError):  # an integer of more than 64 bits: too rare to be worth sharing
         return value
     known: T | None = _parts.get((kind, encoded))
     if known is not None:

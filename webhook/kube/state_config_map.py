@@ -1,6 +1,6 @@
-"""A ConfigMap of the installation in which one program keeps something: nobody here makes it.
+"""A ConfigMap with the state of one program; the installation creates it.
 
-It is written only as it was read: where somebody else has written since, the API server refuses.
+A write carries the version of the last read, so the API server refuses it if another client wrote meanwhile.
 """
 
 from collections.abc import Mapping
@@ -12,15 +12,15 @@ NAMESPACE: Final = "topogate-system"
 
 
 def path_of(name: str) -> str:
-    """The address of a ConfigMap of topogate's."""
+    """The path of one of topogate's ConfigMaps."""
     return f"/api/v1/namespaces/{NAMESPACE}/configmaps/{name}"
 
 
 class StateConfigMap:
-    """One ConfigMap. version: that of what was read or written last, "" where it is not known."""
+    """One ConfigMap. version: of the last read or write, "" if unknown."""
 
     def __init__(self, api: Api, path: str, **options: Any) -> None:
-        """options: of each request, as timeout_seconds."""
+        """options: for each request, such as timeout_seconds."""
         self._api = api
         self._path = path
         self._options = options
@@ -33,7 +33,7 @@ class StateConfigMap:
         return body.get("data") or {}
 
     def write(self, data: Mapping[str, str]) -> None:
-        """Change these of its data. Raises ApiError; status 409 where somebody else has written since."""
+        """Change these keys of its data. Raises ApiError; status 409 if another client wrote meanwhile."""
         body = {"metadata": {"resourceVersion": self.version}, "data": data}
         answer = self._api.json("PATCH", self._path, body=body, content_type=MERGE_PATCH, **self._options)
         self.version = str(answer["metadata"]["resourceVersion"])

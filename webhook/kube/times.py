@@ -4,7 +4,7 @@ from datetime import datetime
 
 
 def since_1970(text: str | None) -> float | None:
-    """Seconds since 1970 of a time; None for none, and for what is no such time."""
+    """A time in seconds since 1970; None without a time, or if the text is not one."""
     try:
         return datetime.fromisoformat(text).timestamp() if text else None
     except (ValueError, OverflowError):

@@ -1,4 +1,4 @@
-"""A bearer token in a file that somebody else rotates: re-read in time, and at once when it is refused."""
+"""A bearer token in a file that another program rotates: read again every minute, and after a refusal."""
 
 import logging
 import threading
@@ -14,7 +14,7 @@ logger = logging.getLogger(__name__)
 
 
 class TokenFile:
-    """The token of a file. Safe for use by many threads."""
+    """The token in a file. Thread-safe."""
 
     def __init__(self, path: Path, clock: Callable[[], float] = time.monotonic) -> None:
         """Read it a first time. Raises OSError, or ValueError if it is empty."""
@@ -32,7 +32,7 @@ class TokenFile:
             return f"Bearer {self._token}"
 
     def renew(self, refused: str) -> bool:
-        """Read again after a header was refused; returns whether there is another one now."""
+        """Read the file again after a refusal; returns whether the token has changed."""
         with self._lock:
             if refused == f"Bearer {self._token}":
                 self._reread()
@@ -43,7 +43,7 @@ class TokenFile:
         try:
             self._token = self._read()
         except (OSError, ValueError) as error:
-            # The old one may still do, and the next minute tries again.
+            # The old token may still be valid, and the file is read again in a minute.
             logger.warning("token_unreadable path=%s error=%r", self._path, str(error))
 
     def _read(self) -> str:

@@ -1,10 +1,12 @@
-"""The transport of programs that run for long: the kubernetes package's ApiClient, raw, under our identity.
+"""The transport of long-running programs: the connections of the kubernetes package, under our identity.
 
-The package makes the pool of connections (TLS, proxies, SOCKS, server name, keep-alive). Requests pass its
-call_api by: that repeats GETs as client-go does if asked to, has no time-out of the whole call beside one for
-the connection, and sends a JSON patch in bytes as a strategic merge patch. Neither its kubeconfig is used (it
-takes the last current-context of two files, ignores `as`, and goes on anonymously where a plugin fails) nor
-its leader election (which never stops leading while the server hangs): see kubeconfig and lease.
+The package makes the connection pool (TLS, proxies, SOCKS, server name, keep-alive). We use no more of it:
+
+- call_api has no time-out for the whole call besides the one for the connection, and sends a JSON patch in
+  bytes as a strategic merge patch.
+- Its kubeconfig uses the last current-context of two files, ignores `as`, and continues anonymously if a
+  plugin fails. See kubeconfig.
+- Its leader election never stops leading while the server hangs. See lease.
 """
 
 from typing import Final
@@ -18,15 +20,15 @@ from webhook.kube.identity import CONNECT_SECONDS, Identity, keep_alive_options,
 
 
 class Transport:
-    """Connections under one identity. Safe for use by many threads."""
+    """Connections under one identity. Thread-safe."""
 
     errors: Final = (urllib3.exceptions.HTTPError, OSError)
-    """What `send` and the answer raise where no answer comes, or only a part of it."""
+    """Exceptions of `send` and of the answer if it is missing or incomplete."""
     unsent: Final = (urllib3.exceptions.NewConnectionError, urllib3.exceptions.ConnectTimeoutError)
-    """Those of them where there was no connection to send by."""
+    """Those of them without a connection, so that nothing was sent."""
 
     def __init__(self, identity: Identity, size: int) -> None:
-        """size: so many connections are kept alive. Raises OSError, ValueError."""
+        """size: the number of connections kept alive. Raises OSError, ValueError."""
         self.manager = manager_of(identity, size)
 
     def send(
@@ -38,7 +40,7 @@ class Transport:
         seconds: float,
         preload: bool = True,
     ) -> urllib3.BaseHTTPResponse:
-        """One request, never repeated. Raises `errors`."""
+        """One request without retries. Raises `errors`."""
         return self.manager.request(
             method,
             url,
@@ -51,7 +53,7 @@ class Transport:
         )
 
     def close(self) -> None:
-        """Close the idle connections, now: the manager would leave that to the garbage collector."""
+        """Close the idle connections now; the manager would leave that to the garbage collector."""
         pools = [self.manager.pools.get(key) for key in self.manager.pools.keys()]  # noqa: SIM118 (it has no iterator)
         self.manager.clear()
         for pool in pools:
@@ -68,13 +70,13 @@ def manager_of(identity: Identity, size: int) -> urllib3.PoolManager:
     configuration.verify_ssl = identity.is_verified
     configuration.connection_pool_maxsize = size
     configuration.socket_options = [*usual, *keep_alive_options()]
-    configuration.no_proxy = None  # proxy_of has read it, as Go's programs read it
+    configuration.no_proxy = None  # proxy_of has applied it, as Go programs do
     configuration.proxy = proxy_of(identity) or None
     if configuration.proxy:
         secret = urllib3.util.parse_url(configuration.proxy).auth
         configuration.proxy_headers = urllib3.make_headers(proxy_basic_auth=secret) if secret else None
     if not identity.is_verified:
-        # Who wrote insecure-skip-tls-verify knows it, and kubectl does not repeat it either.
+        # The user chose insecure-skip-tls-verify, and kubectl does not warn either.
         urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
     try:
         manager: urllib3.PoolManager = ApiClient(configuration).rest_client.pool_manager
@@ -83,6 +85,6 @@ def manager_of(identity: Identity, size: int) -> urllib3.PoolManager:
             f"proxy {configuration.proxy} needs the package PySocks: pip install PySocks"
         ) from error
     if urlsplit(identity.server).scheme == "https":
-        # The package would read keys from files again at each connection; this way they stay on no disk.
+        # The package would read keys from files for each connection; this way they are not left on disk.
         manager.connection_pool_kw["ssl_context"] = tls_of(identity)
     return manager

@@ -1,4 +1,4 @@
-"""Claims, volumes and storage classes as narrow structs: what decides on which nodes a volume can be used."""
+"""Claims, volumes and storage classes: narrow structs with the fields that limit the nodes of a volume."""
 
 from typing import Final
 
@@ -19,17 +19,17 @@ BIND_COMPLETED: Final = "pv.kubernetes.io/bind-completed"
 SELECTED_NODE: Final = "volume.kubernetes.io/selected-node"
 CLASS_BEFORE_IT_WAS_A_FIELD: Final = "volume.beta.kubernetes.io/storage-class"
 _ANNOTATIONS: Final = frozenset({BIND_COMPLETED, SELECTED_NODE, CLASS_BEFORE_IT_WAS_A_FIELD})
-"""What Kubernetes' controllers write on claims (k8s.io/component-helpers, storage/volume)."""
+"""Annotations by Kubernetes' controllers on claims (k8s.io/component-helpers, storage/volume)."""
 
 _LONGEST: Final = 253
-"""Of what they write: a name."""
+"""Characters of their values, which are names."""
 
 
 class ClaimMetadata(Metadata, frozen=True):
-    """A claim's metadata: of its annotations those that decide where its volume is."""
+    """A claim's metadata, with only the annotations that decide where its volume is."""
 
     def __post_init__(self) -> None:
-        """Forget the other annotations, and those that cannot be a name."""
+        """Drop the other annotations, and values that are too long for a name."""
         used = {
             key: text
             for key, text in self.annotations.items()
@@ -39,7 +39,7 @@ class ClaimMetadata(Metadata, frozen=True):
 
 
 class ClaimSpec(Struct, frozen=True):
-    """What a claim asks for; volume_name once it has been given a volume, or its author has chosen one."""
+    """A claim's spec; volume_name is set once it is bound to a volume, or by its author."""
 
     volume_name: str = ""
     storage_class_name: str | None = None
@@ -51,7 +51,7 @@ class ClaimSpec(Struct, frozen=True):
 
 
 class Phase(Struct, frozen=True):
-    """How far a claim or a volume is: Pending, Available, Bound, Released, Lost, Failed."""
+    """The phase of a claim or a volume: Pending, Available, Bound, Released, Lost, Failed."""
 
     phase: str = ""
 
@@ -65,7 +65,7 @@ class PersistentVolumeClaim(Struct, frozen=True):
 
 
 class ClaimReference(Struct, frozen=True):
-    """The claim that a volume is kept for; uid "" where its author has named the claim alone."""
+    """The claim that a volume is reserved for; uid is "" if the volume's author named only the claim."""
 
     namespace: str = ""
     name: str = ""
@@ -73,7 +73,7 @@ class ClaimReference(Struct, frozen=True):
 
 
 class VolumeNodeAffinity(Struct, frozen=True):
-    """From which nodes a volume can be reached."""
+    """The nodes that can reach a volume."""
 
     required: NodeSelector | None = None
 
@@ -86,31 +86,31 @@ class CsiSource(Struct, frozen=True):
 
 
 class AwsVolume(Struct, frozen=True):
-    """A volume as before CSI: "vol-1", or "aws://ZONE/vol-1"."""
+    """An in-tree AWS volume: "vol-1", or "aws://ZONE/vol-1"."""
 
     volume_id: str = msgspec.field(default="", name="volumeID")
 
 
 class GceVolume(Struct, frozen=True):
-    """A disk as before CSI."""
+    """An in-tree GCE disk."""
 
     pd_name: str = ""
 
 
 class AzureSource(Struct, frozen=True):
-    """A disk as before CSI."""
+    """An in-tree Azure disk."""
 
     disk_uri: str = msgspec.field(default="", name="diskURI")
 
 
 class VolumeIdSource(Struct, frozen=True):
-    """A volume of Cinder or Portworx as before CSI."""
+    """An in-tree volume of Cinder or Portworx."""
 
     volume_id: str = msgspec.field(default="", name="volumeID")
 
 
 class VolumeSpec(Struct, frozen=True):
-    """What a volume has, and where. Of what is behind it, what nodes can attach a limited number of."""
+    """A volume's spec. Of its sources only those that nodes can attach in limited numbers."""
 
     capacity: Quantities = {}
     access_modes: list[str] = []
@@ -136,7 +136,7 @@ class PersistentVolume(Struct, frozen=True):
 
 
 class TopologyRequirement(Struct, frozen=True):
-    """Values of a node's label, one of which it must have."""
+    """A node label and the values that are allowed."""
 
     key: str = ""
     values: list[str] = []
@@ -149,7 +149,7 @@ class TopologyTerm(Struct, frozen=True):
 
 
 class StorageClass(Struct, frozen=True):
-    """How volumes of a class come to be; without allowed topologies they can be made for any node."""
+    """How volumes of a class are provisioned: without allowed_topologies, for any node."""
 
     metadata: Metadata
     provisioner: str = ""

@@ -1,4 +1,4 @@
-"""A live copy that also holds what this process has written since its watch last showed it."""
+"""A live copy that includes this process's own writes before the watch shows them."""
 
 import contextlib
 import threading
@@ -18,7 +18,7 @@ class WriteThroughInformer(Informer[T]):
     def __init__(
         self, api: Api, path: str, decoder: type[T], *, on_event: OnEvent[T] | None = None, **options: Any
     ) -> None:
-        """The same as of an Informer."""
+        """See Informer."""
         super().__init__(api, path, decoder, on_event=self._on_watched, **options)
         self._after = on_event
         self._written_lock = threading.Lock()
@@ -27,26 +27,26 @@ class WriteThroughInformer(Informer[T]):
         self._seen_before = 0
 
     def written(self, written: T) -> None:
-        """Remember an object that was just written, until the watch shows it."""
+        """Remember a written object until the watch shows it."""
         with self._written_lock:
             self._written[key_of(written)] = written
 
     def answered(self, answer: bytes) -> None:
-        """The same of what the API server has answered; what cannot be read is not remembered."""
+        """Remember the object in an answer of the API server; an unreadable one is ignored."""
         with contextlib.suppress(msgspec.DecodeError):
             written, _, _ = self._reader.object(msgspec.Raw(answer))
             if written is not None:
                 self.written(written)
 
     def forgotten(self, key: str) -> None:
-        """The object was removed by us; the watch will show it."""
+        """Forget a written object that we deleted; the watch will show the deletion."""
         with self._written_lock:
             self._written.pop(key, None)
 
     def removed(self, key: str, uid: str) -> None:
-        """The same; it is there no more, unless the watch shows another state of it.
+        """Hide a deleted object unless the watch shows a later state of it.
 
-        One of another uid has taken its name since, and stays.
+        An object with another uid is a new one with the same name, and stays.
         """
         with self._written_lock:
             there = self._written.get(key) or self.items().get(key)
@@ -55,15 +55,15 @@ class WriteThroughInformer(Informer[T]):
                 self._removed[key] = there
 
     def current(self) -> Mapping[str, T]:
-        """By "namespace/name": what the watch shows, or what was written since."""
+        """By "namespace/name": the object of the watch, or a later one that was written."""
         with self._written_lock:
             seen = _number(self.seen_version)
-            if seen < self._seen_before:  # etcd was restored: what was done since the backup is undone
+            if seen < self._seen_before:  # etcd was restored, without the writes since its backup
                 self._written.clear()
                 self._removed.clear()
             self._seen_before = seen
             there = self.items()
-            # What was removed between two watches, or changed before we had noted it, is reported by nobody.
+            # The watch does not report a removal between two watches, nor a change before written().
             self._written = {
                 key: mine
                 for key, mine in self._written.items()
@@ -84,7 +84,7 @@ class WriteThroughInformer(Informer[T]):
             with self._written_lock:
                 key = key_of(shown)
                 mine = self._written.get(key)
-                # Versions of one object are ordered numbers (KEP-5504); ours is dropped once it is seen.
+                # Versions of one object are ordered numbers (KEP-5504); drop ours once the watch shows it.
                 if mine is not None and (after is None or _version(after) >= _version(mine)):
                     del self._written[key]
         if self._after is not None:

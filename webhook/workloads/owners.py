@@ -1,4 +1,4 @@
-"""Which owners make gangs, and which make pods that do not wait for one another. Pure.
+"""Which owners create gangs, and which create pods that do not wait for one another. Pure.
 
 kinds.WORKLOADS lists the owners of gangs. This module adds the other owners, and the operator's own rules.
 The pods of an owner that no rule names are a gang: users notice a gang that waits for too many pods, but not
