@@ -1,1 +1,1 @@
-"""Optional features of the sweeper: each is imported where it is on, and sees what its hooks are given."""
+"""Optional features of the sweeper. Each is imported only if it is on, and reads only its hooks' input."""

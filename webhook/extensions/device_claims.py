@@ -1,8 +1,8 @@
-"""GPUs by claims (Dynamic Resource Allocation): devices of nodes, and what pods ask for and take of them.
+"""GPUs by device claims (Dynamic Resource Allocation): the devices of nodes, and the claims of pods.
 
-DeviceClasses are read while the cluster serves them: there are few, and they say which extended resources are
-claims, and whether there are GPUs to count. The rest is read from the first pass on in which a pod waits with
-claims, in which devices are GPUs, or in which a level of the topology is an attribute of devices.
+DeviceClasses are read whenever the cluster serves them: they are few, and show which extended resources are
+claims and whether devices are GPUs. The other collections are read from the first pass that needs them: a
+pod with claims waits, devices are GPUs, or a level of the topology is a device attribute.
 """
 
 import logging
@@ -36,28 +36,28 @@ from webhook.sweeper.observe.pods import Sort
 
 logger = logging.getLogger(__name__)
 
-# --- what is added to nodes and pods ------------------------------------------------------------------
-# What claims on devices make of nodes and pods in one pass: see webhook/devices/needs.py.
+# --- resources of nodes and pods ----------------------------------------------------------------------
+# Resources that device claims add to nodes and pods in one pass: see webhook/devices/needs.py.
 #
-# GPUs that are had by claims are added as amounts of nodes and pods for people and metrics, not for
+# GPUs by claims are also added as amounts of nodes and pods. These are for display and metrics, not for
 # placement.
 
 
 @dataclass(frozen=True)
 class AddedDevices:
-    """The devices of nodes, and what pods ask for and take of them. counts: of GPUs."""
+    """The devices of nodes, and those that pods request and use. counts: of GPUs."""
 
     needs: Needs
     counts: "ClaimedGpus"
 
     def pod_class(self, pod: Pod, pod_class: PodClass) -> PodClass:
-        """The class with what the pod's claims ask for, or with the problem that they are."""
+        """The class with the requests of the pod's claims, or with the problem in them."""
         return self.needs.pod_class(pod, pod_class)
 
     def completed(
         self, nodes: Sequence[NodeInfo], on_nodes: PodsOnNodes, usages: Usages, objects: Mapping[str, Node]
     ) -> tuple[list[NodeInfo], Usages]:
-        """The nodes with their devices, and the usages with what claims may be given there."""
+        """The nodes with their devices, and the usages with the devices of claims."""
         made = [self.needs.node(each) for each in nodes]
         claimed = amended(on_nodes, usages, objects, self.needs.concerns, self._usage)
         usages = {**usages, **claimed}
@@ -73,7 +73,7 @@ class AddedDevices:
 
 
 class ClaimedGpus:
-    """Completes nodes and usages; a node of which nothing has changed stays the very same value."""
+    """Completes nodes and usages; an unchanged node stays the same object."""
 
     def __init__(self, classes: Collection[str]) -> None:
         """classes: names or shell patterns of the DeviceClasses of GPUs."""
@@ -89,7 +89,7 @@ class ClaimedGpus:
         on_nodes: PodsOnNodes,
         usages: Usages,
     ) -> tuple[list[NodeInfo], dict[str, tuple[Usage, ...]]]:
-        """The nodes with their GPUs, and the usages of those where pods have some. on_nodes: these pods."""
+        """The nodes with their GPUs, and the usages of nodes with pods that have GPUs by claims."""
         counts = self._counts
         if counts is None or not counts.serves(supply):
             counts = self._counts = DeviceCounts(supply, self._classes)
@@ -120,26 +120,26 @@ def _with_gpus(use: Usage, gpus: int) -> Usage:
     return replace(use, requests={**use.requests, DEVICES: gpus}) if gpus else use
 
 
-# --- levels that devices tell -------------------------------------------------------------------------
-# Nodes whose place in the topology drivers tell by attributes of devices: as if it stood in their labels.
+# --- levels from device attributes --------------------------------------------------------------------
+# Topology levels that drivers publish as device attributes: they count as labels of the nodes.
 
 
 class DeviceLevels:
-    """Completes nodes; one of which nothing has changed stays the very same value."""
+    """Adds levels to nodes; an unchanged node stays the same object."""
 
     def __init__(self, topology: Topology) -> None:
-        """topology: nodes are completed only if some of its levels stand for attributes."""
+        """topology: nodes change only if one of its levels is a device attribute."""
         self._attributes = attribute_keys(topology)
         self._completed = IdentityCache[object, Node]()
         self._logged: Mapping[str, str] = {}
 
     @property
     def are_wanted(self) -> bool:
-        """Whether any level has to be read from devices."""
+        """Whether any level is a device attribute."""
         return bool(self._attributes)
 
     def of(self, nodes: Mapping[str, Node], supply: Supply | None) -> Mapping[str, Node]:
-        """The nodes with what their devices say; a sentence in the log on each whose devices disagree."""
+        """The nodes with the levels of their devices; logs each node whose devices disagree."""
         if not self._attributes or supply is None:
             return nodes
         completed: dict[str, Node] = {}
@@ -165,17 +165,17 @@ def _with_labels(node: Node, added: Mapping[str, str]) -> Node:
     return structs.replace(node, metadata=metadata)
 
 
-# --- claims on no GPU ---------------------------------------------------------------------------------
-# Gangs that admission held for claims which turn out to be on no GPU.
+# --- claims without GPUs ------------------------------------------------------------------------------
+# Gangs that admission gated for claims that turn out to have no GPU.
 #
-# Which DeviceClasses a claim names stands in claims and templates, which may come later than the pod, so
-# admission gates every pod with claims. Where the policy names the classes that are GPUs, it is decided here.
+# The DeviceClasses of a claim are in claims and templates, which may be created later than the pod. So
+# admission gates every pod with claims. If the policy lists the DeviceClasses of GPUs, the sweeper decides.
 
 
 def release_without_placement(gangs: Sequence[PodGang], supply: Supply, policy: Policy) -> list[PodGang]:
-    """The gangs; those of which no pod asks for a GPU as gangs of CPU-only pods that wait for nobody.
+    """The gangs; those without any GPU become gangs of CPU-only pods that do not wait for one another.
 
-    A pod that asks for topogate by a wish, or by a gate of its manifest, stays what it is.
+    A gang with a topology request, or with a gate in a pod's manifest, stays as it is.
     """
     return [_of_cpu_pods(gang) if _is_free(gang, supply, policy) else gang for gang in gangs]
 
@@ -183,7 +183,7 @@ def release_without_placement(gangs: Sequence[PodGang], supply: Supply, policy: 
 def _is_free(gang: PodGang, supply: Supply, policy: Policy) -> bool:
     try:
         return all(_is_of_other_classes(pod, supply, policy) for pod in (*gang.pods, *gang.later))
-    except Exception:  # what is wrong with one gang stops no other
+    except Exception:  # one bad gang must not stop the others
         logger.exception("release_without_placement_failed gang=%s", gang.key)
         return False
 
@@ -214,7 +214,7 @@ def _always_frees(before: object, after: object) -> bool:
 
 
 def _frees_devices(before: ResourceClaim | None, after: ResourceClaim | None) -> bool:
-    """A claim that is given devices takes some, and who is meant to use it changes none."""
+    """Whether a change of a claim may free devices: an allocation or a new consumer does not."""
     if before is None or after is None:
         return True
     allocation = before.status.allocation
@@ -239,7 +239,7 @@ COLLECTIONS: Final = (SLICES, CLASSES, CLAIMS, TEMPLATES)
 
 @dataclass(frozen=True)
 class DeviceMemory:
-    """Caches: without them the same is worked out again. read: the copies that the supply was made of."""
+    """Caches, which only save work. read: the copies that the supply was built from."""
 
     supply: Supply
     levels: DeviceLevels
@@ -250,7 +250,7 @@ class DeviceMemory:
 def add_resources(
     given: ResourcesInput, memory: DeviceMemory | None
 ) -> tuple[ResourcesAdded, DeviceMemory | None]:
-    """Devices, where somebody waits for some, counts them, or has a level of them."""
+    """Add devices if a pod waits for some, they count as GPUs, or a level is a device attribute."""
     settings, view = given.settings, given.view
     memory = memory or DeviceMemory(
         Supply(Selectors(given.clock)),
@@ -261,14 +261,14 @@ def add_resources(
         return ResourcesAdded(view.nodes), memory
     memory, is_freed = _updated(given, memory)
     nodes = memory.levels.of(view.nodes, memory.supply)
-    sorted_pods = view.index.of  # bound pods, which are most of all, share no claim with those that wait
+    sorted_pods = view.index.of  # bound pods share no claim with waiting ones, and are the most
     sent = [pod for uid, pod in sorted_pods[Sort.UNBOUND].items() if uid not in sorted_pods[Sort.GATED]]
     found = needs(view.gated, sent, nodes, memory.supply, most_amounts(len(nodes)), view.gang_of)
     return ResourcesAdded(nodes, AddedDevices(found, memory.counts), is_freed), memory
 
 
 def _is_wanted(given: ResourcesInput) -> bool:
-    """Whether a waiting pod asks for devices, or some are GPUs."""
+    """Whether a waiting pod requests devices, or some devices are GPUs."""
     classes: Mapping[str, DeviceClass] = given.read((CLASSES,)).get(CLASSES, {})
     gated = given.view.gated
     if gpu_classes(classes, given.settings.gpu_device_classes) or any(
@@ -282,7 +282,7 @@ def _is_wanted(given: ResourcesInput) -> bool:
 
 
 def _updated(given: ResourcesInput, memory: DeviceMemory) -> tuple[DeviceMemory, bool]:
-    """What is known now, and whether gangs are to be asked about again for that."""
+    """The memory with the current devices, and whether some may be free now, so that gangs are retried."""
     found, supply = given.read(COLLECTIONS), memory.supply
     missing = [each.path.rpartition("/")[2] for each in COLLECTIONS if each not in found]
     supply.problem = UNREAD.format(missing=", ".join(missing)) if missing else ""
@@ -297,7 +297,7 @@ def _updated(given: ResourcesInput, memory: DeviceMemory) -> tuple[DeviceMemory,
 
 
 def complete_gangs(given: GangsInput) -> Sequence[PodGang]:
-    """Gangs whose claims are all on other devices than GPUs are released without a placement."""
+    """Release gangs without a placement if none of their claims has a GPU."""
     supplies = [each.needs.supply for each in given.view.added if isinstance(each, AddedDevices)]
     if given.policy is None or not supplies or given.policy.takes_every_class:
         return given.gangs

@@ -1,4 +1,4 @@
-"""The extensions that there are, and what switches each on. An extension is imported where it is loaded."""
+"""All extensions, and the conditions that switch them on. They are imported only when they are loaded."""
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -93,7 +93,7 @@ SWITCHES: Final = (
 
 
 def variants(gang: PodGang, view: View, topology: Topology) -> Iterator[Variant]:
-    """The ways to ask about a gang, for questions that a person asks. Raises PlacementError."""
+    """The variants of a gang's question, for questions of users. Raises PlacementError."""
     return variants_of(DivisionInput(gang, view, (), topology), dividing(all_extensions()))
 
 
@@ -103,9 +103,9 @@ def completed(
     settings: Settings,
     owners_of: Callable[[str], Mapping[str, Any] | None],
 ) -> Sequence[PodGang]:
-    """The gangs with what extensions know of them, for questions that a person asks.
+    """The gangs, completed by all extensions, for questions of users.
 
-    owners_of: the owners of a kind ("jobs.batch") by "namespace/name", None if they are not known.
+    owners_of: the owners of a kind ("jobs.batch") by "namespace/name", None if they are unknown.
     """
     for extension in all_extensions():
         if extension.complete_gangs is not None:
@@ -126,10 +126,10 @@ def with_owners(
 
 
 def resource_extensions() -> Iterator[Extension]:
-    """Those of them that add resources to nodes and pods: no other is imported."""
+    """The extensions that add resources to nodes and pods; no other is imported."""
     yield _device_claims()
 
 
 def all_extensions() -> Iterator[Extension]:
-    """Every extension, whether it is on or not: for questions that a person asks."""
+    """Every extension, on or off, for questions of users."""
     return (each.load() for each in SWITCHES)

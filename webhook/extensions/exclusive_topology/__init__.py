@@ -1,3 +1,1 @@
-"""Exclusive topology: Jobs of JobSets, and groups of LeaderWorkerSets, that have topology domains to
-themselves: in one domain each, and none of it shared.
-"""
+"""Exclusive topology: each Job of a JobSet, or group of a LeaderWorkerSet, has a domain to itself."""

@@ -1,15 +1,15 @@
-"""Who has which topology domain to itself. Pure.
+"""The owners of exclusive topology domains. Pure.
 
-JobSet and LeaderWorkerSet ask for domains by an annotation that names a node label, and have their own
-webhooks write affinity and node selectors that say the same to kube-scheduler, which knows domains by the
-label's value alone. That affinity is heeded, whoever wrote it and whom it keeps out: also Jobs and groups
-that want no domain of their own. Beside it, whose domains count as taken follows the same rules: of JobSets
-all, of LeaderWorkerSets those of the same namespace. The annotation alone, which anybody may write, is
-believed within its namespace; a domain is another namespace's only if the affinity of either says so to
-kube-scheduler as well, as what a JobSet makes does.
+JobSet and LeaderWorkerSet request a domain by an annotation that names a node label. Their webhooks also
+write affinity and node selectors for kube-scheduler, which identifies domains by the label's value alone.
+topogate obeys that affinity for all pods, also for Jobs and groups without exclusive topology. JobSets
+exclude each other in all namespaces, and LeaderWorkerSets in their own.
 
-Where a pod is counts by what its plan names, whatever has become of the node: as long as the pod is there
-nobody knows that it does not run.
+Any user can write the annotation, so by itself it counts only within its namespace. Across namespaces a
+domain is taken only if the affinity of one of the two pods excludes the other, as for pods of a JobSet.
+
+A pod counts in the domain of its planned node, even if that node is gone: until the pod is deleted, it may
+still run there.
 """
 
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence, Set
@@ -24,14 +24,14 @@ from webhook.sweeper.observe.membership import Claim, GangKey, claims_of, exclus
 from webhook.sweeper.observe.view import View, identity
 
 ASKED: Final = 8
-"""Members of a gang, and terms of theirs, that decide whom they may not share a domain with."""
+"""The most members of a gang, and the most of their terms, that are examined for anti-affinity."""
 
 
 def lost_domains(view: View, sent: Container[str]) -> frozenset[str]:
-    """uids of gated pods that are planned into a domain which others have by now.
+    """uids of gated pods whose planned domain others have taken.
 
-    A plan does not hold while its node is not ready, say, and others are placed meanwhile. sent: uids of
-    those that have been released, and look gated still.
+    For example, a plan is not valid while its node is not ready, and others are placed there meanwhile. sent:
+    uids of released pods that still appear gated.
     """
     waiting = _planned_claims(view, sent)
     if not waiting:
@@ -49,7 +49,7 @@ def lost_domains(view: View, sent: Container[str]) -> frozenset[str]:
 
 
 def _planned_claims(view: View, sent: Container[str]) -> Mapping[tuple[GangKey, Claim], list[Pod]]:
-    """By gang and claim, the gated pods that have a plan."""
+    """(gang, claim) -> the gated pods that have a plan."""
     return grouped(
         ((view.gang_of(pod), claim), pod)
         for pod in view.gated
@@ -59,7 +59,7 @@ def _planned_claims(view: View, sent: Container[str]) -> Mapping[tuple[GangKey, 
 
 
 def _by_domain(view: View) -> Mapping[tuple[str, str, str], list[tuple[GangKey, Claim, Pod]]]:
-    """By rule, label and domain, the pods that claim it and have a place there, with gang and claim."""
+    """(rule, label, domain) -> the placed pods that claim it, each with its gang and claim."""
     return grouped(
         ((claim.rule, claim.over, _domain(view, pod, node, claim)), (view.gang_of(pod), claim, pod))
         for pod, node in _placed(view, ())
@@ -68,7 +68,7 @@ def _by_domain(view: View) -> Mapping[tuple[str, str, str], list[tuple[GangKey, 
 
 
 class Others:
-    """Where others are with whom a gang shares no domain, and where it is itself."""
+    """The pods that a gang shares no domain with, its own placed pods, and their domains."""
 
     def __init__(self, gang: PodGang, view: View, plans: Iterable[NewPlan]) -> None:
         """plans: made in this pass."""
@@ -82,12 +82,12 @@ class Others:
         self._taken: dict[tuple[str, str], set[str]] = {}
 
     def here(self, claim: Claim) -> set[str]:
-        """The domains where pods are or go that want one together, those that are being deleted as well."""
+        """The domains of placed pods with this claim, including pods that are being deleted."""
         found = {_domain(self.view, pod, node, claim) for pod, node in self._mine if self._is_one(pod, claim)}
         return found - {""}
 
     def taken_by(self, claim: Claim) -> set[str]:
-        """The domains that others have, or may not share with these."""
+        """The domains that others have, or that these pods may not share with others."""
         known = self._taken.get((claim.rule, claim.over))
         if known is None:
             known = self._taken[claim.rule, claim.over] = self._excluded_at(self._theirs, claim)
@@ -103,11 +103,11 @@ class Others:
         return found - {""}
 
     def _is_one(self, pod: Pod, claim: Claim) -> bool:
-        """Whether a pod of the gang is one of those that want this domain."""
+        """Whether a pod of the gang has this claim."""
         return not self._grouped or not claim.group or claim in claims_of(pod)
 
     def shut(self) -> frozenset[str]:
-        """Nodes in domains which others' affinity keeps this gang's pods out of."""
+        """Nodes in domains that other pods' affinity closes to this gang's pods."""
         shut: dict[str, set[str]] = {}
         for pod, node in self._theirs:
             for claim in claims_of(pod):
@@ -118,21 +118,22 @@ class Others:
         return frozenset[str]().union(*(self.in_domains(over, values) for over, values in shut.items()))
 
     def in_domains(self, over: str, values: Set[str]) -> frozenset[str]:
-        """All nodes with one of these values."""
+        """All nodes whose label has one of these values."""
         if not values:
             return frozenset()
         return frozenset(name for name in self.view.nodes if label_of(self.view, name, over) in values)
 
 
 def _takes_a_domain(pod: Pod, view: View) -> bool:
-    """Whether a pod takes the domain of its node: a pin that is not ours, as anybody may write one, does not
-    before kube-scheduler has bound it.
+    """Whether a pod takes the domain of its node.
+
+    A pod with a pin that topogate did not write takes it only once it is bound, since any user can write one.
     """
     return bool(pod.spec.node_name) or pod.metadata.uid in view.planned or view.is_ours(pod)
 
 
 def _placed(view: View, plans: Iterable[NewPlan], members: Sequence[Pod] = ()) -> Iterator[tuple[Pod, str]]:
-    """The pods of sets among which some want a domain, and members, that have a node or are to have one."""
+    """Pods of sets with exclusive topology, and the members, each with its actual or planned node."""
     pods = {pod.metadata.uid: pod for pod in (*members, *view.of_sets)}
     own = {pod.metadata.uid for pod in members}
     nodes = view.placed_on(pod for uid, pod in pods.items() if uid in own or _takes_a_domain(pod, view))
@@ -144,17 +145,17 @@ def _placed(view: View, plans: Iterable[NewPlan], members: Sequence[Pod] = ()) -
 
 
 class _ExcludedPods:
-    """With whom pods share no domain: by what both say, or by what kube-scheduler heeds."""
+    """The pods that a gang shares no domain with, by the claims of both or by anti-affinity."""
 
     def __init__(self, namespace: str, gated: Sequence[Pod]) -> None:
         self._namespace = namespace
         self._gated = gated
-        # They say the same of other Jobs, all but the leaders' terms; but their authors write what they like.
+        # Usually all pods of a gang have the same terms, except the leaders'; but users may write others.
         self._sample = gated[:ASKED]
         self._terms: dict[str, list[AntiAffinityTerm]] = {}
 
     def has(self, pod: Pod, claim: Claim) -> bool:
-        """Whether a pod is such a one, over the label of a claim."""
+        """Whether the gang shares no domain of a claim's label with this pod."""
         metadata, over = pod.metadata, claim.over
         if metadata.namespace == self._namespace and any(
             (theirs.rule, theirs.over) == (claim.rule, over) for theirs in claims_of(pod)
@@ -165,7 +166,7 @@ class _ExcludedPods:
         return self.is_repelled_by(pod, over)
 
     def is_repelled_by(self, pod: Pod, over: str) -> bool:
-        """Whether the affinity of a pod says so to kube-scheduler."""
+        """Whether the anti-affinity of this pod excludes the gang's pods."""
         theirs = terms_of(pod, over)
         return any(
             term.repels(self._namespace, mine.metadata.labels) for mine in self._sample for term in theirs
@@ -179,9 +180,9 @@ class _ExcludedPods:
 
 
 def _domain(view: View, pod: Pod, node: str, claim: Claim) -> str:
-    """The domain of a pod: its node's, or, where that node is gone, the one that its plan was made for.
+    """The domain of a pod: its node's domain, or its planned domain if that node is gone.
 
-    Until the pod is gone as well nobody knows that it does not run there.
+    Until the pod is deleted, it may still run there.
     """
     if node in view.nodes:
         return label_of(view, node, claim.over)
@@ -193,6 +194,6 @@ def _domain(view: View, pod: Pod, node: str, claim: Claim) -> str:
 
 
 def label_of(view: View, node: str, key: str) -> str:
-    """The domain of a node, "" for one that has none and can be in nobody's."""
+    """The domain of a node, "" if it has none."""
     there = view.nodes.get(node)
     return there.metadata.labels.get(key, "") if there is not None else ""

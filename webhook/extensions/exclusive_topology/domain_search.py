@@ -1,9 +1,10 @@
-"""Places for groups of which each wants a domain to itself, as the Jobs of an exclusive JobSet. Pure.
+"""Finds an exclusive domain for each group of a gang, such as the Jobs of an exclusive JobSet. Pure.
 
-All have one, or none. A group is placed in one domain of its label by the placement core. Which groups share
-a coarser domain is decided here: the fewest of these, coarsest level first. One that holds all groups that
-are left is taken, the smallest of several, else the one that holds most. For groups that are alike this is
-the least possible number at the coarsest level; for others, which go largest first, it is what was found.
+All groups get a domain, or none does. The placement core places a group within one domain of its label. This
+module chooses the coarser domains that groups share: as few as possible, coarsest level first. It takes the
+smallest domain with capacity for all remaining groups, else the domain with capacity for most of them. For
+equal groups the number of domains is minimal at the coarsest level. Other groups are placed largest first,
+without that guarantee.
 """
 
 from collections.abc import Iterable, Mapping, Sequence, Set
@@ -33,7 +34,7 @@ from webhook.workloads.additions import is_extended
 
 @dataclass(frozen=True)
 class Group:
-    """Members, or only anchors, that want a domain to themselves."""
+    """Members, or only anchors, that need an exclusive domain."""
 
     gang: Gang
     claim: Claim
@@ -45,7 +46,7 @@ Along = tuple[tuple[tuple[tuple[int, int | str], ...], ...], tuple[tuple[int, in
 
 
 def wanted_of(gang: Gang) -> dict[str, int]:
-    """What all members ask for of extended resources."""
+    """The extended resources that all members request."""
     wanted: dict[str, int] = {}
     for member in gang.members:
         for what, amount in member.pod_class.requests:
@@ -55,12 +56,12 @@ def wanted_of(gang: Gang) -> dict[str, int]:
 
 
 def weight(gang: Gang) -> int:
-    """How much that is, all resources together: the heaviest groups are the hardest to place."""
+    """The sum of these amounts: the heaviest groups are the hardest to place."""
     return sum(wanted_of(gang).values())
 
 
 def shape(group: Group) -> object:
-    """What groups have in common of which each may take the other's place."""
+    """A key that is equal for interchangeable groups."""
     gang = group.gang
     classes = tuple(member.pod_class for member in _by_rank(gang))
     return classes, gang.required_level, gang.slices, gang.excluded_nodes, group.claim.over
@@ -71,7 +72,7 @@ def _by_rank(gang: Gang) -> list[Member]:
 
 
 def _as_many(groups: Sequence[Group], found: Found) -> Found:
-    """The same places for these groups, which are like those that found them."""
+    """The same answers for these groups, which are interchangeable with the original ones."""
     return [
         (group, as_placed(group, other, answer))
         for group, (other, answer) in zip(groups, found, strict=False)
@@ -79,7 +80,7 @@ def _as_many(groups: Sequence[Group], found: Found) -> Found:
 
 
 def as_placed(group: Group, other: Group, answer: Assignment) -> Assignment:
-    """The answer of another group, which is like this one, for this one."""
+    """The answer for another, interchangeable group, applied to this one."""
     names = {
         theirs.name: mine.name
         for theirs, mine in zip(_by_rank(other.gang), _by_rank(group.gang), strict=True)
@@ -89,7 +90,7 @@ def as_placed(group: Group, other: Group, answer: Assignment) -> Assignment:
 
 
 def in_order(found: Found, snapshot: Snapshot) -> Found:
-    """The same domains, those of groups that are alike in the order of the groups along the topology."""
+    """The same domains; interchangeable groups get them in the order of the topology."""
     ordered = Found()
     for some in grouped((shape(group), (group, answer)) for group, answer in found).values():
         groups = sorted((group for group, _ in some), key=_first_rank)
@@ -103,14 +104,14 @@ def _first_rank(group: Group) -> tuple[int, str]:
 
 
 def along_topology(answer: Assignment, snapshot: Snapshot) -> Along:
-    """Where along the topology an answer begins."""
+    """The position of an answer's first node in the topology."""
     first = min(answer.nodes.values(), key=natural)
     path = snapshot.nodes[first].path or (first,)
     return tuple(map(natural, path)), natural(first)
 
 
 MOST_QUESTIONS: Final = 1024
-"""To the placement core, for one gang."""
+"""The most calls of the placement core for one gang."""
 
 Nodes = frozenset[str]
 
@@ -118,15 +119,15 @@ Nodes = frozenset[str]
 def lay(
     groups: Sequence[Group], snapshot: Snapshot, options: Options, budget: Budget
 ) -> DomainLayout | NoFit:
-    """A domain for each group, or why there is none. Raises PlacementError for what contradicts itself.
+    """A domain for each group, or why there is none. Raises PlacementError for contradictory requests.
 
-    A level that all groups require, and that is coarser than their domains, holds all of them together.
+    If all groups require one level that is coarser than their domains, all are placed in one domain of it.
     """
     return _Laying(groups, snapshot, options, budget).all()
 
 
 class _Laying:
-    """One gang's search. Its memory is of labels and of what the core was asked."""
+    """The search for one gang. It caches labels and the core's answers."""
 
     def __init__(self, groups: Sequence[Group], snapshot: Snapshot, options: Options, budget: Budget) -> None:
         self._groups = groups
@@ -162,7 +163,7 @@ class _Laying:
         return self._layout([*found, *in_order(layout, self._snapshot)], shut)
 
     def _layout(self, found: Found, shut: Nodes) -> DomainLayout:
-        """The answer where all groups have a place. shut: domains of groups that had begun."""
+        """The layout of all groups. shut: nodes in domains of groups that had already begun."""
         place_of = {group.claim: number for number, group in enumerate(self._groups)}
         found.sort(key=lambda each: place_of[each[0].claim])
         used = frozenset(self._anchored()).union(*(answer.nodes.values() for _, answer in found))
@@ -172,16 +173,16 @@ class _Laying:
         return DomainLayout(tuple((group.gang, answer) for group, answer in found), used, closed)
 
     def _own_domains(self, group: Group) -> Nodes:
-        """The nodes of the domains in which a group has pods."""
+        """The nodes of the domains where a group has pods."""
         nodes = {anchor.node for anchor in group.gang.anchors} & self._snapshot.nodes.keys()
         return self._in_domains_of(nodes, group.claim.over)
 
     def _has_begun(self, group: Group) -> bool:
-        """Whether a node that is there has a pod of it; where else it may go its excluded nodes tell."""
+        """Whether an existing node has a pod of the group; its excluded nodes limit its other pods."""
         return any(anchor.node in self._snapshot.nodes for anchor in group.gang.anchors)
 
     def _new(self, groups: list[Group], shut: Nodes, anchored: Nodes) -> Found:
-        """Domains for groups of which no pod has a place."""
+        """Domains for groups without a placed pod."""
         everywhere = frozenset(self._snapshot.nodes) - shut
         coarse = self._coarser_levels()
         if self._together is None:
@@ -199,7 +200,7 @@ class _Laying:
         return best
 
     def _fewest(self, groups: Sequence[Group], within: Nodes, shut: Nodes, levels: Sequence[int]) -> Found:
-        """As many of the groups as have capacity here, in the fewest domains of the first of these levels."""
+        """As many groups as fit on these nodes, in the fewest domains of the first of these levels."""
         if not levels:
             return self._each(groups, within, shut)
         left, found = list(groups), Found()
@@ -221,7 +222,7 @@ class _Laying:
     def _promising(
         self, groups: Sequence[Group], slots: list[tuple[tuple[str, ...], Nodes]]
     ) -> list[tuple[int, Nodes]]:
-        """Capacities, with how many groups each holds at most: the most first, then the smallest."""
+        """Domains, each with an upper bound of the groups that fit: highest first, then the smallest."""
         least = min((group for group in groups), key=lambda group: weight(group.gang))
         counted = []
         for path, nodes in slots:
@@ -231,7 +232,7 @@ class _Laying:
         return [(most, nodes) for *_, most, nodes in sorted(counted, key=lambda each: each[:3]) if most]
 
     def _each(self, groups: Sequence[Group], within: Nodes, shut: Nodes) -> Found:
-        """As many of the groups as find a domain, one after the other."""
+        """As many groups as fit, placed one after the other."""
         found = Found()
         refused: set[object] = set()
         for group in groups:
@@ -246,7 +247,7 @@ class _Laying:
         return found
 
     def _in_one_domain(self, group: Group, allowed: Nodes) -> Assignment | None:
-        """Where a group goes within these nodes, all of it in one domain of its label: the best of them."""
+        """The best placement of a group on these nodes, within one domain of its label."""
         answers = [
             answer
             for nodes in self._by_value(group.claim.over, allowed).values()
@@ -259,7 +260,7 @@ class _Laying:
         )
 
     def _in(self, group: Group, nodes: Nodes) -> Assignment | None:
-        """The answer for these nodes of one domain; groups that are alike are asked about once."""
+        """The answer for these nodes of one domain; interchangeable groups share one call of the core."""
         key = shape(group), nodes
         if key not in self._known:
             self._known[key] = group, self._ask(group, nodes)
@@ -288,7 +289,7 @@ class _Laying:
         return None
 
     def _may_hold(self, gang: Gang, nodes: Iterable[str]) -> bool:
-        """Whether so much of what is scarce is free on these nodes as the gang asks for: saves questions."""
+        """Whether these nodes have enough free extended resources for the gang: saves calls of the core."""
         wanted = self._wanted(gang)
         if not wanted:
             return True
@@ -306,7 +307,7 @@ class _Laying:
         return known
 
     def _no_fit(self, count: int) -> NoFit:
-        """Why not all groups have a domain; so many of the new ones have."""
+        """Why not all groups have a domain. count: how many new groups have one."""
         over = " and ".join(sorted({group.claim.over for group in self._groups}))
         new = sum(not self._has_begun(group) for group in self._groups)
         begun = len(self._groups) - new
@@ -330,17 +331,17 @@ class _Laying:
     # --- labels -----------------------------------------------------------------------------------
 
     def _by_value(self, over: str, nodes: Iterable[str]) -> Mapping[str, Nodes]:
-        """These nodes by the domains of a label that they are in."""
+        """These nodes by their domain of a label."""
         values = ((self._snapshot.nodes[name].node.labels.get(over, ""), name) for name in nodes)
         return {value: frozenset(those) for value, those in grouped(values).items() if value}
 
     def _closed_by(self, answer: Assignment) -> Nodes:
-        """Nodes where no other group may be once this one is there: by its own label, and by theirs."""
+        """Nodes that are closed to other groups once this one is placed, by its own and by their labels."""
         nodes = set(answer.nodes.values())
         return frozenset().union(*(self._in_domains_of(nodes, over) for over in self._domains))
 
     def _in_domains_of(self, nodes: Set[str], over: str) -> Nodes:
-        """All nodes of the domains in which these are."""
+        """All nodes of the domains that contain these nodes."""
         found = self._snapshot.nodes
         values = {value for name in nodes if (value := found[name].node.labels.get(over, ""))}
         return frozenset().union(*(self._domains[over][value] for value in values))
@@ -350,14 +351,14 @@ class _Laying:
         return {name for name in nodes if name in self._snapshot.nodes}
 
     def _parts(self, within: Nodes, level: int) -> list[tuple[tuple[str, ...], Nodes]]:
-        """The domains of a level and their nodes among these."""
+        """The domains of a level, each with its nodes among these."""
         paths = ((self._snapshot.nodes[name].path, name) for name in within)
         found = grouped((path[: level + 2], name) for path, name in paths if path is not None)
         ordered = sorted(found, key=lambda path: tuple(map(natural, path)))
         return [(path, frozenset(found[path])) for path in ordered]
 
     def _coarser_levels(self) -> tuple[int, ...]:
-        """Levels above all domains; of a label that is none, the coarsest alone."""
+        """The levels above all domains; only the coarsest level, if a label is not a level."""
         levels = []
         for group in self._groups:
             try:
@@ -367,7 +368,7 @@ class _Laying:
         return tuple(range(min(levels, default=0)))
 
     def _required_of_all(self) -> int | None:
-        """The level that all groups require together, None without one."""
+        """The coarser level that all groups require, None if there is none."""
         wished = {group.gang.required_level for group in self._groups}
         if len(wished) != 1 or None in wished:
             return None

@@ -1,7 +1,7 @@
-"""Topology domains that Jobs and groups have to themselves: how their gangs are asked about. Pure.
+"""The extension for exclusive topology: the questions to the placement core for such gangs. Pure.
 
-All pods of a gang may want one domain together, or groups of them one each, or both. Where others have the
-domains, no pod of the gang may go, see domain_owners.
+A whole gang may need one domain, or each of its groups one, or both. Domains of other owners are excluded;
+see domain_owners.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
@@ -23,20 +23,20 @@ from webhook.text import counted, few, joined, printable
 from webhook.workloads import marks
 
 _TRIED: Final = 64
-"""Domains of a label that is no level which are tried in a pass."""
+"""The most domains that are tried in a pass for a label that is not a level."""
 
 
 class ExclusiveDivision(Division):
-    """A gang some of whose pods want domains to themselves, or are kept out of those of others."""
+    """A gang with pods that need exclusive domains, or that other owners' domains exclude."""
 
     def __init__(self, gang: PodGang, given: DivisionInput) -> None:
-        """gang: in its parts."""
+        """gang: divided into its pod sets."""
         self._gang = gang
         self._given = given
 
     @cached_property
     def others(self) -> Others:
-        """Where others are, and the gang itself."""
+        """The pods of other owners, and of the gang itself."""
         return Others(self._gang, self._given.view, self._given.plans)
 
     def labels_of(self, pod: Pod) -> frozenset[str]:
@@ -48,7 +48,7 @@ class ExclusiveDivision(Division):
         return lay([Group(*each) for each in groups], snapshot, options, budget)
 
     def excluded_beside(self, placed: Mapping[str, str]) -> frozenset[str]:
-        """Domains of its own Jobs, and those of others."""
+        """Nodes in the domains of its own Jobs, and in those of others."""
         closed = self.others.shut()
         for pod in self._gang.workers:
             for claim in _of_jobsets(claims_of(pod)):
@@ -71,10 +71,10 @@ class ExclusiveDivision(Division):
 
 
 def divide_gang(given: DivisionInput) -> Iterator[Variant]:
-    """The ways to ask about a gang: one, unless it wants one domain of a label that is no level.
+    """The variants of a gang's question: one, unless it needs one domain of a label that is not a level.
 
-    The domains of such a label are tried one by one, small ones first; of very many the largest. Raises
-    PlacementError for a level that is none, and for pods of one domain that ask for different things.
+    The domains of such a label are tried one by one, smallest first; if there are too many, only the largest
+    ones. Raises PlacementError for an unknown level, and for different requests in one domain.
     """
     gang = given.gang
     if gang.fault or not any(map(is_of_a_set, gang.pods)):
@@ -95,12 +95,12 @@ def divide_gang(given: DivisionInput) -> Iterator[Variant]:
 
 
 def explain(given: ExplainInput) -> Iterator[str]:
-    """A line for each label of which a gang wants domains: which it has, and which others have."""
+    """A line for each label whose domains a gang needs: its own domains, and those of others."""
     gang = given.gang
     try:
         gang = gang if gang.fault else _in_parts(gang)
     except PlacementError:
-        return  # which the answer says
+        return  # the answer reports it
     others = Others(gang, given.view, ())
     claims = {claim for pod in (*gang.pods, *gang.later) for claim in claims_of(pod)}
     for over, wanted in sorted(grouped((claim.over, claim) for claim in claims).items()):
@@ -113,12 +113,12 @@ def explain(given: ExplainInput) -> Iterator[str]:
 
 
 def _named(whose: str, domains: Set[str]) -> str:
-    """Who has which domains, the first of them by name; "" if there are none."""
+    """An owner and its domains, the first ones by name; "" without domains."""
     return f"{whose} {few(sorted(domains))}" if domains else ""
 
 
 def _in_parts(gang: PodGang) -> PodGang:
-    """The gang with a part for each group that wants a domain. Raises PlacementError, see divide_gang."""
+    """The gang with a part for each group that needs a domain. Raises PlacementError, see divide_gang."""
     claims = _claims_of_groups([*gang.workers, *gang.later])
     if not any(claims.values()):
         return gang
@@ -136,7 +136,7 @@ def _in_parts(gang: PodGang) -> PodGang:
 
 
 def _claims_of_groups(pods: Sequence[Pod]) -> dict[str, Claim | None]:
-    """By uid, the domain that a pod wants with some of its gang; what all want together is the gang's."""
+    """uid -> the claim of a pod's group; None for all, if the whole gang shares one claim."""
     claims = {
         pod.metadata.uid: next((claim for claim in claims_of(pod) if claim.group), None) for pod in pods
     }
@@ -144,7 +144,7 @@ def _claims_of_groups(pods: Sequence[Pod]) -> dict[str, Claim | None]:
 
 
 def _as_one(gang: PodGang, claim: Claim, others: Others, topology: Topology) -> Iterator[Variant]:
-    """All of the gang in one domain."""
+    """Variants with the whole gang in one domain."""
     view, key = others.view, claim.over
     here, taken = others.here(claim), others.taken_by(claim)
     domains = view.domains_of(view.nodes).by_value(key)
@@ -167,7 +167,7 @@ def _as_one(gang: PodGang, claim: Claim, others: Others, topology: Topology) -> 
 def _in_groups(
     gang: PodGang, grouped: set[Claim], claims: set[Claim], others: Others, topology: Topology
 ) -> Iterator[Variant]:
-    """Groups with a domain each; all of them in one domain of a larger kind, if the gang claims that too."""
+    """Variants with a domain for each group, all within one larger domain if the gang claims that too."""
     taken_by_label: dict[str, set[str]] = {}
     jobset = next(_of_jobsets(grouped), None)
     shut = others.shut()
@@ -193,10 +193,10 @@ def _closed_to(
     shut: frozenset[str],
     taken_by_label: dict[str, set[str]],
 ) -> frozenset[str]:
-    """Where the pods of a part may not be. shut: where none of its gang may be.
+    """The nodes that are closed to the pods of a part. shut: those closed to the whole gang.
 
-    jobset: a claim by which domains are closed to pods that want none. taken_by_label: gains, by label,
-    the domains that others have.
+    jobset: a claim whose domains are closed even to pods without a claim. taken_by_label: filled with the
+    domains of others, by label.
     """
     claim = part.claim if part.claim is not None else jobset
     if claim is None:
@@ -210,14 +210,14 @@ def _closed_to(
 
 
 def _of_jobsets(claims: Iterable[Claim]) -> Iterator[Claim]:
-    """The first of those whose domains are closed to all other pods of their gang too."""
+    """The first JobSet claim: its domains are closed to all other pods of the gang too."""
     yield from sorted(claim for claim in claims if claim.rule == marks.JOBSET_EXCLUSIVE)[:1]
 
 
 def _level(gang: PodGang, key: str, topology: Topology) -> str | None:
-    """The level in one domain of which the gang must lie: its label's, or a lower one that it requires.
+    """The level that the whole gang shares a domain of: the label's, or a finer one that it requires.
 
-    None for a label that is no level. Raises PlacementError where the gang requires a level that is none.
+    None if the label is not a level. Raises PlacementError if the gang requires an unknown level.
     """
     try:
         level = topology.level(key)
@@ -232,7 +232,7 @@ def _taken_note(key: str, taken: set[str]) -> str:
 
 
 def check_plans(given: PlansInput) -> PlanCheck:
-    """Drop the plans for domains that others have by now, as after their nodes were not ready for a while."""
+    """Drop plans whose domains others have taken, for example while their nodes were not ready."""
     return PlanCheck(invalid=lost_domains(given.view, given.sent))
 
 

@@ -1,4 +1,4 @@
-"""Fair order: among gangs of one priority, those come first whose account has used less GPU time of late.
+"""Fair order: among gangs of one priority, those of accounts with less recent GPU time come first.
 
-On where the policy has fairOrder. Of the project its core (use, turns, book, record) knows the policy alone.
+It is on if the policy has fairOrder.
 """

@@ -1,6 +1,6 @@
-"""What accounts have used: GPU-seconds that fade, what a leader knows of them, and their record.
+"""The use of accounts: decayed GPU-seconds, a leader's knowledge of them, and their record.
 
-Times are seconds of one clock that never jumps back; what was used before comes from what was written down.
+Times are seconds of one monotonic clock; use before the leader's start comes from the record.
 """
 
 import json
@@ -21,30 +21,30 @@ from webhook.sweeper.decide.reservations import Reservation
 from webhook.sweeper.observe.view import View, is_usable
 
 # --- use ----------------------------------------------------------------------------------------------
-# Decayed use: GPU-seconds by account and model, of which half is forgotten after each half-life.
+# Decayed use: GPU-seconds by account and model, which halve after each half-life.
 #
-# Sums are exact whatever the steps: so many GPUs for so long come to the same in one step or in many, and in
-# all eternity to no more than `window` seconds of them. So no jump of a clock makes them large.
+# Sums are exact: the same GPUs for the same time give the same result in one step or in many. Use never
+# exceeds `window` seconds of the GPUs, so a clock jump cannot make it large.
 
 Use = dict[str, dict[str, float]]
 """Account -> model -> decayed GPU-seconds."""
 
 Rates = Mapping[str, Mapping[str, int]]
-"""Account -> model -> GPUs that it has now."""
+"""Account -> model -> its current GPUs."""
 
 
 def window(half_life: float) -> float:
-    """The seconds of steady use that decayed use comes to in the end; by it use reads as GPUs on average."""
+    """The limit of decayed use for one steadily used GPU, in seconds; use / window is GPUs on average."""
     return half_life / log(2)
 
 
 def gained(gpus: float, seconds: float, half_life: float) -> float:
-    """What so many GPUs for the last so many seconds come to."""
+    """The decayed use of so many GPUs during the last seconds."""
     return gpus * window(half_life) * -expm1(-max(0.0, seconds) * log(2) / half_life)
 
 
 def advanced(use: Use, seconds: float, rates: Rates, half_life: float) -> Use:
-    """Use after so many seconds with these GPUs; amounts of less than a GPU-second are forgotten."""
+    """Use after so many seconds with these GPUs; amounts below one GPU-second are dropped."""
     factor = exp2(-max(0.0, seconds) / half_life)
     after: Use = {}
     for account in use.keys() | rates.keys():
@@ -59,20 +59,20 @@ def advanced(use: Use, seconds: float, rates: Rates, half_life: float) -> Use:
 
 
 def add(use: Use, account: str, model: str, amount: float) -> None:
-    """Add GPU-seconds that came to `amount` by now."""
+    """Add decayed GPU-seconds."""
     models = use.setdefault(account, {})
     models[model] = models.get(model, 0.0) + amount
 
 
 # --- record -------------------------------------------------------------------------------------------
-# What is written down of use, so that the next leader goes on from it: the text of one ConfigMap's key.
+# The saved use that the next leader continues from: the text of one key of a ConfigMap.
 #
-# It is bounded: accounts that have used least are left out first.
+# Its size is bounded: accounts with the least use are left out first.
 
 NAME: Final = "topogate-use"
 KEY: Final = "use.json"
 MOST_BYTES: Final = 500_000
-"""etcd takes 1.5 MB for an object."""
+"""etcd accepts 1.5 MB for an object."""
 
 MOST_AMOUNT: Final = 1e15
 """GPU-seconds; a million GPUs in use for thirty years."""
@@ -81,14 +81,14 @@ _VERSION: Final = 1
 
 
 class RecordError(ValueError):
-    """What was written down cannot be used; the message says why."""
+    """The record cannot be used; the message says why."""
 
 
 @dataclass(frozen=True)
 class Record:
-    """Use as of some time (seconds since 1970), GPUs that were had then, and by which policy it was counted.
+    """Use at a time (seconds since 1970), with the GPUs of accounts then and the policy that counted it.
 
-    rates and fair are for whoever reads it: nothing is decided by them.
+    rates and fair are for display; the sweeper does not use them.
     """
 
     at: float
@@ -98,7 +98,7 @@ class Record:
 
 
 def encode(use: Use, at: float, fair: FairOrder, rates: Rates | None = None) -> str:
-    """The text, of MOST_BYTES at most. rates: the GPUs that accounts have at that time."""
+    """The text of a record, at most MOST_BYTES long. rates: the GPUs of accounts at that time."""
     totals = {account: sum(models.values()) for account, models in use.items()}
     accounts: dict[str, Any] = {}
     left = MOST_BYTES - 1000 - len(json.dumps(fair.model_costs))
@@ -161,11 +161,11 @@ def _amount(value: Any) -> float:
 
 
 # --- book ---------------------------------------------------------------------------------------------
-# What a leader knows of use: sums that go on from pass to pass, and who was served as overdue.
+# A leader's knowledge of use: sums that continue from pass to pass, and placed overdue gangs.
 
 
 class Ran(NamedTuple):
-    """GPUs that have been in use for so many seconds until now."""
+    """GPUs that have been in use for the last seconds."""
 
     account: str
     model: str
@@ -175,9 +175,9 @@ class Ran(NamedTuple):
 
 @dataclass(frozen=True)
 class Book:
-    """Use by account and model, as of `at`; None before the first moment.
+    """Use by account and model at the time `at`, which is None before the first pass.
 
-    served_at: when an overdue gang of an account was placed last.
+    served_at: when an overdue gang of an account was last placed.
     """
 
     use: Use = field(default_factory=dict)
@@ -186,7 +186,7 @@ class Book:
     served_at: Mapping[str, float] = field(default_factory=dict)
 
     def with_rates(self, now: float, rates: Rates, fair: FairOrder) -> "Book":
-        """Until now the GPUs were in use that were seen last; from now on these."""
+        """Count the previous rates until now, and set new ones."""
         use, at = self.use, now
         if self.at is not None:
             use = advanced(use, now - self.at, self.rates, fair.half_life_seconds)
@@ -194,7 +194,7 @@ class Book:
         return replace(self, use=use, at=at, rates=rates)
 
     def begun(self, use: Use, ago: float, running: Iterable[Ran], now: float, fair: FairOrder) -> "Book":
-        """With use as it was `ago` seconds before now, and what has been running since."""
+        """Start from the use `ago` seconds before now, plus the pods that have run since."""
         grown = advanced(use, ago, {}, fair.half_life_seconds)
         for each in running:
             seconds = min(each.seconds, max(0.0, ago))
@@ -202,28 +202,28 @@ class Book:
         return replace(self, use=grown, at=now)
 
     def with_served(self, account: str, now: float, fair: FairOrder) -> "Book":
-        """An overdue gang of this account was placed: none of it is overdue for as long as that takes."""
+        """Record a placed overdue gang: no gang of the account is overdue again for the longest wait."""
         return replace(self, served_at={**self.served_lately(now, fair), account: now})
 
     def served_lately(self, now: float, fair: FairOrder) -> dict[str, float]:
-        """The accounts of which an overdue gang was placed less than the longest wait ago, and when."""
+        """The accounts with an overdue gang placed less than the longest wait ago, and when."""
         wait = fair.maximum_wait_seconds
         return {account: at for account, at in self.served_at.items() if now - at < wait}
 
 
 # --- GPUs of accounts ---------------------------------------------------------------------------------
-# Those of pods that stand somewhere, and of nodes that are reserved for later pods.
+# The GPUs of placed pods, and of nodes that are reserved for later pods.
 
 MOST_MODELS: Final = 32
 OTHER: Final = "other"
-"""What models beyond MOST_MODELS are called, and in the metrics accounts beyond a number."""
+"""The name of all models beyond MOST_MODELS and, in metrics, of all accounts beyond a number."""
 
 AccountOf = Callable[[str], str]
 """Namespace -> account."""
 
 
 class PodGpus(NamedTuple):
-    """GPUs of a pod that stands on a node, or is planned there."""
+    """The GPUs of a pod that is on a node or planned there."""
 
     account: str
     model: str
@@ -232,7 +232,7 @@ class PodGpus(NamedTuple):
 
 
 class GpuCounts:
-    """GPUs and models by one policy, each read once an object. What is kept only saves work."""
+    """GPUs and models by one policy, computed once for each object. The caches only save work."""
 
     def __init__(self, policy: Policy, counting: Counting) -> None:
         self.policy = policy
@@ -242,15 +242,15 @@ class GpuCounts:
         self._sizes = IdentityCache[str, int]()
 
     def end_pass(self) -> None:
-        """Forget what was not asked for since the last round."""
+        """Drop cache entries that were not used since the last call."""
         self._gpus.end_pass()
         self._models.end_pass()
         self._sizes.end_pass()
 
     def gpus(self, view: View, pod: Pod) -> int:
-        """A pod's GPUs, also those of claims where these make a GPU pod.
+        """A pod's GPUs, including those of claims if the policy counts claims.
 
-        A claim of which it is not known in this pass what it asks for counts as one.
+        A claim whose request is unknown in this pass counts as one GPU.
         """
         gpus = self._gpus.get(pod.metadata.uid, self._count, pod)
         claims = pod.spec.resource_claims
@@ -260,11 +260,11 @@ class GpuCounts:
         return next((count for count in known if count is not None), len(claims))
 
     def capacity(self, view: View) -> int:
-        """The GPUs of all nodes that take pods."""
+        """The GPUs of all usable nodes."""
         return sum(map(self._size, filter(is_usable, view.nodes.values())))
 
     def model_on(self, view: View, node: str) -> str:
-        """The model of a node's GPUs, "" if it is not known."""
+        """The model of a node's GPUs, "" if unknown."""
         there = view.nodes.get(node)
         return self._models.get(node, self._model_of, there) if there is not None else ""
 
@@ -274,7 +274,7 @@ class GpuCounts:
         return self._model(selector) if selector else ""
 
     def in_use(self, view: View, account: AccountOf) -> Iterator[PodGpus]:
-        """Each pod that has GPUs: bound, released, or planned."""
+        """All pods with GPUs that are bound, released or planned."""
         accounts: dict[str, str] = {}
         for pod, node in view.placed_pods():
             gpus = self.gpus(view, pod)
@@ -288,7 +288,7 @@ class GpuCounts:
     def reserved(
         self, view: View, account: AccountOf, stages: Mapping[str, Reservation]
     ) -> Iterator[tuple[str, str, int]]:
-        """Account, model and GPUs of what stands empty for pods of placed gangs that are yet to be made."""
+        """Account, model and GPUs of free capacity that is reserved for later pods of placed gangs."""
         nodes = {
             node: key
             for key, reservation in stages.items()
@@ -322,11 +322,11 @@ class GpuCounts:
         try:
             return self._counting.gpus(convert.requests_of(pod.spec))
         except ValueError:
-            return 0  # it cannot be read, so kube-scheduler does not bind it either
+            return 0  # unreadable requests: kube-scheduler does not bind the pod either
 
 
 def added(rates: Rates, found: Iterator[tuple[str, str, int]]) -> Rates:
-    """GPUs by account and model, with these; models beyond MOST_MODELS of an account are summed as one."""
+    """Rates plus these GPUs; models beyond MOST_MODELS of an account are summed as OTHER."""
     summed = {account: dict(models) for account, models in rates.items()}
     for account, model, gpus in found:
         models = summed.setdefault(account, {})

@@ -1,7 +1,7 @@
-"""Among gangs of one priority, those come first whose accounts have used less of late. Pure.
+"""The extension for fair order: among gangs of one priority, accounts with less recent use come first. Pure.
 
-What is not known leaves gangs in the order of their age, or use a little out of date; it never keeps one from
-being placed.
+Missing data means that gangs stay in the order of their age, or that use is slightly out of date. It never
+prevents a placement.
 """
 
 import logging
@@ -42,19 +42,19 @@ from webhook.sweeper.observe.gangs import GangKey, PodGang
 from webhook.sweeper.observe.view import View
 
 SHARE: Final = 0.02
-"""Of the time, that counting may take in the long run."""
+"""The largest share of CPU time for counting GPUs, in the long run."""
 
 MOST_SECONDS: Final = 10.0
-"""It is counted this often all the same."""
+"""The longest time between two counts, whatever they cost."""
 
 EXPLAINED_GANGS: Final = 8
-"""Gangs of an account, of one priority, that get its score as their reason; the others wait behind these."""
+"""The gangs of one account and priority whose reason has its score; the others wait behind them."""
 
 SENTENCE_SECONDS: Final = 60.0
-"""A sentence is not replaced by a newer one before this."""
+"""The shortest time before a newer sentence replaces an account's sentence."""
 
 MOST_ACCOUNTS: Final = 32
-"""Accounts with series of their own in the metrics."""
+"""The most accounts with their own series in the metrics."""
 
 OVERDUE: Final = "fair order: it has waited so long that it comes first"
 
@@ -78,12 +78,11 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class FairMemory:
-    """What a leader knows of use. Losing it costs what was used since the record was written.
+    """A leader's knowledge of use. If it is lost, use since the last saved record is lost.
 
-    counts: by the policy as it was last, None before that. record: what was read and not heeded yet. due_at:
-    when GPUs are to be counted again. free: GPUs that nobody has. accounts: of gangs that were ordered; late:
-    those that come before all turns. sentences: by account and priority, when and what
-    its gangs last got its score.
+    counts: by the current policy, None before the first pass. record: read, but not yet applied. due_at: when
+    GPUs are counted again. free: the free GPUs of the cluster. accounts: of the ordered gangs; late: the
+    overdue ones. sentences: by account and priority, the last sentence about its score, and when it was made.
     """
 
     counts: GpuCounts | None = None
@@ -97,7 +96,7 @@ class FairMemory:
 
 
 def order_gangs(given: OrderInput, memory: FairMemory) -> tuple[Ordered, FairMemory]:
-    """The gangs in turn; as they are while it is not known whose account they count for."""
+    """The gangs in fair order; unchanged while their accounts are unknown."""
     policy = given.policy
     fair = policy.fair_order if policy is not None else None
     if policy is None or fair is None:
@@ -109,14 +108,14 @@ def order_gangs(given: OrderInput, memory: FairMemory) -> tuple[Ordered, FairMem
         counts = GpuCounts(policy, given.settings.counting)
         memory = replace(memory, counts=counts)
     if fair.account_label and given.namespaces is None:
-        return Ordered(given.gangs), memory  # labels are read in a moment
+        return Ordered(given.gangs), memory  # the labels of namespaces have not been read yet
     return _by_score(given, memory, counts, fair)
 
 
 def _by_score(
     given: OrderInput, memory: FairMemory, counts: GpuCounts, fair: FairOrder
 ) -> tuple[Ordered, FairMemory]:
-    """The gangs in turn, by what is counted now if that is due."""
+    """The gangs in fair order, after a new count if that is due."""
     labels = given.namespaces or {}
 
     def account(namespace: str) -> str:
@@ -137,7 +136,7 @@ def _by_score(
 
 
 def after_pass(given: PassEnd, memory: FairMemory) -> tuple[EndOrders, FairMemory]:
-    """What was placed counts at once, though it may be a while till all is counted again."""
+    """Count placed gangs at once, before the next full count, and save the use."""
     policy, counts = given.policy, memory.counts
     if policy is None or policy.fair_order is None or counts is None:
         return EndOrders(), memory
@@ -150,7 +149,7 @@ def after_pass(given: PassEnd, memory: FairMemory) -> tuple[EndOrders, FairMemor
     return EndOrders({KEY: encode(book.use, now.at.timestamp(), policy.fair_order, book.rates)}), memory
 
 
-# --- who has what -------------------------------------------------------------------------------------
+# --- counting -----------------------------------------------------------------------------------------
 
 
 def _counted(
@@ -178,7 +177,7 @@ def _counted(
 def _from_record(
     book: Book, data: Mapping[str, str], in_use: Sequence[PodGpus], view: View, fair: FairOrder
 ) -> Book:
-    """Use as it was written, and what has been running since."""
+    """The saved use, plus the pods that have run since."""
     text, now = data.get(KEY), view.now.at.timestamp()
     if not text:
         return book
@@ -204,7 +203,7 @@ def _placed(plan: NewPlan, view: View, counts: GpuCounts, fair: FairOrder, memor
     key, book = plan.gang.key, memory.book
     account = memory.accounts.get(key)
     if account is None:
-        return memory  # ordered by nobody, as while labels of namespaces are not known
+        return memory  # it was not ordered, for example before the labels of namespaces were read
     if key in memory.late:
         book = book.with_served(account, view.now.seconds, fair)
     pods = [(entry.node, counts.gpus(view, plan.pods[entry.uid])) for entry in plan.entries]
@@ -214,7 +213,7 @@ def _placed(plan: NewPlan, view: View, counts: GpuCounts, fair: FairOrder, memor
     return replace(memory, book=book, late=memory.late - {key}, free=free)
 
 
-# --- whose turn it is ---------------------------------------------------------------------------------
+# --- waiting gangs ------------------------------------------------------------------------------------
 
 
 def _waiter(
@@ -235,7 +234,7 @@ def _waiter(
 def _explained(
     ordered: Sequence[Waiter[PodGang]], known: Mapping[str, AccountScore], now: float, memory: FairMemory
 ) -> tuple[Ordered, FairMemory]:
-    """The order, with how the account stands of each gang that did not fit, and the metrics of all."""
+    """The order, with a sentence for each gang that did not fit, and the metrics."""
     taking_part = {each.account for each in ordered} | set(memory.book.rates)
     of = shares(known, taking_part)
     first: dict[int, str] = {}

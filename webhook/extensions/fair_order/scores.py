@@ -1,9 +1,9 @@
-"""The order of waiting gangs: priority, then overdue ones by age, then accounts in turn, each by age.
+"""The order of waiting gangs: priority, then overdue gangs by age, then accounts by score, each by age.
 
-An account's standing is its decayed use, and what it has now times a short while, divided by its weight. The
-account that stands lowest gives its oldest gang and stands higher by what that asks for, and so on. What it
-has now counts at once, as use alone would tell too late: gangs of hours go on running when their account has
-long had its share.
+An account's score is its decayed use plus its current GPUs times a short period, divided by its weight. The
+account with the lowest score contributes its oldest gang, and its score rises by the request of that gang;
+and so on. Current GPUs count at once, since use alone reacts too slowly: gangs run for hours after their
+account has used its share.
 """
 
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
@@ -18,20 +18,21 @@ from webhook.sweeper.extension import ExplainInput
 from webhook.sweeper.observe.gangs import PodGang
 
 PROJECTED: Final = 1 / 8
-"""Of the half-life: for so long what an account has now is counted as used already."""
+"""The share of the half-life for which current GPUs count as already used."""
 
 FREE_ATTEMPTS: Final = 8
-"""Gangs of an account that cannot fit now, and of which none moves its turn back."""
+"""The most gangs of an account that cannot fit now and do not raise its score."""
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Waiter(Generic[T]):
-    """A gang that waits. tier: its priority. created: what its age is known by (sorts as text).
+    """A waiting gang. tier: its priority. created: the time of its creation (sorts as text).
 
-    cost: GPUs that it asks for, each times its model's cost. found_no_place: when it was last asked about.
-    waited: seconds since its oldest waiting pod was made. gpus: without costs.
+    cost: the GPUs that it requests, each times its model's cost. gpus: the same without costs.
+    found_no_place: whether it did not fit at its last attempt. waited: seconds since the creation of its
+    oldest waiting pod.
     """
 
     gang: T
@@ -47,7 +48,7 @@ class Waiter(Generic[T]):
 
 @dataclass(frozen=True)
 class AccountScore:
-    """An account's: score is what its turn goes by. used: its use, with its models' costs, in GPU-seconds."""
+    """An account's score, which determines its position. used: GPU-seconds times the costs of models."""
 
     score: float
     used: float
@@ -57,7 +58,7 @@ class AccountScore:
 def account_scores(
     use: Use, rates: Rates, accounts: Iterable[str], fair: FairOrder
 ) -> dict[str, AccountScore]:
-    """Of these accounts, and of all that have used or have anything."""
+    """The scores of these accounts, and of all with use or current GPUs."""
     projected = PROJECTED * fair.half_life_seconds
     found: dict[str, AccountScore] = {}
     for account in {*use, *rates, *accounts}:
@@ -77,8 +78,8 @@ def sorted_waiters(
 ) -> tuple[list[Waiter[T]], list[Waiter[T]]]:
     """The waiters, most urgent first, and those that are overdue.
 
-    known: scores of all their accounts. free: GPUs that nobody has, wherever they are. served:
-    accounts of which no gang is overdue, as one was placed less than the longest wait ago.
+    known: scores of all their accounts. free: the free GPUs of the cluster. served: accounts whose gangs do
+    not count as overdue, since one was placed less than the longest wait ago.
     """
     ordered: list[Waiter[T]] = []
     late: list[Waiter[T]] = []
@@ -94,7 +95,7 @@ def sorted_waiters(
 
 
 def _overdue(by_age: Sequence[Waiter[T]], fair: FairOrder, served: Container[str]) -> list[Waiter[T]]:
-    """Of each account the oldest that did not fit, if it has waited too long."""
+    """The oldest gang of each account that did not fit, if it has waited too long."""
     oldest: dict[str, Waiter[T]] = {}
     for each in by_age:
         if each.found_no_place:
@@ -125,7 +126,7 @@ def _by_accounts(
         each = queues[account].pop()
         ordered.append(each)
         if each.found_no_place and each.gpus > free and attempts[account]:
-            attempts[account] -= 1  # that it is asked about again takes nothing from anybody
+            attempts[account] -= 1  # its next attempt costs other accounts nothing
         else:
             score += projected * max(1.0, each.cost) / known[account].weight
         if queues[account]:
@@ -133,20 +134,21 @@ def _by_accounts(
     return ordered
 
 
-# --- sentences ----------------------------------------------------------------------------------------
-# Whose turn it is, in sentences. Percent are of GPU time, by its models' costs, of those that take part.
+# --- messages -----------------------------------------------------------------------------------------
+# Messages about the position of accounts. Percentages are of the GPU time of participating accounts, weighted
+# by the costs of models.
 
 
 @dataclass(frozen=True)
 class Shares:
-    """used: of what all that take part have used of late, by account. due: of what they weigh."""
+    """Shares by account. used: of the recent use of all participants. due: of their weights."""
 
     used: Mapping[str, float]
     due: Mapping[str, float]
 
 
 def shares(known: Mapping[str, AccountScore], taking_part: Collection[str]) -> Shares:
-    """Of those that wait or have GPUs; what others have used before counts for nobody's share."""
+    """The shares of accounts that wait or have GPUs; use of other accounts does not count."""
     some = {account: known[account] for account in taking_part}
     used = sum(each.used for each in some.values()) or 1.0
     weight = sum(each.weight for each in some.values()) or 1.0
@@ -157,7 +159,7 @@ def shares(known: Mapping[str, AccountScore], taking_part: Collection[str]) -> S
 
 
 def own_position(account: str, known: Mapping[str, AccountScore], of: Shares, others_first: bool) -> str:
-    """For people of an account, without a word on who the others are."""
+    """A message for users of an account, which does not name the other accounts."""
     comes = "gangs of others, which have used less for their weight, come" if others_first else "it comes"
     return f"fair order: {_of(account, known, of)}; {comes} first"
 
@@ -165,7 +167,7 @@ def own_position(account: str, known: Mapping[str, AccountScore], of: Shares, ot
 def full_position(
     account: str, known: Mapping[str, AccountScore], of: Shares, waiting: Collection[str], window: float
 ) -> str:
-    """For whoever may read everybody's use. waiting: accounts with gangs of that priority."""
+    """A message for users who may read all use. waiting: accounts with gangs of that priority."""
     gpus = known[account].used / window
     own = f"{_of(account, known, of)}, {gpus:.1f} GPUs on average"
     before = [each for each in waiting if known[each].score < known[account].score]
@@ -184,13 +186,13 @@ def _of(account: str, known: Mapping[str, AccountScore], of: Shares) -> str:
 
 
 RECENT_SECONDS: Final = 600.0
-"""What was written down of use longer ago than this is of a fair order that is switched off."""
+"""An older record means that the fair order has been switched off."""
 
 
 def explain(given: ExplainInput) -> Iterator[str]:
-    """A line on the gang's account and on the one whose turn it is, as use was written down last.
+    """A line on the gang's account and on the first account, by the last saved use.
 
-    None for whoever may not read that, or the labels of namespaces where accounts go by these.
+    No line if the user may not read the record, or the labels of namespaces that define accounts.
     """
     try:
         record = decode((given.record or {}).get(KEY, ""))

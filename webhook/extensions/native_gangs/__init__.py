@@ -1,4 +1,5 @@
 """Kubernetes' own gangs (PodGroups of scheduling.k8s.io): placed by topogate, bound as one by kube-scheduler.
 
-A gang is placed by what its PodGroups say as well. Where the policy leaves such gangs, that is reported.
+The constraints of its PodGroups apply to a gang too. If the policy leaves such gangs to kube-scheduler, their
+owners get an Event.
 """

@@ -1,7 +1,7 @@
-"""What PodGroups say of gangs, so that kube-scheduler can bind each group where it is planned. Pure.
+"""Applies PodGroups to gangs, so that kube-scheduler can bind each group as planned. Pure.
 
-It binds none of a group's pods before the PodGroup is there and has minCount pods, and takes no plan that
-crosses the domains of the group's topology key. So a gang waits as long, and is placed within one domain.
+kube-scheduler binds no pod of a group before the PodGroup exists and has minCount pods, nor across domains of
+the group's topology key. So a gang waits until then, and is placed within one domain.
 """
 
 import logging
@@ -24,10 +24,10 @@ from webhook.workloads.native_gangs import BINDS_ANY_PRIORITY, NativeGroupSpec, 
 from webhook.workloads.pod_group_names import bind_group_of, native_group_of
 
 _NAMED: Final = 3
-"""Groups and gangs that a sentence names."""
+"""The most groups or gangs that a sentence names."""
 
 _PREEMPTS: Final = "PreemptLowerPriority"
-"""The preemptionPolicy of pods that name none."""
+"""The default preemptionPolicy of pods."""
 
 _TopSpec = NativeGroupSpec | CompositeGroupSpec
 
@@ -35,7 +35,7 @@ logger = logging.getLogger(__name__)
 
 
 def complete_gangs(given: GangsInput) -> Sequence[PodGang]:
-    """The gangs; those whose pods are of PodGroups as these want them."""
+    """The gangs, with the constraints of their PodGroups."""
     trees = Trees.of(given.view)
     if trees is None or not given.view.index.of[Sort.OF_A_POD_GROUP]:
         return given.gangs
@@ -46,15 +46,15 @@ def complete_gangs(given: GangsInput) -> Sequence[PodGang]:
 
 @dataclass(frozen=True)
 class _Members:
-    """The pods of a PodGroup that are to stay. gangs: each of which any of them is, in order."""
+    """The pods of a PodGroup that are not being deleted. gangs: their gangs, sorted."""
 
     count: int = 0
     gangs: tuple[GangKey, ...] = ()
 
     def besides(self, gang: GangKey) -> str:
-        """The gangs other than this one of them, the first by name; "" if there are none.
+        """The other gangs of the group, the first ones by name; "" if there are none.
 
-        Looks at a few alone: each pod of a group may name a gang of its own.
+        Only a few are examined, since each pod of a group may name its own gang.
         """
         if len(self.gangs) < 2:
             return ""
@@ -64,7 +64,7 @@ class _Members:
 
 @dataclass(frozen=True)
 class _PodGroups:
-    """The PodGroups, and of which gangs their pods are."""
+    """The PodGroups, and the gangs of their pods."""
 
     view: View
     trees: Trees
@@ -72,18 +72,18 @@ class _PodGroups:
     def of(
         self, namespace: str, names: Iterable[str]
     ) -> tuple[Mapping[str, NativePodGroup], Mapping[str, _Members]]:
-        """By name those of these groups that are there, and the pods of each."""
+        """The existing groups with these names, and the pods of each name."""
         where = {name: f"{namespace}/{name}" for name in names}
         by_name = self.trees.groups
         there = {name: by_name[key] for name, key in where.items() if key in by_name}
         return there, {name: self.members.get(key, _Members()) for name, key in where.items()}
 
     def count_in(self, namespace: str) -> Callable[[str], int]:
-        """How many pods of a PodGroup of a namespace are to stay."""
+        """A function: name of a PodGroup in this namespace -> its number of pods."""
         return lambda name: self.members.get(f"{namespace}/{name}", _Members()).count
 
     def of_trees(self, namespace: str, names: Iterable[str]) -> Mapping[str, _Members]:
-        """The pods of the whole trees of these groups, by the CompositePodGroup at the top."""
+        """The pods of the trees of these groups, by the CompositePodGroup at the top."""
         found = {}
         for root in sorted({self.trees.root(namespace, name) for name in names} - {""}):
             below = self.trees.pod_groups_below(namespace, root)
@@ -111,7 +111,7 @@ def _guarded(
             gang = replace(gang, fault=gang.fault or taken)
         names = _names(native_group_of, gang)
         return _adopted(gang, names, groups, given, problem_of) if names else gang
-    except Exception:  # one bad gang never stops the others
+    except Exception:  # one bad gang must not stop the others
         logger.exception("adopt_failed gang=%s", gang.key)
         return replace(gang, fault=OWN_ERROR)
 
@@ -123,7 +123,7 @@ def _adopted(
     given: GangsInput,
     problem_of: Callable[[str], str],
 ) -> PodGang:
-    """One gang, as the PodGroups of its gated pods, which have these names, want it."""
+    """One gang with the constraints of the PodGroups of its gated pods. names: of these PodGroups."""
     namespace, trees = gang.key.namespace, groups.trees
     there, members = groups.of(namespace, names)
     fault = gang.fault or _missing([name for name in names if name not in there]) or _lacking(there, members)
@@ -140,7 +140,7 @@ def _adopted(
 
 
 def _names(group_of: Callable[[Pod], str], gang: PodGang) -> list[str]:
-    """The PodGroups of its gated pods."""
+    """The names of the PodGroups of its gated pods."""
     return sorted({name for pod in gang.gated if (name := group_of(pod))})
 
 
@@ -155,7 +155,7 @@ def _taken(gang: PodGang, view: View) -> str:
 
 
 def _missing(names: Sequence[str]) -> str:
-    """A place taken now would stand empty."""
+    """Why a gang without its PodGroups is not placed: its nodes would stay unused."""
     if not names:
         return ""
     those = f"PodGroup {_few(names)} is" if len(names) == 1 else f"PodGroups {_few(names)} are"
@@ -177,12 +177,12 @@ def _lacking(groups: Mapping[str, NativePodGroup], members: Mapping[str, _Member
 def _minimum(
     gang: PodGang, groups: Mapping[str, NativePodGroup], members: Mapping[str, _Members]
 ) -> tuple[int | None, Iterable[str]]:
-    """How many pods are enough: no fewer than kube-scheduler binds together, None where it takes all."""
+    """How many pods are enough, at least those that kube-scheduler binds together; None if all are needed."""
     if len(groups) > 1:
         return None, _no_minimum(gang)
     (least,) = (group.min_count for group in groups.values())
     if least is None or (gang.minimum is None and any(_shared(gang, members, "PodGroup"))):
-        return gang.minimum, ()  # of pods of several gangs nobody says which are enough
+        return gang.minimum, ()  # minCount does not say how many pods of each gang are enough
     count = gang.size if gang.size is not None else len(gang.pods)
     enough = min(max(gang.minimum or 0, least), count)
     return (None if gang.minimum is None and enough == count else enough), ()
@@ -194,7 +194,7 @@ def _no_minimum(gang: PodGang) -> Iterable[str]:
 
 
 def _shared(gang: PodGang, members: Mapping[str, _Members], kind: str) -> Iterable[str]:
-    """Of groups that have pods of other gangs too: kube-scheduler binds these together, if at all."""
+    """Problems of groups that also have pods of other gangs: kube-scheduler binds them together."""
     for name, those in members.items():
         if others := those.besides(gang.key):
             yield (
@@ -204,10 +204,10 @@ def _shared(gang: PodGang, members: Mapping[str, _Members], kind: str) -> Iterab
 
 
 def _priority_problems(gang: PodGang, trees: Trees, view: View) -> Iterator[str]:
-    """From Kubernetes 1.37 on kube-scheduler binds only pods of the priority of the group at the top.
+    """Problems with priorities: from Kubernetes 1.37 on, pods need the priority of the group at the top.
 
-    Nor does it bind pods of several preemptionPolicies, or of another than that group's where it has one. See
-    validatePodGroup in pkg/scheduler/schedule_one_podgroup.go.
+    They also need one preemptionPolicy, the group's if it has one. See validatePodGroup in
+    pkg/scheduler/schedule_one_podgroup.go.
     """
     served = collection_of(view)
     if served is None or served.api_version.endswith(f"/{BINDS_ANY_PRIORITY}"):
@@ -218,7 +218,7 @@ def _priority_problems(gang: PodGang, trees: Trees, view: View) -> Iterator[str]
 
 
 def _policy_problems(top: str, own: str | None, pods: Sequence[Pod]) -> Iterator[str]:
-    """The same of preemptionPolicies. own: the group's."""
+    """Problems with preemptionPolicies. own: the group's."""
     policies = {pod.spec.preemption_policy or _PREEMPTS for pod in pods}
     if own:
         yield from _mismatch(top, "preemptionPolicy", own, policies)
@@ -230,7 +230,7 @@ def _policy_problems(top: str, own: str | None, pods: Sequence[Pod]) -> Iterator
 
 
 def _by_top(gang: PodGang, trees: Trees) -> Mapping[str, tuple[_TopSpec, list[Pod]]]:
-    """The gang's gated pods by the group at the top of their tree, and the spec of that."""
+    """The group at the top of each tree -> its spec, and the gang's gated pods in it."""
     found: dict[str, tuple[_TopSpec, list[Pod]]] = {}
     for pod in gang.gated:
         if name := native_group_of(pod):
@@ -240,7 +240,7 @@ def _by_top(gang: PodGang, trees: Trees) -> Mapping[str, tuple[_TopSpec, list[Po
 
 
 def _mismatch(top: str, what: str, own: int | str, of_pods: Iterable[int | str]) -> Iterator[str]:
-    """What is wrong where pods of a group at the top have another value than the group's own."""
+    """The problem if pods have another value than the group at the top."""
     if others := sorted({str(each) for each in of_pods if each != own}):
         yield (
             f"{top} has {what} {own}, and pods of it have {_few(others)}: "
@@ -249,14 +249,14 @@ def _mismatch(top: str, what: str, own: int | str, of_pods: Iterable[int | str])
 
 
 def _top(namespace: str, name: str, trees: Trees) -> tuple[str, _TopSpec]:
-    """The group at the top of a PodGroup's tree, as sentences have it, and its spec."""
+    """The group at the top of a PodGroup's tree, by its displayed name, and its spec."""
     if root := trees.root(namespace, name):
         return f"CompositePodGroup {printable(root)}", (trees.composites or {})[f"{namespace}/{root}"].spec
     return f"PodGroup {printable(name)}", trees.groups[f"{namespace}/{name}"].spec
 
 
 def _few(names: Sequence[str], count: int | None = None) -> str:
-    """The first of these names. count: of all of them, if only some are given."""
+    """The first of these names. count: of all names, if only some are given."""
     left = (len(names) if count is None else count) - _NAMED
     more = [f"{left} more"] if left > 0 else []
     return sentence_list([*map(printable, names[:_NAMED]), *more])

@@ -1,4 +1,4 @@
-"""What PodGroups, and the CompositePodGroups above them, require of nodes: levels and labels. Pure."""
+"""Topology constraints of PodGroups and their CompositePodGroups, as levels and node labels. Pure."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -34,7 +34,7 @@ COMPOSITES: Final = WatchedOwners[CompositeGroup](COMPOSITE_GROUPS)
 
 @dataclass(frozen=True)
 class GroupConstraint:
-    """All pods of a group are to be in one domain of a label. group: "PodGroup a", as sentences have it."""
+    """All pods of a group must be in one domain of a label. group: its displayed name, "PodGroup a"."""
 
     group: str
     key: str
@@ -42,19 +42,19 @@ class GroupConstraint:
 
 @dataclass(frozen=True)
 class Trees:
-    """Groups by "namespace/name". composites: None where they are not served, or not read."""
+    """Groups by "namespace/name". composites: None if they are not served, or not read."""
 
     groups: Mapping[str, NativePodGroup]
     composites: Composites | None
 
     @classmethod
     def of(cls, view: View) -> "Trees | None":
-        """Those of a cluster; None where it serves no PodGroups."""
+        """The trees of a cluster, None if it serves no PodGroups."""
         groups = GROUPS.of(view)
         return None if groups is None else cls(groups, COMPOSITES.of(view))
 
     def constraints(self, namespace: str, name: str) -> Sequence[GroupConstraint]:
-        """What holds for the pods of a PodGroup, from the top of its tree down."""
+        """The constraints on the pods of a PodGroup, from the top of its tree down."""
         group = self.groups[f"{namespace}/{name}"]
         found = [
             GroupConstraint(f"CompositePodGroup {printable(each)}", key)
@@ -64,7 +64,7 @@ class Trees:
         return found + [GroupConstraint(f"PodGroup {printable(name)}", key) for key in group.topology_keys]
 
     def root(self, namespace: str, name: str) -> str:
-        """The CompositePodGroup at the top of a PodGroup's tree, "" if it is of none that is there."""
+        """The existing CompositePodGroup at the top of a PodGroup's tree, "" if there is none."""
         above = self._above(self.groups[f"{namespace}/{name}"], namespace)
         return above[-1] if above else ""
 
@@ -77,9 +77,9 @@ class Trees:
                 yield from self.pod_groups_below(namespace, name, depth - 1)
 
     def fault(self, namespace: str, names: Sequence[str], pods_of: Callable[[str], int]) -> str:
-        """Why kube-scheduler does not begin with these PodGroups, "" if it does.
+        """Why kube-scheduler does not schedule these PodGroups, "" if it does.
 
-        pods_of: how many pods of a PodGroup of the namespace are there.
+        pods_of: the number of existing pods of a PodGroup in the namespace.
         """
         if self.composites is None:
             return ""
@@ -112,7 +112,7 @@ class Trees:
         return composites_of(group, namespace, self.composites or {})
 
     def _ready(self, namespace: str, composite: str, pods_of: Callable[[str], int], depth: int) -> int:
-        """How many groups of a CompositePodGroup have what kube-scheduler waits for."""
+        """How many groups of a CompositePodGroup are ready for kube-scheduler."""
         children = self._children.get(f"{namespace}/{composite}", ()) if depth else ()
         return sum(self._is_ready(namespace, *child, pods_of, depth - 1) for child in children)
 
@@ -127,7 +127,7 @@ class Trees:
 
     @cached_property
     def _children(self) -> Mapping[str, Sequence[tuple[bool, str]]]:
-        """By "namespace/name" of a CompositePodGroup: whether a child is a PodGroup, and its name."""
+        """CompositePodGroup as "namespace/name" -> for each child, whether it is a PodGroup, and its name."""
         return grouped(
             (f"{namespace}/{each.parent}", (is_pod_group, name))
             for is_pod_group, those in ((True, self.groups), (False, self.composites or {}))
@@ -137,20 +137,20 @@ class Trees:
 
 
 # --- topology keys as levels --------------------------------------------------------------------------
-# Pods require them, unless these require finer ones.
+# Pods require the levels of their groups, unless they require finer ones themselves.
 
 MOST_PARTS: Final = 128
-"""Groups of one gang of which each has a domain of its own to find."""
+"""The most groups of one gang that each need a domain."""
 
 
 def leveled(
     gang: PodGang, constraints: Mapping[str, Sequence[GroupConstraint]], topology: Topology
 ) -> tuple[PodGang, list[str]]:
-    """The gang with each group within one domain of its key, and the sentences about that.
+    """The gang with each group within one domain of its key, and the problems with that.
 
-    constraints: from the top down, by the names of the PodGroups of its gated pods. A key that is no level
-    makes a fault of the gang: kube-scheduler would not take a plan that crosses domains which topogate does
-    not know.
+    constraints: from the top down, by name of the PodGroups of its gated pods. A key that is not a level is a
+    fault of the gang: topogate does not know its domains, and kube-scheduler rejects a plan that crosses
+    them.
     """
     try:
         within, constraints = _outermost(gang, constraints, topology)
@@ -180,10 +180,10 @@ def leveled(
 def _outermost(
     gang: PodGang, constraints: Mapping[str, Sequence[GroupConstraint]], topology: Topology
 ) -> tuple[str | None, Mapping[str, Sequence[GroupConstraint]]]:
-    """The level within one domain of which all of a gang is to be, and what its groups require within that.
+    """The level whose one domain contains the whole gang, and the finer constraints of groups within it.
 
-    None, and all constraints, where no group requires a finer level within that of one that has all pods.
-    Raises PlacementError for a key that is no level.
+    None and all constraints, if no group requires a finer level than a group with all pods. Raises
+    PlacementError for a key that is not a level.
     """
     top = _top_of(gang, constraints)
     if not top:
@@ -208,9 +208,9 @@ def _top_of(gang: PodGang, constraints: Mapping[str, Sequence[GroupConstraint]])
 def _levels(
     constraints: Mapping[str, Sequence[GroupConstraint]], topology: Topology
 ) -> Mapping[str, tuple[str, int]]:
-    """By PodGroup with a key, the group whose pods share a domain, and the level of that.
+    """PodGroup with a key -> the group whose pods share a domain, and the level of the domain.
 
-    Raises PlacementError for a key that is no level, and for a finer level within that of a larger group.
+    Raises PlacementError for a key that is not a level, and for a finer level below a larger group's level.
     """
     found: dict[str, tuple[str, int]] = {}
     for name, those in constraints.items():
@@ -231,9 +231,9 @@ def _level_of(constraint: GroupConstraint, topology: Topology) -> int:
 
 
 def _level(key: str, topology: Topology) -> int:
-    """The level of a label. Raises PlacementError for any other word, as a level's name.
+    """The level of a label. Raises PlacementError for anything else, even the name of a level.
 
-    kube-scheduler takes the word for a label, which no node has.
+    kube-scheduler would take a level's name for a label, which no node has.
     """
     if key == HOSTNAME_LABEL or any(key in family for family in topology.families):
         return topology.level(key)
@@ -243,7 +243,7 @@ def _level(key: str, topology: Topology) -> int:
 
 
 def _why_not(gang: PodGang) -> str:
-    """Why a gang in parts cannot be placed, "" if it can."""
+    """Why a gang with several pod sets cannot be placed, "" if it can."""
     if len(gang.parts) > MOST_PARTS:
         return (
             f"its pods are in {len(gang.parts)} pod sets by the levels of their PodGroups; at most "
@@ -257,7 +257,7 @@ def _why_not(gang: PodGang) -> str:
 def _split(
     part: GangPart, group_of: Mapping[str, str], levels: Mapping[str, tuple[str, int]]
 ) -> list[tuple[frozenset[str], int | None]]:
-    """The pods that share a domain of each group, with its level, and all others together."""
+    """The pods of each group that share a domain, with its level; and all others together."""
     uids: dict[str, set[str]] = {}
     level_of: dict[str, int | None] = {}
     for uid in part.uids:
@@ -278,7 +278,7 @@ def _finer(own: str | None, level: int | None, topology: Topology, problems: lis
         if topology.level(own) >= level:
             return own
     except PlacementError:
-        return own  # which the gang is warned of anyway
+        return own  # another check warns of it
     sentence = (
         f"its PodGroup requires one {name}, which is finer than the {printable(own)} that its pods require"
     )
@@ -305,10 +305,10 @@ def _nested(group: str, level: int, within: str, finer: int, topology: Topology)
 
 
 def label_problem(key: str, view: View, topology: Topology) -> str:
-    """A sentence where no node has a label, or values of it repeat under several parents, "" if all is well.
+    """A problem if no node has a label, or if a value of it repeats under several parents; else "".
 
-    A level may have another label on the nodes that there are. kube-scheduler takes the raw value for the
-    domain: rack r0 of each block would be one rack.
+    A level may have another label on the existing nodes. kube-scheduler uses only the label's value as the
+    domain: for it, racks r0 of all blocks are one rack.
     """
     try:
         level = topology.level(key)
@@ -339,14 +339,14 @@ def _parents(
 
 # --- nodes without a label ----------------------------------------------------------------------------
 # Pods of a PodGroup do not use nodes without the label of its topology key. A level may have another label on
-# some nodes, as where nodes of two providers are in one cluster. topogate takes a domain of either for one of
-# the level; kube-scheduler binds a group on nodes with its own key alone.
+# some nodes, for example with nodes of two providers in one cluster. For topogate both are domains of the
+# level, but kube-scheduler binds a group only on nodes with its own key.
 
 
 def excluded_by_label(given: ExcludeInput) -> ExcludedNodes:
-    """For each gang the nodes that lack a label of its PodGroups, or of the CompositePodGroups above.
+    """For each gang, the nodes that lack a label of its PodGroups or their CompositePodGroups.
 
-    Of a gang of several PodGroups that holds for all pods, also those of a group without a key.
+    They are excluded for all pods of the gang, even for those of a PodGroup without a key.
     """
     view, trees = given.view, Trees.of(given.view)
     if trees is None or not trees.groups or not view.index.of[Sort.OF_A_POD_GROUP]:
@@ -367,7 +367,7 @@ def _keys(namespace: str, named: set[str], trees: Trees) -> list[str]:
 
 
 def _without(key: str, view: View) -> Exclusions:
-    """The nodes without a label; none if no node has it, of which the gang has another warning."""
+    """The nodes without a label; none if no node has it, since label_problem reports that."""
     lacking = [name for name, node in view.nodes.items() if key not in node.metadata.labels]
     if len(lacking) == len(view.nodes):
         return {}

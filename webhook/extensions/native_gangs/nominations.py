@@ -1,12 +1,12 @@
-"""Pods that are nominated to their nodes, not pinned (bind: nominated, experimental), or have moved. Pure.
+"""Pods that are nominated to their nodes instead of pinned (bind: nominated, experimental). Pure.
 
 The order of writes is Placement, a nomination and a release for each pod, PodGroup. kube-scheduler binds none
-of these pods before the PodGroup is there, and a nomination keeps the node until then. A failed attempt to
-bind them clears nominations, so that kube-scheduler may choose other nodes. Hence a nominated pod requires
-its planned node, or any node of the domain that its gang requires and that has no cards.
+of these pods before the PodGroup exists, and a nomination reserves the node until then. A failed attempt to
+bind them clears the nominations, and kube-scheduler may choose other nodes. So a nominated pod requires its
+planned node, or any node without cards in the domain that its gang requires.
 
-What a plan says beyond that only a pin can keep: gangs with slices, spreads, domains or nodes of their own,
-cards or claims are pinned, and so is every pod that comes once the PodGroup is there.
+Only a pin enforces other parts of a plan. So gangs with slices, spreads, exclusive domains, required nodes,
+cards or claims are pinned, and so is every pod that is created after the PodGroup.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -31,18 +31,18 @@ from webhook.workloads.pod_group_names import NOMINATED_PREFIX, bind_group_of
 _BEYOND: Final = frozenset(
     {keys.SLICE_TOPOLOGY_ANNOTATION, keys.SLICE_SIZE_ANNOTATION, keys.SPREAD_TOPOLOGY_ANNOTATION}
 )
-"""Requests that hold between the pods of a gang, so that a pod on another node may break them."""
+"""Requests about several pods of a gang: a pod on another node may violate them."""
 
 _WITHOUT_CARDS: Final = tuple(
     SelectorRequirement(key, "DoesNotExist") for key in (keys.CARDS_LABEL, keys.GPU_NUMBERS_LABEL)
 )
 
 Nominations = Mapping[str, Mapping[str, Sequence[SelectorRequirement]]]
-"""By PodGroup ("namespace/name"), then by uid of a gated pod, what other nodes must meet that it may use."""
+"""PodGroup ("namespace/name") -> uid of a gated pod -> requirements on other nodes that it may use."""
 
 
 def nominations(view: View, needs: Iterable[GroupNeed], topology: Topology) -> Nominations:
-    """The planned pods that are released by nomination, of gangs whose PodGroup is yet to be made."""
+    """The planned pods to release by nomination, in gangs whose PodGroup does not exist yet."""
     wanted = {need.key: need for need in needs if need.name.startswith(NOMINATED_PREFIX)}
     collection = collection_of(view)
     if not wanted or collection is None:
@@ -66,26 +66,26 @@ def _gated(view: View) -> Mapping[GangKey, Sequence[Pod]]:
 
 
 def _may_change(need: GroupNeed) -> bool:
-    """Whether other nodes may be used than planned: no victims go for these, and none is bound by itself."""
+    """Whether pods may use other nodes: the plan has no victims, and the pods are bound together."""
     return bool(need.min_count) and not need.owner.spec.preempts
 
 
 @dataclass(frozen=True)
 class _Domains:
-    """The domains of the topology, as labels. known: those that were asked for, by their paths."""
+    """The domains of the topology as labels. known: a cache by path."""
 
     view: View
     topology: Topology
     known: dict[tuple[str, ...], Sequence[SelectorRequirement] | None] = field(default_factory=dict)
 
     def of(self, node: str, level: str | None) -> Sequence[SelectorRequirement] | None:
-        """The labels of the domain that a node is in; None where labels alone do not tell it."""
+        """The labels of a node's domain; None if labels alone do not identify it."""
         if level is None:
             return ()
         labels = self.view.labels_of([node]).get(node, {})
         path = self.topology.path(labels)
         try:
-            end = self.topology.level(level) + 2  # of its path, which begins with the family
+            end = self.topology.level(level) + 2  # the path begins with the family
         except PlacementError:
             return None
         if path is None or end > len(path):
@@ -98,7 +98,7 @@ class _Domains:
     def _labels(
         self, labels: Mapping[str, str], path: tuple[str, ...]
     ) -> Sequence[SelectorRequirement] | None:
-        """These labels, None if a node of another domain has them too, as one of another family."""
+        """These labels, None if a node of another domain (for example of another family) has them too."""
         for node in self.view.nodes.values():
             theirs = node.metadata.labels
             if labels.items() <= theirs.items() and (self.topology.path(theirs) or ())[: len(path)] != path:
@@ -109,7 +109,7 @@ class _Domains:
 def _others(
     need: GroupNeed, gated: Mapping[GangKey, Sequence[Pod]], domains: _Domains
 ) -> Mapping[str, Sequence[SelectorRequirement]]:
-    """By uid what other nodes must meet; {} where any pod is to be pinned, and so all."""
+    """uid -> requirements on other nodes; {} if one pod must be pinned, since then all are."""
     view = domains.view
     gang = view.gang_of(need.first)
     members = (*gated.get(gang, ()), *view.index.mates.get(gang, ()))
@@ -127,28 +127,28 @@ def _others(
 
 
 def _planned(need: GroupNeed, pods: Sequence[Pod], view: View) -> Sequence[Pod]:
-    """Those of these pods that are of the PodGroup and have a plan."""
+    """The pods of the PodGroup that have a plan."""
     return [pod for pod in pods if pod.metadata.uid in view.planned and bind_group_of(pod) == need.name]
 
 
 def _may_move(pod: Pod) -> bool:
-    """Whether nothing but the required level of its gang says where a pod is to be."""
+    """Whether the required level of its gang is the only constraint on a pod's node."""
     is_single = _BEYOND.isdisjoint(pod.metadata.annotations) and not claims_of(pod)
     return is_single and not pod.spec.resource_claims
 
 
 # --- moved pods ---------------------------------------------------------------------------------------
-# Pods that kube-scheduler has bound to another node than they were nominated to.
+# Pods that kube-scheduler has bound to another node than their nominated one.
 #
-# Their Placement is corrected, and their owners are notified. Where a pod may be, its affinity says, which
-# keeps the level that its gang requires.
+# Their Placement is corrected, and their owners are notified. Their affinity still enforces the level that
+# the gang requires.
 
 MOST_EVENTS: Final = 20
-"""Of one pass; no more owners are notified of the pods that moved in it."""
+"""The most Events of one pass; further owners are not notified."""
 
 
 def corrected_plans(view: View) -> tuple[Sequence[CorrectedPlan], Sequence[PodEvent]]:
-    """The Placements with the nodes on which moved pods are, and the Events on these pods."""
+    """The Placements with the actual nodes of moved pods, and the Events on these pods."""
     plans, events = list[CorrectedPlan](), list[PodEvent]()
     for key, moved in _moved(view).items():
         placement = view.placements[key]
@@ -162,7 +162,7 @@ def corrected_plans(view: View) -> tuple[Sequence[CorrectedPlan], Sequence[PodEv
 
 
 def _moved(view: View) -> Mapping[str, Mapping[str, Pod]]:
-    """By Placement ("namespace/name"), then by uid."""
+    """Placement ("namespace/name") -> uid -> a pod that has moved."""
     found: dict[str, dict[str, Pod]] = {}
     for pod in view.index.of[Sort.OF_A_POD_GROUP].values():
         node = pod.spec.node_name

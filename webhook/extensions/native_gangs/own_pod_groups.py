@@ -1,12 +1,12 @@
-"""PodGroups of our own, one for each gang that names one (policy bind: podgroup). Pure.
+"""The PodGroups that topogate creates, one for each gang that names one (policy bind: podgroup). Pure.
 
-Whether a gang is bound as one follows from what its pods name, never from the policy of the moment, since a
-pod's schedulingGroup cannot change. The order of writes is Placement, PodGroup, releases: kube-scheduler
-binds none of these pods before the PodGroup is there, and the gate holds them until it is.
+A pod's schedulingGroup cannot change, so the pods decide whether a gang is bound as one, not the current
+policy. The order of writes is Placement, PodGroup, releases: kube-scheduler binds none of these pods before
+the PodGroup exists, and they stay gated until then.
 
-A PodGroup cannot be changed. One that no longer fits, as after a Job was scaled down, is replaced: its
-finalizer, which keeps it while pods name it, is taken off, it is deleted, and the next one is created. It is
-owned by the gang's Placement, so that garbage collection removes both.
+A PodGroup cannot change. If it no longer fits, for example after a Job was scaled down, it is replaced.
+First its finalizer, which protects it while pods name it, is removed. Then it is deleted and a new one is
+created. The gang's Placement owns it, so that garbage collection removes both.
 """
 
 import logging
@@ -39,10 +39,10 @@ from webhook.workloads.native_gangs import GROUP, POD_GROUPS, VERSIONS, NativeGr
 from webhook.workloads.pod_group_names import bind_group_of
 
 FINALIZER: Final = "scheduling.k8s.io/podgroup-protection"
-"""By which a PodGroup stays as long as unfinished pods name it (PodGroupProtection of Kubernetes)."""
+"""It keeps a PodGroup while unfinished pods name it (PodGroupProtection of Kubernetes)."""
 
 MOST_EVENTS: Final = 20
-"""Of one pass; the others are notified in the next ones."""
+"""The most Events of one pass; the others follow in later passes."""
 
 _TAKEN: Final = "a PodGroup that is not topogate's has its name; delete it and the pods that keep it"
 
@@ -57,26 +57,26 @@ class _BindMetadata(Metadata, frozen=True):
 
 
 class BindGroup(Struct, frozen=True):
-    """A PodGroup of ours."""
+    """A PodGroup that topogate created."""
 
     metadata: _BindMetadata
     spec: NativeGroupSpec = NativeGroupSpec()
 
     @property
     def min_count(self) -> int:
-        """So many pods are bound together, 0 where each is bound by itself."""
+        """The number of pods that are bound together, 0 if each is bound by itself."""
         gang = self.spec.scheduling_policy.gang
         return gang.min_count if gang is not None else 0
 
     @property
     def is_constrained(self) -> bool:
-        """Whether it asks for one domain, which none does that the sweeper has made."""
+        """Whether it requires one domain; PodGroups of the sweeper never do."""
         constraints = self.spec.scheduling_constraints
         return constraints is not None and bool(constraints.topology)
 
 
 GROUPS: Final = WatchedOwners[NativePodGroup](POD_GROUPS)
-"""Everybody's PodGroups."""
+"""All PodGroups, also those of other clients."""
 
 COLLECTIONS: Final = tuple(
     WatchedCollection(
@@ -89,23 +89,23 @@ COLLECTIONS: Final = tuple(
     )
     for version in VERSIONS
 )
-"""Of which a cluster's best version is watched."""
+"""PodGroups of topogate in all versions; the best version that the cluster serves is watched."""
 
 
 @dataclass(frozen=True)
 class GroupNeed:
     """The PodGroup that the plan of some pods needs.
 
-    min_count: so many are bound together, 0 where each is bound by itself. there: how many of its pods are
-    released or about to be. has_begun: whether one is released. owner: the Placement whose gang it is of.
-    first: one of the pods, which are all of one PriorityClass.
+    min_count: how many pods are bound together, 0 if each is bound by itself. there: how many of its pods are
+    released or will be now. has_begun: whether one is released. owner: the Placement of its gang. first: one
+    of the pods; all have the same PriorityClass.
 
-    Of a gang of which none is bound, min_count counts planned pods that are gone as well: replacements come,
-    as a rule, and the others are not to be bound without these. So it does pods whose plan does not hold any
-    more. without_plan: how many these are, with the replacements that have no plan yet.
+    Before the first pod of a gang is bound, min_count includes planned pods that are gone: replacements
+    usually follow, and the others must not be bound without them. It also includes pods whose plan is no
+    longer valid. without_plan: the number of the latter, plus replacements without a plan.
 
-    is_overlooked: whether pods are released, and their scheduler has tried none of them. needs_another:
-    whether the PodGroup is to be replaced though it fits (see overlooked_needs).
+    is_overlooked: whether pods are released, and kube-scheduler has tried none of them. needs_another:
+    whether the PodGroup must be replaced although it fits (see overlooked_needs).
     """
 
     namespace: str
@@ -121,19 +121,19 @@ class GroupNeed:
 
     @property
     def key(self) -> str:
-        """Where it stands among all PodGroups."""
+        """ "namespace/name" of the PodGroup."""
         return f"{self.namespace}/{self.name}"
 
     @property
     def is_short(self) -> bool:
-        """Whether the plan had more pods: too few are left to be bound as it says."""
+        """Whether fewer pods are left than the plan binds together."""
         return self.min_count > self.there
 
     def is_met_by(self, group: BindGroup | None) -> bool:
-        """Whether kube-scheduler binds the pods by this PodGroup as they are to be bound.
+        """Whether kube-scheduler binds the pods with this PodGroup as planned.
 
-        Replacements and later pods of a gang that has begun join it one by one. So any minCount will do that
-        the gang reaches with them.
+        Replacements and later pods join a gang that has begun one by one. So any minCount fits that the gang
+        reaches with them.
         """
         if group is None or group.is_constrained:
             return False
@@ -144,10 +144,10 @@ class GroupNeed:
 
 
 def hold_releases(view: View) -> Set[str]:
-    """The uids of gated pods whose PodGroup of ours is not there, or does not fit their plan.
+    """The uids of gated pods whose PodGroup by topogate is missing or does not fit their plan.
 
-    Also of pods without a plan: which PodGroup these need is known in the pass after. A replacement is one of
-    them until it is planned; see GroupNeed.is_met_by for which minCount it may join.
+    This includes pods without a plan, such as new replacements: the next pass knows which PodGroup they need.
+    See GroupNeed.is_met_by for the minCount that a replacement may join.
     """
     gated = _named(view.gated, view)
     if not gated:
@@ -165,10 +165,10 @@ def hold_releases(view: View) -> Set[str]:
 
 
 def invalid_plans(view: View, sent: Container[str]) -> Set[str]:
-    """The uids of planned pods whose gang lacks one that is there without a plan, as a replacement.
+    """The uids of planned pods in gangs that also have pods without a plan, such as replacements.
 
-    Only of gangs of which none is released, or sent: these are placed again as a whole. Two such gangs would
-    else hold the nodes for which each waits.
+    Only gangs without a released or sent pod count: they are placed again as a whole. Otherwise two such
+    gangs could each occupy the nodes that the other needs.
     """
     short = [need for need in needs(view) if need.is_short and need.without_plan and not need.has_begun]
     pods = _named(view.gated, view) if short else {}
@@ -177,7 +177,7 @@ def invalid_plans(view: View, sent: Container[str]) -> Set[str]:
 
 
 def group_writes(view: View, wanted: Sequence[GroupNeed]) -> Sequence[ObjectWrite]:
-    """What brings the PodGroups to what the plans need. wanted: see needs."""
+    """The writes that make the PodGroups fit the plans. wanted: see needs."""
     collection = collection_of(view)
     if collection is None:
         return ()
@@ -190,7 +190,7 @@ def group_writes(view: View, wanted: Sequence[GroupNeed]) -> Sequence[ObjectWrit
 
 @contextmanager
 def _guarded(group: str) -> Iterator[None]:
-    """One bad gang never stops the others; its own pods stay gated."""
+    """Log an exception: one bad gang must not stop the others, and its own pods stay gated."""
     try:
         yield
     except Exception:
@@ -198,12 +198,12 @@ def _guarded(group: str) -> Iterator[None]:
 
 
 def collection_of(view: View) -> WatchedCollection[BindGroup] | None:
-    """The PodGroups of ours in the version that the cluster serves, None until they have been read."""
+    """The watched PodGroups of topogate in the served version, None until they have been read."""
     return next((each for each in COLLECTIONS if each.of(view) is not None), None)
 
 
 def foreign_groups(names: Sequence[str], namespace: str, view: View) -> list[str]:
-    """Those of these names that somebody else's PodGroups have taken."""
+    """The names that PodGroups of other clients have taken."""
     there = GROUPS.of(view) or {}
     found = ((name, there.get(f"{namespace}/{name}")) for name in names)
     return [
@@ -213,11 +213,11 @@ def foreign_groups(names: Sequence[str], namespace: str, view: View) -> list[str
     ]
 
 
-# --- what plans need ----------------------------------------------------------------------------------
+# --- needs of plans -----------------------------------------------------------------------------------
 
 
 def needs(view: View) -> Sequence[GroupNeed]:
-    """The PodGroups of pods that are planned and gated, or released and not bound yet."""
+    """The PodGroups of pods that are planned and gated, or released and not yet bound."""
     waiting = _named(
         (pod for pod in view.index.of[Sort.UNBOUND].values() if not pod.metadata.deletion_timestamp), view
     )
@@ -234,7 +234,7 @@ def needs(view: View) -> Sequence[GroupNeed]:
 
 
 def _new_of(pods: Sequence[Pod], view: View) -> int:
-    """How many of these are gated, and named by no plan."""
+    """How many of these pods are gated and in no plan."""
     gated = view.index.of[Sort.GATED]
     return sum(pod.metadata.uid in gated and not view.is_ours(pod) for pod in pods)
 
@@ -244,14 +244,14 @@ def _is_released(pod: Pod, view: View) -> bool:
 
 
 def _entries(view: View) -> Mapping[str, PlannedPod]:
-    """uid -> what is planned for a gated pod; also without a node, which is the plan until it is released."""
+    """uid of a gated pod -> its entry in a plan, also an entry without a node."""
     return {**{each.uid: each for each in view.written if not each.node}, **view.planned}
 
 
 def _need(
     planned: Sequence[Pod], released: Sequence[Pod], new: int, entries: Mapping[str, PlannedPod], view: View
 ) -> GroupNeed | None:
-    """planned: those that are gated yet. released: those that are not bound yet. new: see _lost."""
+    """planned: still gated pods. released: pods that are not yet bound. new: see _lost."""
     first = (planned or released)[0]
     name, gangs = bind_group_of(first), sorted({view.gang_of(pod) for pod in (*planned, *released)})
     owner = _owner(gangs, first, view)
@@ -278,9 +278,9 @@ def _need(
 
 
 def _lost(owner: Placement, new: int, entries: Mapping[str, PlannedPod], view: View) -> tuple[int, int]:
-    """How many planned pods of a gang are gone, and how many that are there, or replace one, have no plan.
+    """How many planned pods of a gang are gone, and how many existing pods or replacements have no plan.
 
-    None once one is bound: then others join one by one. new: gated pods that no plan names.
+    Both are 0 once a pod is bound: then others join one by one. new: gated pods in no plan.
     """
     there = [pod for pod in view.pods_of(owner) if not pod.metadata.deletion_timestamp]
     if owner.is_complete or any(pod.spec.node_name for pod in there):
@@ -293,9 +293,9 @@ def _lost(owner: Placement, new: int, entries: Mapping[str, PlannedPod], view: V
 
 
 def _owner(gangs: Sequence[GangKey], pod: Pod, view: View) -> Placement | None:
-    """The Placement of one of these gangs, else the one that names this pod of them.
+    """The Placement of one of these gangs, else the Placement that names this pod.
 
-    By other settings than those of the leader before a pod may be of another gang than its plan is of.
+    If the settings changed with the leader, a pod's gang may differ from the gang of its plan.
     """
     own = next((each for gang in gangs if (each := view.placements.get(gang.placement_key))), None)
     if own is not None:
@@ -306,7 +306,7 @@ def _owner(gangs: Sequence[GangKey], pod: Pod, view: View) -> Placement | None:
 
 
 def _members(gangs: Sequence[GangKey], name: str, view: View) -> set[str]:
-    """uids of the released pods of these gangs that name the PodGroup and are to stay."""
+    """uids of the released pods of these gangs that name the PodGroup and are not being deleted."""
     return {
         pod.metadata.uid
         for gang in gangs
@@ -316,11 +316,11 @@ def _members(gangs: Sequence[GangKey], name: str, view: View) -> set[str]:
 
 
 def _is_bound_as_one(planned: Sequence[PlannedPod], gangs: Sequence[GangKey], view: View) -> bool:
-    """Whether all these pods of plans wait for one another.
+    """Whether all these planned pods are bound together.
 
-    Not pods that are gangs of their own by the settings; nor those for which no node is planned, as there may
-    be no capacity for all of them; nor where a node's reader guesses which pod gets which cards: such a node
-    is given one pod at a time, the next once that one is bound.
+    They are not if each is its own gang by the settings, or if one has no planned node, since there may not
+    be capacity for all. They are not on nodes whose allocator guesses which pod gets which cards: such a node
+    gets one pod at a time, the next once the previous one is bound.
     """
     if len(gangs) > 1 or gangs[0].kind == "Pod":
         return False
@@ -328,7 +328,7 @@ def _is_bound_as_one(planned: Sequence[PlannedPod], gangs: Sequence[GangKey], vi
 
 
 def _named(pods: Iterator[Pod] | Sequence[Pod], view: View) -> Mapping[str, list[Pod]]:
-    """By "namespace/name" the pods that name a PodGroup of ours."""
+    """ "namespace/name" of a PodGroup of topogate -> its pods."""
     found: dict[str, list[Pod]] = {}
     of_groups = view.index.of[Sort.OF_A_POD_GROUP]
     for pod in pods if of_groups else ():
@@ -337,12 +337,15 @@ def _named(pods: Iterator[Pod] | Sequence[Pod], view: View) -> Mapping[str, list
     return found
 
 
-# --- what owners are notified of ----------------------------------------------------------------------
+# --- Events for owners --------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Overlooked:
-    """Since when no pod of a PodGroup is tried, or its last replacement for that; seconds until the next."""
+    """A PodGroup whose pods are not tried.
+
+    since: when this began, or its last replacement. pause: seconds until the next replacement.
+    """
 
     since: float
     pause: float
@@ -350,10 +353,11 @@ class Overlooked:
 
 @dataclass(frozen=True)
 class BindMemory:
-    """notified: the reason that owners have had an Event of, by PodGroup. A new process sends it again.
+    """The state between passes, by PodGroup.
 
-    short_since: when a gang was first seen to have lost planned pods, by PodGroup (see Moment.seconds). A new
-    process counts from its own beginning. overlooked: see overlooked_needs.
+    notified: the reason in the last Event for owners; a new process sends it again. short_since: when the
+    gang was first seen to have lost planned pods (see Moment.seconds); a new process counts from its start.
+    overlooked: see overlooked_needs.
     """
 
     notified: Mapping[str, str] = field(default_factory=dict)
@@ -364,11 +368,11 @@ class BindMemory:
 def patient_needs(
     wanted: Sequence[GroupNeed], view: View, settings: Settings, memory: BindMemory
 ) -> tuple[list[GroupNeed], BindMemory]:
-    """The needs that are to be met now: of gangs that lost planned pods those whose patience is over.
+    """The needs to meet now; a gang that lost planned pods is included only after `patience_seconds`.
 
-    These are bound without the pods that are gone, as incomplete gangs are planned after as long. Pods that
-    are there and have no plan, replacements among them, get one, or their gang is planned again as a whole:
-    see invalid_plans. Of a gang of which pods are released, repair deletes these.
+    It is then bound without the missing pods, like incomplete gangs, which are planned after the same time.
+    Existing pods without a plan get one, or their whole gang is planned again: see invalid_plans. If the gang
+    has released pods, repair deletes these.
     """
     now, since, found = view.now.seconds, dict[str, float](), list[GroupNeed]()
     for need in wanted:
@@ -384,12 +388,12 @@ def patient_needs(
 def overlooked_needs(
     wanted: Sequence[GroupNeed], view: View, settings: Settings, memory: BindMemory
 ) -> tuple[list[GroupNeed], BindMemory]:
-    """The needs, with another PodGroup where kube-scheduler overlooks the pods of the one that is there.
+    """The needs, with needs_another set if kube-scheduler overlooks the pods of an existing PodGroup.
 
-    kube-scheduler 1.36 holds pods that are too few for their PodGroup, and tries them again once one is
-    added. If its watch was interrupted while a PodGroup was replaced, it sees a change, not an addition, and
-    holds them for ever (EventsToRegister in gangscheduling.go). The next addition wakes it. It may also not
-    be running, so each pause between replacements is twice the last.
+    kube-scheduler 1.36 keeps pods pending if they are too few for their PodGroup, and retries once a PodGroup
+    is added. If its watch was interrupted while a PodGroup was replaced, it sees an update, not an addition,
+    and never retries (EventsToRegister in gangscheduling.go). Another addition helps. kube-scheduler may also
+    be down, so the pause between replacements doubles.
     """
     now, overlooked, found = view.now.seconds, dict[str, Overlooked](), list[GroupNeed]()
     for need in wanted:
@@ -403,7 +407,7 @@ def overlooked_needs(
 
 
 def patience_left(memory: BindMemory, view: View, settings: Settings) -> float:
-    """In how many seconds the first patience or pause ends that is not over, NO_HURRY if there is none."""
+    """The seconds until the next patience or pause ends, NO_HURRY if there is none."""
     ends = [since + settings.patience_seconds for since in memory.short_since.values()]
     ends += [each.since + each.pause for each in memory.overlooked.values()]
     left = (end - view.now.seconds for end in ends)
@@ -413,7 +417,7 @@ def patience_left(memory: BindMemory, view: View, settings: Settings) -> float:
 def group_events(
     view: View, wanted: Sequence[GroupNeed], written: Sequence[WriteResult], memory: BindMemory
 ) -> tuple[Sequence[PodEvent], BindMemory]:
-    """Tell the owners of pods that are held for long, once for each reason. wanted: see needs."""
+    """Events for the owners of pods that wait for their PodGroup, one for each reason. wanted: see needs."""
     errors = {f"{each.write.namespace}/{each.write.name}": each.error for each in written if each.error}
     events, notified = list[PodEvent](), dict[str, str]()
     for need in wanted:
@@ -430,7 +434,7 @@ def group_events(
     return events, replace(memory, notified=notified)
 
 
-# --- what is written ----------------------------------------------------------------------------------
+# --- writes -------------------------------------------------------------------------------------------
 
 
 def _writes(
@@ -468,6 +472,6 @@ def _body(need: GroupNeed) -> dict[str, Any]:
     policy = {"gang": {"minCount": need.min_count}} if need.min_count else {"basic": {}}
     spec: dict[str, Any] = {"schedulingPolicy": policy}
     if priority_class := need.first.spec.priority_class_name:
-        # By this kube-scheduler preempts for it, and its pods for others.
+        # kube-scheduler uses it for preemption by and of the group.
         spec["priorityClassName"] = priority_class
     return {"metadata": metadata, "spec": spec}

@@ -1,4 +1,4 @@
-"""Gangs of Kubernetes' own PodGroups: the extension, and its Events and sentences. Pure."""
+"""The extension for gangs of Kubernetes' own PodGroups, with its Events and messages. Pure."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -52,8 +52,8 @@ from webhook.workloads.native_gangs import NativePodGroup
 from webhook.workloads.pod_group_names import native_group_of
 
 # --- gangs that are left to kube-scheduler ------------------------------------------------------------
-# Of those with a topology request the owners get an Event, and they are counted. kube-scheduler reads no
-# annotation of ours, so that what such a gang asks for has no effect.
+# kube-scheduler does not read topogate's annotations, so the topology request of such a gang has no effect.
+# These gangs are counted, and their owners get an Event.
 
 LEFT: Final = GaugeSpec(
     "topogate_native_gang_pods_left",
@@ -61,7 +61,7 @@ LEFT: Final = GaugeSpec(
 )
 
 MOST_EVENTS: Final = 20
-"""Of one pass; the others follow in the next ones."""
+"""The most Events of one pass; the others follow in later passes."""
 
 REQUESTS: Final = (
     keys.REQUIRED_TOPOLOGY_ANNOTATION,
@@ -73,13 +73,13 @@ REQUESTS: Final = (
 
 @dataclass(frozen=True)
 class LeftMemory:
-    """notified: the gangs whose owners have had the Event. A new process sends it again."""
+    """notified: the gangs whose owners have got the Event. A new process sends it again."""
 
     notified: frozenset[GangKey] = frozenset()
 
 
 def report_left(given: PassEnd, memory: LeftMemory) -> tuple[EndOrders, LeftMemory]:
-    """Tell each owner once, and count the pods."""
+    """Notify each owner once, and count the pods."""
     if given.policy is None or given.namespaces is None:
         return EndOrders(), memory
     there = _ungated(given.view) if not given.policy.adopts_native_gangs else ()
@@ -103,7 +103,7 @@ def _ungated(view: View) -> Iterator[Pod]:
 def by_gang(
     pods: Iterable[Pod], policy: Policy, labels: NamespaceLabels, gang_of: Callable[[Pod], GangKey]
 ) -> Mapping[GangKey, list[Pod]]:
-    """Those of which the topology request has no effect. labels: of namespaces, by name."""
+    """The pods whose topology request has no effect, by gang. labels: of namespaces, by name."""
     found: dict[GangKey, list[Pod]] = {}
     for pod in pods:
         if request_of(pod) and is_served(pod.metadata.namespace, policy, labels) and not is_opted_out(pod):
@@ -126,13 +126,13 @@ def _note(pod: Pod) -> str:
 
 
 # --- topogate explain ---------------------------------------------------------------------------------
-# Of gangs whose pods have a plan and wait for their PodGroup.
+# Lines on gangs whose pods have a plan and wait for their PodGroup.
 
 _EVENT: Final = "if that lasts, see the Event PodGroupMissing of its pods"
 
 
 def explain(given: ExplainInput) -> Iterator[str]:
-    """A line for each PodGroup that holds pods of the gang; none where PodGroups may not be read."""
+    """A line for each PodGroup that pods of the gang wait for; none without the right to read PodGroups."""
     groups = GROUPS.of(given.view)
     if groups is None:
         return
@@ -164,14 +164,14 @@ def _why_unmet(need: GroupNeed, group: NativePodGroup | None) -> str:
 
 @dataclass(frozen=True)
 class NativeMemory:
-    """The Events that owners have got."""
+    """The Events that owners have got, by subject."""
 
     left: LeftMemory = field(default_factory=LeftMemory)
     bind: BindMemory = field(default_factory=BindMemory)
 
 
 def after_pass(given: PassEnd, memory: NativeMemory) -> tuple[EndOrders, NativeMemory]:
-    """Make the PodGroups that plans need; tell of gangs that wait for theirs, and of those left alone."""
+    """Write the PodGroups that plans need; report gangs that wait for theirs or are left alone."""
     orders, of_left = report_left(given, memory.left)
     now, settings = needs(given.view), given.settings
     released_first = nominations(given.view, now, settings.topology)
@@ -190,9 +190,9 @@ def after_pass(given: PassEnd, memory: NativeMemory) -> tuple[EndOrders, NativeM
 
 
 def check_plans(given: PlansInput) -> PlanCheck:
-    """Hold the pods whose PodGroup is not there yet, but for those that are nominated before it is made.
+    """Keep pods gated while their PodGroup is missing, except nominated pods, which are released before it.
 
-    What is planned of a gang that waits for others is dropped.
+    Drop the plan of a gang that waits for replacements.
     """
     found = nominations(given.view, needs(given.view), given.settings.topology)
     nominated = {uid: within for pods in found.values() for uid, within in pods.items()}
@@ -201,7 +201,7 @@ def check_plans(given: PlansInput) -> PlanCheck:
 
 
 def exclude_nodes(given: ExcludeInput, memory: NativeMemory) -> tuple[ExcludedNodes, NativeMemory]:
-    """Keep the pods of PodGroups off nodes on which kube-scheduler would bind none of them."""
+    """Exclude nodes where kube-scheduler would not bind the pods of a PodGroup."""
     return excluded_by_label(given), memory
 
 

@@ -1,1 +1,1 @@
-"""Node health: nodes on which pods fail are excluded or avoided, and some free ones are kept as spares."""
+"""Node health: nodes where pods fail are excluded or avoided, and some free nodes are kept as spares."""

@@ -1,4 +1,4 @@
-"""The record of failing nodes, and its sentences on the nodes that are avoided. Pure."""
+"""The record of failing nodes, and the messages about avoided nodes. Pure."""
 
 import logging
 from collections.abc import Collection, Iterator, Mapping
@@ -22,19 +22,19 @@ from webhook.sweeper.decide.node_exclusions import avoided_sentence
 from webhook.sweeper.extension import DoctorCheck, DoctorInput, DoctorLine, ExplainInput, WatchedCollection
 from webhook.text import counted, few
 
-# Of the ConfigMap's data, `failures` is what the next leader goes on from, as JSON; `avoided` is for people
-# and `topogate nodes`, and never read to decide anything.
+# In the ConfigMap's data, `failures` (JSON) is the state for the next leader. `avoided` is for users and for
+# `topogate nodes`; no decision reads it.
 
 NAME: Final = "topogate-node-failures"
 
 EVERYBODY: Final = "*"
-"""Stands for all namespaces, as no namespace is called so."""
+"""All namespaces: no namespace has this name."""
 
 logger = logging.getLogger(__name__)
 
 
 class AvoidedNode(Struct, frozen=True):
-    """A node that is avoided, for people. by: EVERYBODY, or the namespace whose pods avoid it."""
+    """An avoided node, for display. by: EVERYBODY, or the namespace whose pods avoid it."""
 
     node: str
     by: str
@@ -51,12 +51,12 @@ def data_of(failures: Failures, failing_nodes: FailingNodes) -> dict[str, str]:
 
 
 def encoded(failures: Failures) -> str:
-    """Failures as the ConfigMap keeps them."""
+    """Failures as text for the ConfigMap."""
     return msgspec.json.encode(failures).decode()
 
 
 def failures_in(data: Mapping[str, str]) -> Failures:
-    """The failures that the ConfigMap's data hold; none of what cannot be read, which is logged."""
+    """The failures in the ConfigMap's data; none if they are unreadable, which is logged."""
     text = data.get("failures", "")
     try:
         return msgspec.json.decode(text, type=tuple[GangFailure, ...]) if text else ()
@@ -66,7 +66,7 @@ def failures_in(data: Mapping[str, str]) -> Failures:
 
 
 def avoided(data: Mapping[str, Any]) -> list[AvoidedNode]:
-    """The nodes that the ConfigMap's data say are avoided. Raises msgspec.MsgspecError."""
+    """The avoided nodes in the ConfigMap's data. Raises msgspec.MsgspecError."""
     text = data.get("avoided", "")
     return msgspec.json.decode(text, type=list[AvoidedNode]) if text else []
 
@@ -93,7 +93,7 @@ RESET_COMMAND: Final = (
 
 
 def avoided_now(data: Mapping[str, str], now: float) -> list[AvoidedNode]:
-    """Those whose time is not over: while nothing leads, nobody takes them out.
+    """The avoided nodes whose time has not ended: without a leader, ended ones stay in the data.
 
     Raises msgspec.MsgspecError.
     """
@@ -101,7 +101,7 @@ def avoided_now(data: Mapping[str, str], now: float) -> list[AvoidedNode]:
 
 
 def reasons(data: Mapping[str, str], now: float, namespace: str = "") -> dict[str, str]:
-    """Node -> why all gangs, and those of the namespace, avoid it; nothing of what cannot be read."""
+    """Node -> why all gangs, or those of the namespace, avoid it; {} if the data is unreadable."""
     try:
         found = avoided_now(data, now)
     except msgspec.MsgspecError:
@@ -111,7 +111,7 @@ def reasons(data: Mapping[str, str], now: float, namespace: str = "") -> dict[st
 
 
 def explain(given: ExplainInput) -> Iterator[str]:
-    """Which nodes the gang avoids, as far as the record may be read."""
+    """The nodes that the gang avoids, if the record is readable."""
     nodes = given.view.nodes
     found = reasons(given.record or {}, given.now, given.gang.key.namespace)
     there = {name: why for name, why in found.items() if name in nodes}
@@ -119,7 +119,7 @@ def explain(given: ExplainInput) -> Iterator[str]:
 
 
 def avoided_line(placement: Placement | None, there: Mapping[str, str]) -> Iterator[str]:
-    """What its plan did without, else what a gang avoids. there: node -> why."""
+    """The nodes that its plan avoids, else those that a gang avoids now. there: node -> why."""
     if placement is not None and placement.spec.avoided:
         yield f"Its plan {avoided_sentence(placement.spec.avoided)}."
     elif there:
@@ -127,13 +127,13 @@ def avoided_line(placement: Placement | None, there: Mapping[str, str]) -> Itera
 
 
 def unreadable_resets(annotations: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
-    """Node -> what stands there to reset failures and is no time. annotations: by node."""
+    """Node -> its annotation to reset failures, if that is not a time. annotations: by node."""
     texts = {name: each.get(keys.FORGIVE_FAILURES_ANNOTATION) for name, each in annotations.items()}
     return {name: text for name, text in texts.items() if text is not None and seconds_of(text) is None}
 
 
 def examine(given: DoctorInput) -> Iterator[DoctorLine]:
-    """Nodes that are avoided want mending, and what an operator wrote there must be readable."""
+    """Report avoided nodes, and unreadable annotations of operators that reset failures."""
     try:
         bad = avoided_now(given.record or {}, given.now.timestamp())
     except msgspec.MsgspecError as error:

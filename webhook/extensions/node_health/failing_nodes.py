@@ -1,21 +1,21 @@
-"""What of the failures of gangs is kept, and which nodes are bad by that, for whom and until when. Pure.
+"""The failures of gangs that are kept, and the nodes that count as failing because of them. Pure.
 
-The rule. A gang counts against a node if all its failures that are kept were on that node, and one of them is
-proven and not cleared (see FailureState): a program that fails on two nodes counts against none. Then:
+A gang counts against a node if all its kept failures were on that node, and one of them is proven and not
+cleared (see FailureState). A program that fails on two nodes counts against neither. The rules:
 
-1. A gang itself avoids the nodes where it has failed, if there are no more than two, from its first failure
-   on. Its next try is then elsewhere, and shows whether the node or the program is at fault.
-2. Pods of a namespace avoid a node if as many gangs of it as the threshold count against the node.
-3. All avoid a node if, whichever one namespace is left out, one gang less than the threshold is left.
-   So one namespace adds one gang at most, whatever its pods do: nobody excludes a node for others
-   alone.
+1. A gang avoids the nodes where it has failed, from its first failure on, if they are at most two. Its next
+attempt then uses other nodes, and shows whether the node or the program is the cause. 2. Pods of a namespace
+avoid a node if enough gangs of the namespace count against it (the threshold). 3. All pods avoid a node if,
+without any one namespace, at least one gang less than the threshold counts against it. So one namespace
+contributes at most one gang, and cannot exclude a node for others by itself.
 
-A node is avoided for a while after the last failure that counts, twice as long for each gang
-above the threshold, and never for longer than failures are kept. Failures before the time that an operator
-has written on a Node do not count, nor those of an earlier Node of the same name.
+A node is avoided for a time after the last failure that counts. The time doubles for each gang above the
+threshold, and is never longer than failures are kept. Failures do not count if they are older than the time
+that an operator has written on the Node. Failures of an earlier Node with the same name do not count either.
 
-Of the nodes of one GPU model a share at most is avoided at a time by 2 and 3, and never the only one: those
-with the most gangs against them first. By 1 a gang avoids two nodes at most, and never if nothing else fits.
+By rules 2 and 3, at most a share of the nodes of one GPU model is avoided at a time, and never the only node.
+Nodes with the most gangs against them come first. By rule 1 a gang avoids at most two nodes, and uses them if
+nothing else fits.
 """
 
 from collections import Counter
@@ -29,25 +29,25 @@ from webhook.extensions.node_health.pod_failures import NodeFailure
 from webhook.grouping import grouped
 from webhook.sweeper.extension_settings import BadNodes
 
-# --- what is kept -------------------------------------------------------------------------------------
-# A failed pod proves little: most programs that fail would fail anywhere. So of each gang and node one
-# failure is kept, and goes through these states:
+# --- kept failures ------------------------------------------------------------------------------------
+# A failed pod proves little: most programs that fail would fail on any node. So one failure is kept for each
+# gang and node, and has one of these states:
 #
-#     open     a pod failed there. Of pods that were there together only the first to fail is kept: the
-#              others may have failed by its failure. Of several in the same second nobody knows the first.
-#     proven   a pod of the same gang that asks for the same has run on another node since, for longer than
-#              the failed one: what the program does is no reason to fail.
-#     cleared  a younger pod of the same namespace with as many GPUs has run well on the node since.
+#     open     a pod failed there. Of pods that ran together only the first failure is kept, since it may
+#              have caused the others. Of several failures in the same second the first is unknown.
+#     proven   a pod of the same gang with the same requests has since run on another node, for longer than
+#              the failed pod: the program is not the cause.
+#     cleared  a younger pod of the same namespace with as many GPUs has since run well on the node.
 #
-# Who writes pods of one namespace can bring about any of these for pods of that namespace, and for no others.
-# What is kept is bounded: the oldest failures of the namespace with the most of them are dropped first.
+# A user who can create pods in one namespace can cause any of these states for that namespace alone. The
+# failures are bounded: the oldest ones of the namespace with the most failures are dropped first.
 
 MOST: Final = 1000
 MOST_OF_A_NAMESPACE: Final = 64
 
 
 class FailureState(StrEnum):
-    """How much a failure says of its node."""
+    """How much a failure proves about its node."""
 
     OPEN = "open"
     PROVEN = "proven"
@@ -56,10 +56,10 @@ class FailureState(StrEnum):
 
 @dataclass(frozen=True)
 class GangFailure:
-    """The first failure of a gang's pods that were there together.
+    """The first failure among a gang's pods that ran together.
 
-    created: since when the failed pod was there; at, ran: see NodeFailure. pods: uid and node of each that
-    failed first, two where it is not known which of several did.
+    created: when the failed pod was created; at, ran: see NodeFailure. pods: uid and node of the pod that
+    failed first; several if it is unknown which one did.
     """
 
     namespace: str
@@ -75,7 +75,7 @@ class GangFailure:
 
     @classmethod
     def first(cls, failure: NodeFailure) -> "GangFailure":
-        """One of which nothing is known yet."""
+        """A new, open failure."""
         return cls(
             failure.namespace, failure.gang, failure.created, failure.at, failure.ran, failure.cause,
             failure.gpus, failure.asks, ((failure.uid, failure.node),),
@@ -83,7 +83,7 @@ class GangFailure:
 
     @property
     def node(self) -> str:
-        """The only node that it may speak against, "" if there are several."""
+        """The node that may be the cause, "" if there are several."""
         return self.pods[0][1] if len(self.pods) == 1 else ""
 
 
@@ -91,13 +91,13 @@ Failures = tuple[GangFailure, ...]
 
 
 def _by_gang(failures: Iterable[GangFailure]) -> dict[tuple[str, str], list[GangFailure]]:
-    """By namespace and gang."""
+    """(namespace, gang) -> its failures."""
     return grouped(((each.namespace, each.gang), each) for each in failures)
 
 
 @dataclass(frozen=True)
 class _Sorted:
-    """Failures by gang; of each namespace how many, and when the oldest was."""
+    """Failures by gang; and for each namespace their number, and the time of the oldest."""
 
     failures: Failures
     by_gang: Mapping[tuple[str, str], Sequence[GangFailure]]
@@ -112,7 +112,7 @@ class _Sorted:
         return cls(failures, _by_gang(failures), counts, oldest)
 
     def would_stay(self, failure: NodeFailure) -> bool:
-        """Whether it would not be the first to be dropped again; of two as old that is the new one."""
+        """Whether it would not be dropped at once. Of two failures of the same age the new one is dropped."""
         namespace = failure.namespace
         if namespace not in self.oldest or failure.at > self.oldest[namespace]:
             return True
@@ -121,9 +121,9 @@ class _Sorted:
 
 
 def with_failures(failures: Failures, *more: NodeFailure) -> Failures:
-    """The failures with more of them; the same if these say nothing new. Given again, they never do.
+    """The failures with more of them; the same object if these add nothing, as for known ones.
 
-    Those given again cost next to nothing: in a bad hour each pass is given thousands.
+    Known failures must cost little: during an incident, each pass gets thousands of them.
     """
     there = _Sorted.of(failures)
     for each in more:
@@ -139,7 +139,7 @@ def _with(there: _Sorted, failure: NodeFailure) -> Failures:
     if any(_covers(each, failure) for each in own):
         return failures
     together = next((each for each in own if each.at == failure.at and failure.created <= each.at), None)
-    if together is not None:  # nobody knows which of the two was the first
+    if together is not None:  # it is unknown which of the two was first
         pods = (*together.pods, (failure.uid, failure.node))
         return _replaced(failures, together, replace(together, pods=pods, state=FailureState.OPEN))
     later = {id(each) for each in own if each.created <= failure.at < each.at}
@@ -150,12 +150,12 @@ def _with(there: _Sorted, failure: NodeFailure) -> Failures:
 
 
 def _covers(known: GangFailure, failure: NodeFailure) -> bool:
-    """Whether a failure says nothing beside a known one of its gang."""
+    """Whether a failure adds nothing to a known one of its gang."""
     if any(uid == failure.uid for uid, _ in known.pods):
         return True
     if known.at == failure.at and failure.created <= known.at:
         return len(known.pods) > 1 or failure.node == known.node
-    return known.at < failure.at and failure.created <= known.at  # it was there when the other failed
+    return known.at < failure.at and failure.created <= known.at  # its pod existed when the other failed
 
 
 def _replaced(failures: Failures, before: GangFailure, after: GangFailure) -> Failures:
@@ -163,14 +163,14 @@ def _replaced(failures: Failures, before: GangFailure, after: GangFailure) -> Fa
 
 
 def unexpired(failures: Failures, now: float, keep_seconds: float) -> Failures:
-    """Those that are not too old."""
+    """The failures that are not too old."""
     found = tuple(each for each in failures if now - each.at < keep_seconds)
     return found if len(found) < len(failures) else failures
 
 
 @dataclass(frozen=True)
 class Running:
-    """A pod that has been seen to run on a node, for so many seconds, without trouble."""
+    """A pod that has been seen to run on a node without trouble for so many seconds."""
 
     namespace: str
     gang: str
@@ -184,10 +184,10 @@ class Running:
 def judged(
     failures: Failures, running: Sequence[Running], outlive_seconds: float, soon_seconds: float
 ) -> Failures:
-    """The failures in the states that pods that run bring them to.
+    """The failures with their states updated by running pods.
 
-    outlive_seconds: for so much longer than a failed pod its like must have run elsewhere. soon_seconds:
-    for so long a pod must have run on the node to take a failure back.
+    outlive_seconds: how much longer than the failed pod a pod must have run on another node to prove a
+    failure. soon_seconds: how long a pod must have run on the node to clear it.
     """
     if not running or not failures:
         return failures
@@ -210,13 +210,13 @@ def _judged(
 
 
 def _refutes(pod: Running, failure: GangFailure, seconds: float) -> bool:
-    """Whether a younger pod with as many GPUs has run for so long on the node."""
+    """Whether a younger pod with as many GPUs has run on the node for so long."""
     is_younger_there = pod.node == failure.node and pod.created > failure.at
     return is_younger_there and pod.gpus >= failure.gpus and pod.seconds >= seconds
 
 
 def _outlives(pod: Running, failure: GangFailure, seconds: float) -> bool:
-    """Whether a pod has run elsewhere for so much longer than one of its gang that asks for the same."""
+    """Whether a pod with the same gang and requests has run on another node for so much longer."""
     is_replica = (pod.gang, pod.asks) == (failure.gang, failure.asks)
     return is_replica and pod.node != failure.node and pod.seconds >= failure.ran + seconds
 
@@ -224,7 +224,7 @@ def _outlives(pod: Running, failure: GangFailure, seconds: float) -> bool:
 def of_interest(
     failures: Iterable[GangFailure],
 ) -> tuple[frozenset[tuple[str, str]], frozenset[tuple[str, str]]]:
-    """Whose running pods may say something: (namespace, gang) and (namespace, node)."""
+    """The running pods that may change a state, as (namespace, gang) and as (namespace, node)."""
     live = [each for each in failures if each.state is not FailureState.CLEARED and each.node]
     gangs = frozenset((each.namespace, each.gang) for each in live if each.state is FailureState.OPEN)
     return gangs, frozenset((each.namespace, each.node) for each in live)
@@ -237,7 +237,7 @@ def _bounded(failures: Failures) -> Failures:
 
 
 def _too_many(counts: Mapping[str, int], newest: str, total: int) -> str | None:
-    """The namespace that has too many failures, None if there is none. newest: that of the one come last."""
+    """The namespace with too many failures, None if there is none. newest: that of the last failure."""
     if counts[newest] > MOST_OF_A_NAMESPACE:
         return newest
     return max(counts, key=lambda name: (counts[name], name)) if total > MOST else None
@@ -248,15 +248,18 @@ def _without_oldest(failures: Failures, namespace: str) -> Failures:
     return tuple(each for each in failures if each is not oldest)
 
 
-# --- which nodes are bad by that ----------------------------------------------------------------------
+# --- failing nodes ------------------------------------------------------------------------------------
 
 MOST_OF_A_GANG: Final = 2
-"""A gang that has failed on more nodes fails by itself: it gains nothing by going elsewhere."""
+"""A gang that has failed on more nodes is itself the cause, so other nodes would not help it."""
 
 
 @dataclass(frozen=True)
 class NodeFacts:
-    """What of a node decides about its failures. since: when it was created; reset_at: none before counts."""
+    """The facts of a node that its failures depend on.
+
+    since: when it was created. reset_at: earlier failures do not count.
+    """
 
     model: str
     since: int = 0
@@ -265,7 +268,11 @@ class NodeFacts:
 
 @dataclass(frozen=True)
 class FailingNode:
-    """A node that is bad. gangs: how many count against it. at: of the last failure; until: since 1970."""
+    """A failing node.
+
+    gangs: how many count against it. at: of the last failure. until: the end of the time that it is avoided.
+    Times are in seconds since 1970.
+    """
 
     node: str
     model: str
@@ -277,19 +284,19 @@ class FailingNode:
 
 @dataclass(frozen=True)
 class FailingNodes:
-    """Which nodes are bad: for all, in the eyes of each namespace, and of each (namespace, gang)."""
+    """The failing nodes: for all pods, for each namespace, and for each (namespace, gang)."""
 
     for_all: Mapping[str, FailingNode] = field(default_factory=dict)
     for_namespaces: Mapping[str, Mapping[str, FailingNode]] = field(default_factory=dict)
     for_gangs: Mapping[tuple[str, str], frozenset[str]] = field(default_factory=dict)
 
     def of(self, namespace: str) -> Mapping[str, FailingNode]:
-        """The nodes that pods of a namespace avoid, without those that a single gang avoids."""
+        """The nodes that all pods of a namespace avoid."""
         return self.for_namespaces.get(namespace, self.for_all)
 
 
 def why_bad(gangs: int, at: int, cause: str) -> str:
-    """Why a node is bad, without a word of whose pods: who reads it may know nothing of other namespaces.
+    """Why a node is failing. It names no gang, since its readers may not see other namespaces.
 
     at: the last failure, in seconds since 1970.
     """
@@ -301,7 +308,7 @@ def why_bad(gangs: int, at: int, cause: str) -> str:
 def failures_against(
     failures: Iterable[GangFailure], nodes: Mapping[str, NodeFacts]
 ) -> dict[str, list[GangFailure]]:
-    """Node -> the failures by which gangs count against it, one of each gang: its last."""
+    """Node -> the failures of the gangs that count against it, only the last one of each gang."""
     found: dict[str, list[GangFailure]] = {}
     for own in _by_gang(failures).values():
         if len({node for each in own for _, node in each.pods}) > 1:
@@ -321,7 +328,7 @@ def _counts(failure: GangFailure, nodes: Mapping[str, NodeFacts]) -> bool:
 def failing_nodes(
     failures: Iterable[GangFailure], nodes: Mapping[str, NodeFacts], rules: BadNodes, now: float
 ) -> FailingNodes:
-    """What failures come to. now: seconds since 1970."""
+    """The failing nodes by these failures. now: seconds since 1970."""
     failures = tuple(failures)
     against_nodes = failures_against(failures, nodes)
     general = [
@@ -351,7 +358,7 @@ def _failing_for(
     rules: BadNodes,
     now: float,
 ) -> Iterator[FailingNode]:
-    """The nodes that fail by what the gangs of one namespace say."""
+    """The nodes that are failing by the gangs of one namespace."""
     for node, against in against_nodes.items():
         own = [each for each in against if each.namespace == namespace]
         until = _until(len(own), own, rules)
@@ -360,7 +367,7 @@ def _failing_for(
 
 
 def _until(count: int, against: Iterable[GangFailure], rules: BadNodes) -> int:
-    """Until when so many gangs, of which these are counted, have a node avoided; 0 if too few do."""
+    """Until when a node is avoided because of so many gangs; 0 if these are too few."""
     last = max((each.at for each in against), default=0)
     if count < rules.failures or not last:
         return 0
@@ -369,7 +376,7 @@ def _until(count: int, against: Iterable[GangFailure], rules: BadNodes) -> int:
 
 
 def _until_for_all(against: list[GangFailure], rules: BadNodes) -> int:
-    """The same where any one namespace may be wrong: by what is left without it, and one gang more."""
+    """The same for all pods: the minimum over one left-out namespace, which counts as one gang."""
     rests = (
         [each for each in against if each.namespace != left_out]
         for left_out in {each.namespace for each in against}
@@ -385,7 +392,7 @@ def _failing_node(
 
 
 def _most(count: int, rules: BadNodes) -> int:
-    """How many of so many nodes are avoided at a time."""
+    """The most nodes, of so many, that are avoided at a time."""
     if count < 2:
         return 0
     return max(1, min(count - 1, int(rules.share * count)))
@@ -394,7 +401,7 @@ def _most(count: int, rules: BadNodes) -> int:
 def _chosen(
     candidates: Iterable[FailingNode], before: Mapping[str, FailingNode], bounds: Mapping[str, int]
 ) -> dict[str, FailingNode]:
-    """Those before, and of the others as many of each model as its bound allows."""
+    """The nodes in `before`, plus candidates within the bound of each model."""
     found = dict(before)
     taken = Counter(each.model for each in before.values())
     for each in sorted(candidates, key=lambda each: (-each.gangs, -each.at, each.node)):

@@ -1,4 +1,4 @@
-"""Nodes on which pods fail: what is known of them is kept in a record, counted, and reported. Pure."""
+"""The extension for node health: it records, counts and reports nodes where pods fail. Pure."""
 
 import logging
 from collections import Counter
@@ -68,9 +68,9 @@ from webhook.text import counted
 # --- spare nodes --------------------------------------------------------------------------------------
 # Spare nodes: free nodes of each block that only replacements of lost pods may use.
 #
-# Of each GPU model, as many nodes of a block as the setting spare_nodes says, if so many are free: the last
-# ones in the block's order, so that they stay the same from pass to pass. This module chooses them;
-# decide.node_exclusions says which pods are replacements, and decide.reservations keeps all others away.
+# In each block they are up to `spare_nodes` free nodes of each GPU model: the last ones in the block's order,
+# so that they stay the same from pass to pass. This module chooses them; decide.node_exclusions determines
+# which pods are replacements, and decide.reservations excludes all others.
 
 
 def spares(
@@ -99,24 +99,24 @@ def _is_free(state: NodeState, counting: Counting) -> bool:
     return is_open and gpus > 0 and counting.gpus(state.free) == gpus
 
 
-# --- what failed and running pods say of nodes --------------------------------------------------------
+# --- failures of nodes, by failed and running pods ----------------------------------------------------
 
 SHARE: Final = 0.02
-"""Of the time, that looking at the pods that run may take in the long run."""
+"""The largest share of CPU time for examining running pods, in the long run."""
 
 _OWN: Final = "a pod of this gang failed there"
 
 
 @dataclass(frozen=True)
 class HealthMemory:
-    """Of which nodes it is known that pods fail on them. Losing what is beside failures only delays.
+    """The known failures of nodes. Losing anything but `failures` only delays.
 
-    failures: what is kept, also in the record. failing_nodes: what that comes to. running: uid -> since when
-    a pod is seen to run. unstarted: uid -> when a pod was first seen not to start. due_at: when running pods
-    are looked at again. facts: of each node, as long as it does not change. unreadable: node -> what an
-    operator wrote there to reset failures, where that is no time. announced: the nodes of which people know
-    that all avoid them, None before any failure was read; warned: of what is unreadable. is_recorded: whether
-    the record may hold failures.
+    failures: also saved in the record. failing_nodes: the result of the failures. running: uid -> since when
+    a pod has been seen to run. unstarted: uid -> when a pod was first seen not to start. due_at: when running
+    pods are examined again. facts: cached for each node until it changes. unreadable: node -> an annotation
+    to reset failures that is not a time. announced: the nodes that Events have announced as avoided by all,
+    None before the first read of failures. warned: the unreadable annotations that are logged. is_recorded:
+    whether the record may have failures.
     """
 
     failures: Failures = ()
@@ -132,21 +132,21 @@ class HealthMemory:
     is_recorded: bool = False
 
     def fact(self, node: str) -> NodeFacts | None:
-        """What is known of a node, None for one that is gone."""
+        """The facts of a node, None if it is gone."""
         known = self.facts.get(node)
         return known[1] if known is not None else None
 
 
 def exclude_nodes(given: ExcludeInput, memory: HealthMemory) -> tuple[ExcludedNodes, HealthMemory]:
-    """The nodes that are excluded or avoided, and the rule of the spare ones.
+    """The nodes that are excluded or avoided, and the rule for spare nodes.
 
-    What has not been read yet is not judged: failed pods wait until what the leader before has kept is there.
+    Failed pods are not evaluated until the previous leader's record has been read.
     """
     if given.settings.bad_nodes.avoid is not Avoid.OFF and not given.is_record_pending:
         if given.record is not None:
             memory = replace(memory, failures=failures_in(given.record), is_recorded=bool(given.record))
         if given.record is not None or memory.announced is None:
-            # What the leader before has announced is not announced again.
+            # Do not announce again what the previous leader has announced.
             memory = observed(replace(given, failed=()), memory)
             announced = memory.failing_nodes.for_all if memory.announced is None else memory.announced
             memory = replace(memory, announced=announced)
@@ -155,7 +155,7 @@ def exclude_nodes(given: ExcludeInput, memory: HealthMemory) -> tuple[ExcludedNo
 
 
 def observed(given: ExcludeInput, memory: HealthMemory) -> HealthMemory:
-    """With the pods that have failed, and those that run."""
+    """The memory updated with the failed and the running pods."""
     view, rules, now = given.view, given.settings.bad_nodes, given.view.now.at.timestamp()
     refused = (refusal_of(pod, now, view.maker_of) for pod in given.failed)
     refusals = memory.refusals.with_more(filter(None, refused), now, rules.avoid_seconds)
@@ -175,7 +175,7 @@ def observed(given: ExcludeInput, memory: HealthMemory) -> HealthMemory:
 def _new_failures(
     given: ExcludeInput, memory: HealthMemory, now: float
 ) -> tuple[list[NodeFailure], dict[str, int]]:
-    """The failures that count, and since when pods do not start."""
+    """The failures that count, and when each pod was first seen not to start."""
     view, settings, rules = given.view, given.settings, given.settings.bad_nodes
     found, unstarted = list[NodeFailure](), dict[str, int]()
     for pod in (*given.failed, *view.index.of[Sort.TROUBLED].values()):
@@ -183,7 +183,7 @@ def _new_failures(
         if each is None or pod.metadata.namespace in view.protected or each.node not in view.nodes:
             continue
         if each.cause in NOT_STARTED:
-            # Nobody tells when that was: at first sight, or it would be another failure in each pass.
+            # Its time is unknown: use when it was first seen, so that it is not a new failure in each pass.
             first = memory.unstarted.get(each.uid, each.at)
             each = replace(each, at=first if now - first < rules.keep_seconds else each.at)
             unstarted[each.uid] = each.at
@@ -193,7 +193,7 @@ def _new_failures(
 
 
 def _judged(given: ExcludeInput, memory: HealthMemory) -> HealthMemory:
-    """By the pods that run. Many may say something, so it takes a small share of the time."""
+    """Update the failures by the running pods. These may be many, so limit the share of CPU time."""
     before, rules = given.cpu_seconds(), given.settings.bad_nodes
     running, since = _running(given, memory)
     failures = judged(memory.failures, running, rules.outlive_seconds, rules.soon_seconds)
@@ -202,7 +202,7 @@ def _judged(given: ExcludeInput, memory: HealthMemory) -> HealthMemory:
 
 
 def _running(given: ExcludeInput, memory: HealthMemory) -> tuple[list[Running], dict[str, float]]:
-    """The pods that may say something of a failure, with how long they have been seen to run; since when."""
+    """The running pods that may prove or clear a failure; and uid -> since when each is seen to run."""
     gangs, nodes = of_interest(memory.failures)
     if not gangs and not nodes:
         return [], {}
@@ -223,7 +223,7 @@ def _running(given: ExcludeInput, memory: HealthMemory) -> tuple[list[Running], 
 
 
 def candidates(pods: Pods, gangs: Set[tuple[str, str]], nodes: Set[tuple[str, str]]) -> Iterable[Pod]:
-    """Pods of these gangs (namespace, gang_id), and those of namespaces on nodes (namespace, node)."""
+    """Pods of these gangs (namespace, gang_id), and pods of a namespace on a node (namespace, node)."""
     found: dict[str, Pod] = {}
     for namespace, node in nodes:
         there = pods.bound.get(node, ())
@@ -237,7 +237,7 @@ def candidates(pods: Pods, gangs: Set[tuple[str, str]], nodes: Set[tuple[str, st
 
 
 def _with_facts(given: ExcludeInput, memory: HealthMemory) -> HealthMemory:
-    """What decides about the failures of each node; of nodes that have not changed as before."""
+    """Update the facts of the nodes that have changed."""
     facts, unreadable = dict[str, tuple[Node, NodeFacts]](), dict[str, str]()
     for name, node in given.view.nodes.items():
         known = memory.facts.get(name)
@@ -257,11 +257,11 @@ def _facts(node: Node, counting: Counting) -> NodeFacts:
     return NodeFacts(counting.model(metadata.labels), created or 0, reset_at or 0)
 
 
-# --- what gangs avoid by that -------------------------------------------------------------------------
+# --- excluded and avoided nodes -----------------------------------------------------------------------
 
 
 def excluded(gangs: Iterable[PodGang], settings: Settings, memory: HealthMemory) -> ExcludedNodes:
-    """The nodes that gangs do not use. gangs: those that may be asked about."""
+    """The nodes that gangs do not use. gangs: those that may be placed in this pass."""
     bad, rules = memory.failing_nodes, settings.spare_nodes
     for_all = _exclusions(bad.for_all.values(), settings.bad_nodes)
     for_namespaces = {
@@ -286,7 +286,7 @@ def _exclusions(bad: Iterable[FailingNode], rules: BadNodes) -> dict[str, Exclus
 
 
 def _of_gang(gang: PodGang, memory: HealthMemory) -> dict[str, Exclusion]:
-    """Nodes where pods of it have failed or were refused: its next ones go there last."""
+    """The nodes where pods of the gang have failed or were refused: its next pods use them last."""
     namespace, names = gang.key.namespace, {gang_id(key) for key in (gang.key, gang.maker)}
     failed = (memory.failing_nodes.for_gangs.get((namespace, name), ()) for name in names)
     why = dict.fromkeys(chain.from_iterable(failed), _OWN)
@@ -298,7 +298,7 @@ def _of_gang(gang: PodGang, memory: HealthMemory) -> dict[str, Exclusion]:
 
 
 WRITE_SECONDS: Final = 5.0
-"""Between two writes of the record."""
+"""The shortest time between two writes of the record."""
 MOST_MODELS: Final = 32
 
 AVOIDED: Final = GaugeSpec(
@@ -320,7 +320,7 @@ logger = logging.getLogger(__name__)
 
 
 def after_pass(given: PassEnd, memory: HealthMemory) -> tuple[EndOrders, HealthMemory]:
-    """Tell people which nodes are avoided, and keep the failures."""
+    """Report the avoided nodes, and save the failures."""
     if memory.announced is None:
         return EndOrders(), memory  # nothing has been read, or nothing is ever avoided
     events = tuple(_news(given.view, memory))

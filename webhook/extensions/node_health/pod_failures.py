@@ -1,17 +1,16 @@
-"""What of a pod's end may be the fault of its node: when, after how long, and by what. Pure.
+"""Failures of pods that their node may have caused: when, after how long, and why. Pure.
 
-Counted are ends for which a broken GPU is a usual cause:
+Failures that a broken GPU often causes count:
 
-    the kubelet cannot give the pod its devices        UnexpectedAdmissionError
-    the container cannot be made or started            CreateContainerError, RunContainerError, StartError
-    the container ends by itself, soon, with a fault   its exit status
+    the kubelet cannot allocate the pod's devices      UnexpectedAdmissionError
+    the container cannot be created or started         CreateContainerError, RunContainerError, StartError
+    the container fails by itself, soon                its exit status
 
-Not counted are ends for which it is none: a pod that was deleted or evicted or that ran out of memory or
-time, an image that cannot be pulled, a node that was shut down. Whether the node was at fault, one end
-never tells; see failing_nodes.
+Others do not count: a pod that was deleted or evicted or ran out of memory or time, an image that cannot be
+pulled, a node that was shut down. One failure never proves that the node caused it; see failing_nodes.
 
-That the kubelet has refused a pod, for whatever reason, says that this gang's next pods had better go
-elsewhere, and nothing else of the node; see Refusals.
+If the kubelet refuses a pod, for any reason, the gang's next pods use other nodes first. A refusal does not
+count as a failure of the node; see Refusals.
 """
 
 import hashlib
@@ -30,19 +29,19 @@ from webhook.sweeper.observe.membership import GangKey
 
 NOT_ADMITTED: Final = "UnexpectedAdmissionError"
 REFUSED: Final = "Pod was rejected: "
-"""How the kubelet begins its message on each pod that it does not admit (rejectPod in kubelet.go)."""
+"""The prefix of the kubelet's message on each pod that it does not admit (rejectPod in kubelet.go)."""
 NOT_STARTED: Final = frozenset({"CreateContainerError", "RunContainerError"})
 _END_OF_START: Final = frozenset({"StartError", "ContainerCannotRun"})
 _NOT_OURS: Final = frozenset({"OOMKilled", "Completed"})
 _KILLED: Final = frozenset({137, 143})
-"""Exit statuses by SIGKILL and SIGTERM: somebody else has ended it."""
+"""Exit statuses by SIGKILL and SIGTERM: another process ended it."""
 
 
 @dataclass(frozen=True)
 class NodeFailure:
     """A pod of `gang` (see gang_id) that failed on a node. Times are in seconds since 1970.
 
-    ran: for how many seconds. gpus: how many it asked for. asks: stands for all that it asked for.
+    ran: for how many seconds. gpus: how many it requested. asks: a hash of all its requests.
     """
 
     namespace: str
@@ -59,7 +58,7 @@ class NodeFailure:
 
 @dataclass(frozen=True)
 class NodeRefusal:
-    """A pod of `gang` (see gang_id) that a node's kubelet has not admitted, and the kubelet's reason.
+    """A pod of `gang` (see gang_id) that a node's kubelet did not admit, and the kubelet's reason.
 
     at: in seconds since 1970.
     """
@@ -81,9 +80,9 @@ class _End:
 def failure_of(
     pod: Pod, counting: Counting, soon_seconds: float, now: float, maker_of: Callable[[Pod], GangKey]
 ) -> NodeFailure | None:
-    """The failure of a pod with GPUs, None if it has not failed, or not as by its node.
+    """The failure of a pod with GPUs, None if it has not failed, or its node is not a likely cause.
 
-    now: seconds since 1970, for ends without a time. maker_of: see View.maker_of.
+    now: seconds since 1970, for failures without a time. maker_of: see View.maker_of.
     """
     if not pod.spec.node_name or pod.metadata.deletion_timestamp or not (gpus := gpus_of(pod, counting)):
         return None
@@ -101,7 +100,7 @@ def failure_of(
 
 
 def refusal_of(pod: Pod, now: float, maker_of: Callable[[Pod], GangKey]) -> NodeRefusal | None:
-    """That the kubelet refused a failed pod, None if it did not. now, maker_of: as with failure_of."""
+    """The kubelet's refusal of a failed pod, None if it was admitted. now, maker_of: see failure_of."""
     status = pod.status
     if not pod.spec.node_name or status.phase != "Failed":
         return None
@@ -114,12 +113,12 @@ def refusal_of(pod: Pod, now: float, maker_of: Callable[[Pod], GangKey]) -> Node
 
 @lru_cache(maxsize=4096)
 def gang_id(gang: GangKey) -> str:
-    """Stands for a gang, or for what makes the pods of gangs of one: short, whatever its author calls it."""
+    """A hash of a gang, or of the maker of one-pod gangs: short, however long its name is."""
     return _digest(f"{gang.kind}\0{gang.id}")
 
 
 def asks_of(pod: Pod) -> str:
-    """Stands for what the pod's containers ask for: pods of one template have the same."""
+    """A hash of the requests of the pod's containers, equal for pods of one template."""
     amounts = [
         (
             container.name,
@@ -132,7 +131,7 @@ def asks_of(pod: Pod) -> str:
 
 
 def seconds_of(time: str | None) -> int | None:
-    """Seconds since 1970 of a time as the API server writes it; None for none, or what is no such time."""
+    """A time of the API server in seconds since 1970; None without a time, or if the text is not one."""
     found = since_1970(time)
     return None if found is None else int(found)
 
@@ -144,7 +143,7 @@ def _digest(text: str) -> str:
 def _end_of(pod: Pod, now: float) -> _End | None:
     status = pod.status
     if status.phase == "Failed" and status.reason:
-        # The kubelet or a controller says why it failed: then no container did.
+        # A reason means that the kubelet or a controller failed the pod, not a container.
         at = seconds_of(status.start_time)
         return (
             _End(int(now) if at is None else at, 0, NOT_ADMITTED) if status.reason == NOT_ADMITTED else None
@@ -178,22 +177,21 @@ def _ended(ended: ContainerEnd) -> _End | None:
 
 
 # --- refused pods -------------------------------------------------------------------------------------
-# Nodes whose kubelets have refused pods of a gang: its next pods go elsewhere while others have free
-# capacity.
+# Nodes whose kubelets refused pods of a gang: its next pods use other nodes while these have capacity.
 #
-# A refusal speaks against the node for that gang alone: the node may serve others, or others may have been
-# quicker. What is remembered is bounded: the oldest of the namespace with the most are dropped first.
+# A refusal counts only for that gang: the node may suit others, or another pod may have taken the capacity.
+# The number of refusals is bounded: the oldest ones of the namespace with the most are dropped first.
 
 MOST: Final = 2000
 _REASON: Final = 60
-"""The most characters of a reason that are shown: of a predicate it may be a sentence."""
+"""The most characters of a reason that are shown: a predicate's reason may be a sentence."""
 
 _Key = tuple[str, str, str]
 
 
 @dataclass(frozen=True)
 class Refusals:
-    """The last refusal of each gang on each node. Losing it lets a pod be refused there again."""
+    """The last refusal of each gang on each node. If it is lost, a pod may be refused there again."""
 
     last: Mapping[_Key, NodeRefusal] = field(default_factory=dict)
 
@@ -202,7 +200,7 @@ class Refusals:
         return bool(self.last)
 
     def with_more(self, refusals: Iterable[NodeRefusal], now: float, seconds: float) -> "Refusals":
-        """Also these, without what is over. now: seconds since 1970; seconds: for how long each counts."""
+        """Add refusals, and drop expired ones. now: seconds since 1970; seconds: how long each counts."""
         last = dict(self.last)
         for each in refusals:
             key = each.namespace, each.gang, each.node
@@ -220,14 +218,14 @@ class Refusals:
         return found
 
     def of(self, namespace: str, gangs: Iterable[str]) -> dict[str, NodeRefusal]:
-        """Node -> the refusal there, of gangs by these names (see gang_id)."""
+        """Node -> the refusal there, for gangs with these ids (see gang_id)."""
         return {
             node: each for gang in gangs for node, each in self.by_gang.get((namespace, gang), {}).items()
         }
 
 
 def _newest_of_each_namespace(last: Mapping[_Key, NodeRefusal]) -> dict[_Key, NodeRefusal]:
-    """MOST of them: the last ones of all namespaces first, then the last but one, and so on."""
+    """The MOST newest ones: the newest of every namespace first, then the second newest, and so on."""
     seen, places = Counter[str](), list[tuple[int, _Key]]()
     for key in sorted(last, key=lambda key: (-last[key].at, key)):
         seen[key[0]] += 1
@@ -236,5 +234,5 @@ def _newest_of_each_namespace(last: Mapping[_Key, NodeRefusal]) -> dict[_Key, No
 
 
 def why_refused(refusal: NodeRefusal) -> str:
-    """The sentence on a node where a pod was refused."""
+    """The reason to avoid a node where a pod was refused."""
     return f"the kubelet refused a pod of this gang there: {refusal.reason[:_REASON]}"

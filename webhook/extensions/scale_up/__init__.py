@@ -1,1 +1,1 @@
-"""Asking an autoscaler for nodes: who asks, what becomes of the request, and for whom new nodes are."""
+"""Requests to an autoscaler for nodes: which gangs need them, their progress, and the use of new nodes."""

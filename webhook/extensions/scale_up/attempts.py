@@ -1,14 +1,14 @@
-"""What is to become of the requests for nodes that are there, and which are to be made. Pure.
+"""Decides which requests for nodes are created and which are withdrawn. Pure.
 
-    a gang wants nodes, and has          step
-    -----------------------------------  ------------------------------------------------------------
-    no request                           ask, within what its namespace may ask for
-    one for what it was before           withdraw that one; ask once it is gone
-    one that is under way, or provided   nothing, and tell how far it is
-    one that failed or has expired       ask again after a growing pause, then withdraw the old one
+    a gang needs nodes, and has           step
+    ------------------------------------  ------------------------------------------------------------
+    no request                            create one, within the limits of its namespace
+    a request for earlier pods of it      withdraw it; create another once it is gone
+    a pending or provided request         none; report its progress
+    a failed or expired request           create another with backoff, then withdraw the old one
 
-The number of the attempt is in the request itself, and the pause follows from it: a leader without memory
-goes on where another stopped.
+The request itself has the attempt number, which determines the backoff. So a new leader continues where the
+previous one stopped.
 """
 
 from collections import Counter
@@ -41,16 +41,17 @@ from webhook.sweeper.observe.gangs import GangKey
 from webhook.text import counted
 
 LONGEST_PAUSE_SECONDS: Final = 3600.0
-"""After a refusal by the autoscaler. The API server's own refusals have a pause in extension_objects."""
+"""The longest backoff after a refusal by the autoscaler. For refusals by the API server see
+extension_objects."""
 SILENT_SECONDS: Final = 120.0
-"""After this long without a word of an autoscaler it is reported that none has answered."""
+"""After this time without an answer, it is reported that no autoscaler has answered."""
 MOST_WRITES: Final = 16
-"""Requests that are made, and withdrawn, in one pass: the others wait for the next ones."""
+"""The most requests that one pass creates, and the most that it withdraws: the others wait."""
 
 
 @dataclass(frozen=True)
 class NodeAsk:
-    """A request to make."""
+    """A request to create."""
 
     want: Want
     attempt: int
@@ -58,7 +59,7 @@ class NodeAsk:
 
 @dataclass
 class Steps:
-    """What is to be done, and the notes for gangs. due_seconds: when something is due whatever changes."""
+    """The steps of a pass, and the notes for gangs. due_seconds: until a step is due without any change."""
 
     asks: list[NodeAsk] = field(default_factory=list)
     withdrawn: list[ProvisioningRequest] = field(default_factory=list)
@@ -67,24 +68,24 @@ class Steps:
     due_seconds: float = float("inf")
 
     def later(self, seconds: float) -> None:
-        """Something is due then."""
+        """A step is due after this time."""
         self.due_seconds = min(self.due_seconds, max(0.0, seconds))
 
     def bounded(self) -> "Steps":
-        """As many of these as one pass does; the others are due at once."""
+        """The steps of one pass; the others are due at once."""
         if len(self.withdrawn) > MOST_WRITES or len(self.asks) > MOST_WRITES:
             self.later(0.0)
         return replace(self, withdrawn=self.withdrawn[:MOST_WRITES], asks=self.asks[:MOST_WRITES])
 
 
 def attempt_of(request: ProvisioningRequest) -> int:
-    """The attempt number of a request; 1 where its label, which anybody can write, is no number."""
+    """The attempt number of a request; 1 if its label, which any user can write, is not a number."""
     text = request.metadata.labels.get(keys.SCALE_UP_ATTEMPT_LABEL, "")
     return min(int(text), 1000) if text.isdecimal() and len(text) < 5 else 1
 
 
 def pause_seconds(attempt: int, choices: ScaleUp) -> float:
-    """How long after a refusal, or an expiry, the next attempt is made: retry_seconds, doubled each time."""
+    """The backoff after a refusal or an expiry: retry_seconds, doubled for each attempt."""
     return float(min(LONGEST_PAUSE_SECONDS, choices.retry_seconds * 2 ** min(attempt - 1, 20)))
 
 
@@ -97,13 +98,12 @@ def steps(
     since: Mapping[str, float] = MappingProxyType({}),
     placed: Set[str] = frozenset(),
 ) -> Steps:
-    """What is to be done now (seconds since 1970).
-
-    since: by uid, since when each request is as it is; else since the API server has it.
-    placed: uids of the Placements of gangs that have their nodes: what was provided for them counts no more.
+    """The steps at this time (seconds since 1970).
 
     wants: the most urgent first. not_withdrawn: uids of the Placements of gangs whose requests stay although
-    they want none now. requests: all that we have made, but for those that are being deleted.
+    they need no nodes now. requests: all of topogate's requests that are not being deleted. since: uid ->
+    when the state of a request last changed; its creation by default. placed: uids of the Placements of gangs
+    that have nodes: their provided requests no longer count.
     """
     by_owner = grouped((request.owner_uid, request) for request in requests)
     wanted = {want.owner.metadata.uid for want in wants}
@@ -130,7 +130,7 @@ def _by_namespace(wants: Iterable[Want]) -> list[Want]:
 
 @dataclass
 class _Decider:
-    """What is decided in one pass. requests, pods: by namespace, how many are asked for by now."""
+    """The decisions of one pass. requests, pods: by namespace, how many are requested so far."""
 
     choices: ScaleUp
     now: float
@@ -140,18 +140,18 @@ class _Decider:
     pods: Counter[str] = field(default_factory=Counter)
 
     def count(self, own: Iterable[ProvisioningRequest], *, has_nodes: bool) -> None:
-        """Count the requests of a gang. has_nodes: the gang is on its way to nodes."""
+        """Count the requests of a gang. has_nodes: its pods are being released to nodes."""
         for each in own:
             if not has_nodes or progress_of(each).state is not Progress.PROVIDED:
                 self.requests[each.metadata.namespace] += 1
                 self.pods[each.metadata.namespace] += each.pods
 
     def withdraw_unwanted(self, own: Iterable[ProvisioningRequest], *, stays: bool) -> None:
-        """Withdraw the requests of a gang that wants none. stays: unless nothing more comes of them."""
+        """Withdraw the requests of a gang that needs none. stays: withdraw only finished requests."""
         self.made.withdrawn += [each for each in own if not stays or progress_of(each).state in FINISHED]
 
     def decide(self, want: Want, own: Sequence[ProvisioningRequest]) -> None:
-        """Ask for a gang, or follow what was asked for. own: its requests."""
+        """Request nodes for a gang, or follow its request. own: its requests."""
         key = want.gang.key
         same = [each for each in own if self._is_for(each, want)]
         stale = [each for each in own if each not in same]
@@ -174,7 +174,7 @@ class _Decider:
         return is_same and request.spec.provisioning_class_name == self.choices.provisioning_class
 
     def _refusal(self, want: Want) -> str:
-        """Why a gang may not ask, "" if it may."""
+        """Why a gang may not request nodes, "" if it may."""
         choices, namespace = self.choices, want.gang.key.namespace
         count, pods = self.requests[namespace], self.pods[namespace]
         if len(want.classes) > MOST_POD_CLASSES:
@@ -195,7 +195,7 @@ class _Decider:
         return ""
 
     def _follow(self, want: Want, request: ProvisioningRequest) -> None:
-        """Say how far a request is; ask again in its place when it is time."""
+        """Report the progress of a request; replace it when a retry is due."""
         progress, key, made = progress_of(request), want.gang.key, self.made
         taken = since_1970(request.metadata.creation_timestamp) or 0.0
         since = self.since.get(request.metadata.uid, taken)
@@ -243,22 +243,22 @@ _SENTENCES: Final[dict[Progress, Callable[[str, RequestProgress], str]]] = {
 }
 
 
-# --- what is written ----------------------------------------------------------------------------------
-# Requests for nodes as API objects: which are created and deleted.
+# --- writes -------------------------------------------------------------------------------------------
+# The API objects that are created and deleted.
 #
-# PodTemplates come first, then the request that names them. A crash between the two leaves PodTemplates whose
-# names say for what they are: the next leader goes on with them, or, where the gang wants them no more,
-# deletes them. One that is there without our label is somebody else's, and left alone.
+# PodTemplates are created first, then the request that names them. A crash between the two leaves
+# PodTemplates whose names identify their request. The next leader uses them, or deletes them if the gang no
+# longer needs them. A PodTemplate without our label belongs to another client and is left alone.
 
 _MOST_ORPHANS: Final = 4 * MOST_WRITES
-"""PodTemplates without a request that are deleted in one pass."""
+"""The most PodTemplates without a request that are deleted in one pass."""
 
 Templates = Mapping[str, RequestTemplate]
 """By "namespace/name"."""
 
 
 def request_name(ask: NodeAsk, choices: ScaleUp) -> str:
-    """The name of a request, another one for each class and parameters."""
+    """The name of a request, unique for each class and parameters."""
     salt = repr((choices.provisioning_class, sorted(choices.parameters.items())))
     return ask.want.name(ask.attempt, salt)
 
@@ -266,7 +266,7 @@ def request_name(ask: NodeAsk, choices: ScaleUp) -> str:
 def writes(
     decided: Steps, choices: ScaleUp, requests: Sequence[ProvisioningRequest], templates: Templates
 ) -> list[ObjectWrite]:
-    """What creates and deletes requests as decided. requests, templates: that are there."""
+    """The writes for these decisions. requests, templates: the existing ones."""
     found: list[ObjectWrite] = []
     live = {each.metadata.name for each in requests}
     for ask in decided.asks:
@@ -284,7 +284,7 @@ def writes(
 
 
 def _creations(ask: NodeAsk, name: str, choices: ScaleUp, templates: Templates) -> Iterator[ObjectWrite]:
-    """The PodTemplates that are not there yet, then the request."""
+    """The missing PodTemplates, then the request."""
     want, owner = ask.want, ask.want.owner.metadata
     common: dict[str, Any] = {
         "namespace": owner.namespace,

@@ -1,11 +1,12 @@
-"""New nodes: reservations for gangs that asked for them, and those that have no topology labels yet. Pure.
+"""New nodes: reservations for gangs that requested them, and nodes without topology labels yet. Pure.
 
-Nobody tells which node was made for which request. So a gang's own are those that have come since it asked
-and take pods of it: first come those that their autoscaler says it has served, then those that asked first.
+Autoscalers do not report which node they created for which request. So a gang reserves nodes that were
+created after its request and have capacity for its pods. Provided requests come first, then older ones.
 
-Nodes that an autoscaler has made for a request are beyond the share: they are there for its gang alone, and
-bounded by what may be asked for. Else in a cluster that had no nodes half of a gang's would be anybody's, and
-what was made for one gang would take from others what is reserved for them.
+Nodes that an autoscaler created for a request do not count against the share of nodes that may be reserved.
+They exist only for its gang, and requests have their own limits. Otherwise, in a cluster that began without
+nodes, part of a gang's nodes would be free for others. Nodes created for one gang would also use up the share
+for other reservations.
 """
 
 import logging
@@ -34,28 +35,28 @@ from webhook.sweeper.observe.gangs import PodGang
 from webhook.sweeper.observe.view import View
 
 MOST_LOOKS: Final = 200_000
-"""So often it is looked in a pass at a node for a class of pods, by gangs of all namespaces alike: what their
-pods wish may suit no node. Whose share is used up reserves no more, and is placed all the same."""
+"""The checks of a node for a class of pods in one pass, in equal shares for all namespaces: their pods may
+fit no node. A gang whose namespace has used its share reserves no more nodes, and is still placed."""
 AT_ONCE: Final = 64
-"""So many nodes are looked at together."""
+"""The number of nodes that are checked together."""
 
 NEW_NODES: Final = ReservationKind(
     "booked", "new nodes are reserved for gangs that have asked for them", of_new_nodes=True
 )
 
 _COMING: Final = frozenset({Progress.ASKED, Progress.PROVIDED})
-"""While a request is in one of these, new nodes may be for it."""
+"""The states of a request in which new nodes may be for it."""
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Booking:
-    """A request for nodes that an autoscaler has accepted. placement: its gang's, as "namespace/name".
+    """A request for nodes that an autoscaler has accepted. placement: of its gang, as "namespace/name".
 
-    request: its uid. created: when the API server took it (RFC 3339), as it says of nodes. pods: how many.
-    is_served: whether the autoscaler says that there are, or come, nodes for it; is_made: whether it makes
-    nodes for requests of its class, where others only learn whether there is capacity.
+    request: its uid. created: its creation time in the API server (RFC 3339), comparable with that of nodes.
+    pods: their number. is_served: whether the autoscaler reports that its nodes exist or are being added.
+    is_made: whether requests of its class create nodes; others only check for capacity.
     """
 
     placement: str
@@ -67,12 +68,12 @@ class Booking:
 
 
 def reserve(given: ReservationInput) -> list[Reservation]:
-    """New nodes for gangs that wait, see ReservationSource."""
+    """Reserve new nodes for waiting gangs, see ReservationSource."""
     return reserve_new_nodes(bookings_of(given.view), given)
 
 
 def bookings_of(view: View) -> list[Booking]:
-    """The requests that an autoscaler has accepted and may yet make nodes for, or has."""
+    """The requests that an autoscaler has accepted, and whose nodes exist or may be created."""
     return [
         Booking(
             f"{each.metadata.namespace}/{owner.name}",
@@ -89,9 +90,9 @@ def bookings_of(view: View) -> list[Booking]:
 
 
 def reserve_new_nodes(bookings: Iterable[Booking], given: ReservationInput) -> list[Reservation]:
-    """New nodes for gangs that wait: one reservation for each request.
+    """Reserve new nodes for waiting gangs: one reservation for each request.
 
-    Also without nodes where it had some: its time goes on. bookings: requests as they are now.
+    A reservation that lost its nodes stays, since its time continues. bookings: the current requests.
     """
     bookings = sorted(bookings, key=_fair_order)
     if not bookings:
@@ -111,7 +112,7 @@ def reserve_new_nodes(bookings: Iterable[Booking], given: ReservationInput) -> l
 
 
 class _NewNodes:
-    """The nodes that have come since the first request, and which of them can still be reserved."""
+    """The nodes created since the first request, and those that can still be reserved."""
 
     def __init__(self, bookings: Sequence[Booking], given: ReservationInput) -> None:
         self._given = given
@@ -122,13 +123,13 @@ class _NewNodes:
         self._looks = _looks(bookings)
 
     def reserve(self, booking: Booking, gang: PodGang, empty: Reservation) -> Reservation:
-        """The reservation with nodes for a request, as many as there are and may be reserved."""
+        """The reservation with nodes for a request, as many as exist and may be reserved."""
         reserved = self._given.ledger
         is_beyond = bool(reserved.most) and booking.is_served and booking.is_made
         most = None if is_beyond else max(0, self._left)
         if most == 0:
             return empty
-        # A node that was not ready for a moment cools down, but not from whom it was reserved for.
+        # A node that was briefly not ready has a cooldown, but not for the gang that had reserved it.
         off = self._taken | reserved.cooling(but=booking.request) | self._given.excluded(gang)
         there = (state for came, state in self._new if came >= booking.created and state.name not in off)
         bound = reserved.settings.options.bound
@@ -140,7 +141,7 @@ class _NewNodes:
 
 
 def _without_nodes(booking: Booking, before: Reservation | None, reserved: ReservationLedger) -> Reservation:
-    """What a request has reserved before, or begins to, with no nodes yet."""
+    """The earlier reservation of a request, or a new one, without nodes."""
     if before is not None:
         return replace(before, nodes=frozenset(), beyond_share=frozenset())
     now, seconds = reserved.now, reserved.settings.reserve_hold_seconds
@@ -153,7 +154,7 @@ def _without_nodes(booking: Booking, before: Reservation | None, reserved: Reser
 def _since_first(
     bookings: Iterable[Booking], view: View, snapshot: Snapshot | None
 ) -> list[tuple[str, NodeState]]:
-    """Nodes that have come since the first request, the oldest first, with when they came."""
+    """The nodes created since the first request, oldest first, each with its creation time."""
     first = min((each.created for each in bookings), default="")
     if snapshot is None or not first:
         return []
@@ -162,7 +163,7 @@ def _since_first(
 
 
 def _looks(bookings: Iterable[Booking]) -> Counter[str]:
-    """How often a node may be looked at for the gangs of each namespace."""
+    """The checks of nodes that the gangs of each namespace may use."""
     namespaces = {each.placement.partition("/")[0] for each in bookings}
     return Counter({namespace: MOST_LOOKS // len(namespaces) for namespace in namespaces})
 
@@ -170,9 +171,9 @@ def _looks(bookings: Iterable[Booking]) -> Counter[str]:
 def _suited(
     gang: PodGang, pods: int, there: Iterator[NodeState], view: View, looks: Counter[str], bound: int
 ) -> list[str]:
-    """The first of these nodes that have capacity for so many of the gang's pods, of each class by itself.
+    """The first nodes with capacity for so many of the gang's pods, counting each pod class by itself.
 
-    looks: how many are left, of which this takes some. bound: of the work for this gang.
+    looks: the remaining checks, which this reduces. bound: the work budget for this gang.
     """
     budget, found = Budget(bound), list[str]()
     try:
@@ -185,16 +186,16 @@ def _suited(
                 if pods > 0 and slots > 0:
                     found.append(state.name)
                     pods -= slots
-    except ValueError:  # the gang gets that message where it is placed
+    except ValueError:  # the gang's placement reports it
         return []
-    except Exception:  # one bad gang never stops the others
+    except Exception:  # one bad gang must not stop the others
         logger.exception("reservation_failed gang=%s", gang.key)
         return []
     return found
 
 
 def _most_slots(classes: Sequence[PodClass], some: Sequence[NodeState], budget: Budget) -> Iterator[int]:
-    """How many pods each node takes, of the class of which it takes most."""
+    """For each node, the most pods of one class that fit."""
     counts = [count_slots_by_node(each, some, budget).counts for each in classes]
     return map(max, zip(*counts, strict=True))
 
@@ -209,7 +210,7 @@ def _created(name: str, view: View) -> str:
 
 
 def _classes(gang: PodGang, view: View) -> list[PodClass]:
-    """What those of its pods ask for that have no place. Raises ValueError where that cannot be read."""
+    """The classes of its unplaced pods. Raises ValueError if requests are unreadable."""
     pods = (
         pod
         for pod in (*gang.gated, *gang.later)
@@ -219,28 +220,28 @@ def _classes(gang: PodGang, view: View) -> list[PodClass]:
 
 
 # --- new nodes without topology labels ----------------------------------------------------------------
-# New nodes that do not say yet where they stand: their labeler or their cloud is about to write it.
+# New nodes without topology labels: their labeler or their cloud will write them soon.
 #
-# A gang that took them now would lie on them by chance, and be bound before anybody knew better. The wait is
-# bounded: on a cluster whose nodes never get such labels each is used a little later. So it is where clocks
-# differ: a node that was created in the future, by our clock, is not waited for until that has come.
+# Until then, a placement on them would ignore the topology. The wait is bounded: on a cluster whose nodes
+# never get such labels, each node is used a little later. A node whose creation time is far in the future by
+# our clock is used at once.
 
 SKEW_SECONDS: Final = 60.0
-"""By so much the API server's clock may be ahead of ours; by more, one of the two was set back."""
+"""How far the API server's clock may be ahead of ours; if it is more, one of them was set back."""
 
 
 _EXCLUSION: Final = Exclusion("it is new, and has no topology labels yet", is_hard=True)
 
 
 def excluded(nodes: Iterable[str]) -> ExcludedNodes:
-    """These are given to nobody."""
+    """Exclude these nodes for all gangs."""
     return ExcludedNodes(dict.fromkeys(nodes, _EXCLUSION))
 
 
 def missing_labels(
     nodes: Mapping[str, Node], label_seconds: float, topology: Topology, now: float
 ) -> dict[str, float]:
-    """Nodes without a complete set of topology labels that are younger, and in how many seconds they are not.
+    """Nodes younger than label_seconds without complete topology labels -> seconds until they are older.
 
     now: seconds since 1970.
     """
@@ -254,5 +255,5 @@ def missing_labels(
 
 
 def _utc(seconds: float) -> str:
-    """As the API server writes times, which are in order as texts."""
+    """A time in the API server's format, which sorts as text."""
     return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%SZ}"

@@ -1,7 +1,7 @@
-"""How an autoscaler is asked for nodes: a ProvisioningRequest, its PodTemplates and its progress. Pure.
+"""ProvisioningRequests to an autoscaler, their PodTemplates and their progress. Pure.
 
-The form and the conditions are those of autoscaling.x-k8s.io/v1, as the Kubernetes cluster-autoscaler
-documents them. A request's spec never changes: who asks for something else makes another one.
+Fields and conditions are those of autoscaling.x-k8s.io/v1, as documented by the Kubernetes
+cluster-autoscaler. A request's spec never changes: another request replaces it.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -20,11 +20,11 @@ from webhook.text import printable
 
 GROUP_VERSION: Final = "autoscaling.x-k8s.io/v1"
 CHECK_CAPACITY: Final = "check-capacity.autoscaling.x-k8s.io"
-"""The class whose requests only learn whether there is capacity, and make no nodes."""
+"""The class whose requests only check for capacity and create no nodes."""
 
 
 class RequestCondition(Struct, frozen=True):
-    """What an autoscaler says of a request."""
+    """A condition that an autoscaler writes on a request."""
 
     type: str = ""
     status: str = ""
@@ -34,20 +34,20 @@ class RequestCondition(Struct, frozen=True):
 
 
 class PodSet(Struct, frozen=True):
-    """So many pods of one PodTemplate."""
+    """The pods of one PodTemplate."""
 
     count: int = 0
 
 
 class ProvisioningRequestSpec(Struct, frozen=True):
-    """What is asked for, and by which class of provisioning."""
+    """The requested pods, and the provisioning class."""
 
     provisioning_class_name: str = ""
     pod_sets: tuple[PodSet, ...] = ()
 
 
 class ProvisioningRequestStatus(Struct, frozen=True):
-    """How far it is."""
+    """The conditions of a request."""
 
     conditions: tuple[RequestCondition, ...] = ()
 
@@ -61,22 +61,22 @@ class ProvisioningRequest(Struct, frozen=True):
 
     @property
     def pods(self) -> int:
-        """For how many pods it asks."""
+        """The number of requested pods."""
         return sum(each.count for each in self.spec.pod_sets)
 
     @property
     def placement_owners(self) -> list[OwnerReference]:
-        """The Placements for whose gangs it was made: one, but anybody may write others."""
+        """The Placements of its gangs: topogate writes one, but other clients may write more."""
         return [each for each in self.metadata.owner_references if each.kind == KIND]
 
     @property
     def owner_uid(self) -> str:
-        """The uid of the first of them, "" if it names none."""
+        """The uid of the first owning Placement, "" if there is none."""
         return next((each.uid for each in self.placement_owners), "")
 
 
 class RequestTemplate(Struct, frozen=True):
-    """A PodTemplate; of it only that it is there matters."""
+    """A PodTemplate; only its existence matters."""
 
     metadata: Metadata
 
@@ -96,7 +96,7 @@ TEMPLATES: Final = WatchedCollection(
 
 
 def live_requests(view: View) -> list[ProvisioningRequest]:
-    """Our requests, but for those that are being deleted; none while they have not been read."""
+    """topogate's requests that are not being deleted; [] before they have been read."""
     there = REQUESTS.of(view) or {}
     return [each for each in there.values() if not each.metadata.deletion_timestamp]
 
@@ -107,7 +107,7 @@ def request_body(
     pod_sets: Sequence[tuple[str, int]],
     parameters: Mapping[str, str],
 ) -> dict[str, Any]:
-    """A ProvisioningRequest. pod_sets: names of PodTemplates, and how many pods of each."""
+    """The body of a ProvisioningRequest. pod_sets: names of PodTemplates, and how many pods of each."""
     spec: dict[str, Any] = {
         "provisioningClassName": provisioning_class,
         "podSets": [{"podTemplateRef": {"name": name}, "count": count} for name, count in pod_sets],
@@ -118,31 +118,31 @@ def request_body(
 
 
 # --- progress -----------------------------------------------------------------------------------------
-# How far requests for nodes are, and since when.
+# The progress of requests, and when it last changed.
 #
-# Since when goes by our own clock: an autoscaler's may be wrong by any time. A leader that has just begun
-# knows when the API server took a request, and by what the autoscaler says of the time it believes no more
-# than lies between that and now. So it asks again late, or at most once a pause.
+# Times are by our own clock, since an autoscaler's clock may be wrong. A new leader uses the autoscaler's
+# time only if it is between the creation of the request and now. So a retry may be late, but there is at most
+# one in each pause.
 
 _QUOTED: Final = 300
-"""Characters of an autoscaler's message that are shown."""
+"""The most characters of an autoscaler's message that are shown."""
 
 
 class Progress(StrEnum):
-    """How far a request is."""
+    """The state of a request."""
 
     ASKED = "asked"
     DELAYED = "delayed"
-    """There are no nodes now; the autoscaler tries again by itself."""
+    """No nodes are available now; the autoscaler retries by itself."""
     PROVIDED = "provided"
     FAILED = "failed"
     EXPIRED = "expired"
-    """The nodes were booked for a time that is over."""
+    """The autoscaler's booking of the nodes has expired."""
     REVOKED = "revoked"
 
 
 FINISHED: Final = frozenset({Progress.FAILED, Progress.EXPIRED, Progress.REVOKED})
-"""Nothing more comes of a request in one of these."""
+"""The final states of a request."""
 
 _ENDS: Final = (
     ("CapacityRevoked", Progress.REVOKED),
@@ -153,10 +153,9 @@ _ENDS: Final = (
 
 @dataclass(frozen=True)
 class RequestProgress:
-    """How far a request is, and what its autoscaler says of that.
+    """The state of a request, and its autoscaler's message.
 
-    since: seconds since 1970, by the autoscaler's clock; of one that nobody has accepted, by the API
-    server's.
+    since: seconds since 1970, by the autoscaler's clock; before it answers, by the API server's clock.
     """
 
     state: Progress
@@ -166,7 +165,7 @@ class RequestProgress:
 
 
 def progress_of(request: ProvisioningRequest) -> RequestProgress:
-    """How far a request is, by its conditions."""
+    """The progress of a request by its conditions."""
     conditions = {each.type: each for each in request.status.conditions}
     for kind, state in _ENDS:
         if kind in conditions and conditions[kind].status == "True":
@@ -187,11 +186,11 @@ def _progress(state: Progress, condition: RequestCondition) -> RequestProgress:
 
 
 Sightings = Mapping[str, tuple[Progress, float]]
-"""By uid of a request, how far it is, and since when (seconds since 1970)."""
+"""uid of a request -> its state, and since when (seconds since 1970)."""
 
 
 def sighted(before: Sightings, requests: Collection[ProvisioningRequest], now: float) -> Sightings:
-    """The sightings with all requests as they are now (seconds since 1970); the others are forgotten."""
+    """The sightings of all requests at this time (seconds since 1970); others are dropped."""
     found: dict[str, tuple[Progress, float]] = {}
     for each in requests:
         uid, progress = each.metadata.uid, progress_of(each)
@@ -206,5 +205,5 @@ def sighted(before: Sightings, requests: Collection[ProvisioningRequest], now: f
 
 
 def since_by_uid(sightings: Sightings) -> dict[str, float]:
-    """By uid, since when each request is as it is (seconds since 1970)."""
+    """uid of a request -> when its state last changed (seconds since 1970)."""
     return {uid: at for uid, (_, at) in sightings.items()}

@@ -1,4 +1,4 @@
-"""Scale-up: gangs that fit on no nodes ask an autoscaler for some, by ProvisioningRequests. Pure."""
+"""The extension for scale-up: gangs that do not fit request nodes by ProvisioningRequests. Pure."""
 
 import logging
 from collections import Counter
@@ -55,11 +55,11 @@ from webhook.workloads import marks
 # --- topogate doctor ----------------------------------------------------------------------------------
 
 _NAMED: Final = 3
-"""Requests that a line names."""
+"""The most requests that a line names."""
 
 
 def examine(given: DoctorInput) -> Iterator[DoctorLine]:
-    """Whether requests wait that no autoscaler has said anything of."""
+    """Report requests that no autoscaler has answered."""
     name = given.settings.scale_up.provisioning_class
     silent = sorted(
         f"{each.metadata.namespace}/{each.metadata.name}"
@@ -123,19 +123,19 @@ _NEWS: Final = {
     Progress.EXPIRED: EventReason.NODES_EXPIRED,
     Progress.REVOKED: EventReason.NODES_REVOKED,
 }
-"""The Events that tell how far a request is."""
+"""The Events on the progress of a request."""
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class ScaleUpMemory:
-    """What is remembered from pass to pass; losing it delays, or repeats an Event.
+    """The state between passes; losing it only causes a delay, or repeats an Event.
 
-    since, wants: see Asking. unread_since: when requests were first found not to be read (Moment.seconds),
-    None while they are. progress: of the requests of gangs, as last reported. asked: by the group of its
-    writes, the gang for which a request was ordered in the pass before. labels_due_seconds: after which the
-    next new node is used without topology labels.
+    since, wants: see Asking. unread_since: when requests were first found to be unread (Moment.seconds), None
+    while they are read. progress: of each gang's request, as last reported. asked: group of writes -> the
+    gang whose request the previous pass ordered. labels_due_seconds: until the next new node is used without
+    topology labels.
     """
 
     since: Mapping[GangKey, float] = field(default_factory=dict)
@@ -148,12 +148,12 @@ class ScaleUpMemory:
 
 
 def order_gangs(given: OrderInput, memory: ScaleUpMemory) -> tuple[Ordered, ScaleUpMemory]:
-    """The gangs as they are. The pods of those that have nodes from an autoscaler say so to it."""
+    """The gangs in the same order, with annotations for pods of gangs that have nodes from an autoscaler."""
     return Ordered(given.gangs, annotations=annotations(given.view)), memory
 
 
 def annotations(view: View) -> dict[str, dict[str, str]]:
-    """By Placement, what is written on the pods of its gang, so that they use the nodes provided for them."""
+    """Placement -> annotations for the pods of its gang, so that they use the nodes provided for them."""
     return {
         f"{each.metadata.namespace}/{owner.name}": {
             marks.CONSUMED_REQUEST: each.metadata.name,
@@ -166,7 +166,7 @@ def annotations(view: View) -> dict[str, dict[str, str]]:
 
 
 def exclude_nodes(given: ExcludeInput, memory: ScaleUpMemory) -> tuple[ExcludedNodes, ScaleUpMemory]:
-    """Nodes that have come for somebody, and do not say yet where they stand, are given to nobody."""
+    """Exclude new nodes that have no topology labels yet."""
     view, settings = given.view, given.settings
     if not given.gangs:
         return NOTHING_EXCLUDED, replace(memory, labels_due_seconds=NO_HURRY)
@@ -178,7 +178,7 @@ def exclude_nodes(given: ExcludeInput, memory: ScaleUpMemory) -> tuple[ExcludedN
 
 
 def after_pass(given: PassEnd, memory: ScaleUpMemory) -> tuple[EndOrders, ScaleUpMemory]:
-    """Bring the requests to what the gangs want."""
+    """Create and withdraw requests so that they match the needs of gangs."""
     view, choices = given.view, given.settings.scale_up
     asking = who_asks(given, memory.since, memory.wants)
     templates = TEMPLATES.of(view)
@@ -206,7 +206,7 @@ def after_pass(given: PassEnd, memory: ScaleUpMemory) -> tuple[EndOrders, ScaleU
 
 
 def _unread(view: View, memory: ScaleUpMemory, asking: Asking) -> tuple[EndOrders, ScaleUpMemory]:
-    """Nobody knows what has been asked for: nothing is, and that is reported after a while."""
+    """Requests have not been read: create none, and report that after a while."""
     now = view.now.seconds
     since = now if memory.unread_since is None else memory.unread_since
     notes = dict.fromkeys(asking.wants, UNREAD) if now - since >= UNREAD_SECONDS else {}
@@ -216,11 +216,11 @@ def _unread(view: View, memory: ScaleUpMemory, asking: Asking) -> tuple[EndOrder
 
 
 _Outcome = tuple[str, PodEvent | None]
-"""What is counted, and the Event for it."""
+"""The counted outcome, and its Event."""
 
 
 def _made(given: PassEnd, asked: Mapping[str, GangKey]) -> list[_Outcome]:
-    """The requests that the API server has taken since the pass before."""
+    """The requests that were created since the previous pass."""
     gangs = {gang.key: gang for gang in given.gangs}
     found: list[_Outcome] = []
     for result in given.written:
@@ -254,7 +254,7 @@ def _news(asking: Asking, decided: Steps, known: Mapping[GangKey, Progress]) -> 
 def _notes(
     asking: Asking, decided: Steps, names: Mapping[GangKey, str], written: Sequence[WriteResult]
 ) -> dict[GangKey, str]:
-    """The notes for gangs. names: of requests that are made in this pass."""
+    """The notes for gangs. names: of requests that this pass creates."""
     errors = {result.write.group: result.error for result in written if result.error}
     notes = {**dict.fromkeys(asking.behind, BEHIND), **decided.notes}
     for key, name in names.items():

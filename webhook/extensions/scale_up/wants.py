@@ -1,7 +1,7 @@
-"""Which gangs ask an autoscaler for nodes, and for what: how many pods of which kinds. Pure.
+"""The gangs that request nodes from an autoscaler, and their pods by kind. Pure.
 
-A kind is all that kube-scheduler goes by and nothing else of its pods: no image, command, environment or
-ServiceAccount, as who may read PodTemplates need not be who may read pods.
+A kind has only the fields that kube-scheduler uses. It has no image, command, environment or ServiceAccount,
+since users who may read PodTemplates may not be allowed to read pods.
 """
 
 import hashlib
@@ -26,13 +26,14 @@ from webhook.sweeper.observe.view import View
 from webhook.workloads.shape import asks_for_devices
 
 MOST_POD_CLASSES: Final = 32
-"""Sets of pods that one request may have."""
+"""The most pod sets of one request."""
 
 _NAME_LENGTH: Final = 50
-"""Of a request's name before its digest: whole it is the value of a label, which has 63 characters."""
+"""Characters of a request's name before its hash: the name is also a label value, with at most 63
+characters."""
 
 _IMAGE: Final = "not-run"
-"""An image has to be named; nobody runs a PodTemplate of ours."""
+"""The image of our PodTemplates: the API server requires one, but these pods never run."""
 
 _NOT_ASKED: Final = (
     "nodeName",
@@ -47,7 +48,7 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True)
 class PodKind:
-    """So many pods that are alike to kube-scheduler. template: as in a PodTemplate."""
+    """Pods that are identical for kube-scheduler. template: as in a PodTemplate."""
 
     count: int
     template: Json
@@ -55,7 +56,7 @@ class PodKind:
 
 @dataclass(frozen=True)
 class Want:
-    """What is to be asked for a gang. owner: its Placement. shape: a digest of the kinds."""
+    """The nodes that a gang needs. owner: its Placement. shape: a hash of the kinds."""
 
     gang: PodGang
     owner: Placement
@@ -64,17 +65,17 @@ class Want:
 
     @property
     def pods(self) -> int:
-        """For how many pods."""
+        """The number of pods."""
         return sum(kind.count for kind in self.classes)
 
     def name(self, attempt: int, salt: str) -> str:
-        """The name of a request for it, of its own for each shape, attempt and salt."""
+        """The name of a request for it, unique for each shape, attempt and salt."""
         text = "\0".join((self.owner.metadata.uid, self.shape, str(attempt), salt))
         digest = hashlib.sha256(text.encode()).hexdigest()[:12]
         return f"{self.owner.metadata.name[:_NAME_LENGTH].rstrip('-')}-{digest}"
 
     def labels(self, name: str, attempt: int) -> dict[str, str]:
-        """Of the request of this name, and of its PodTemplates."""
+        """The labels of the request with this name, and of its PodTemplates."""
         return {
             keys.SCALE_UP_LABEL: name,
             keys.SCALE_UP_SHAPE_LABEL: self.shape,
@@ -83,10 +84,9 @@ class Want:
 
 
 def members(gang: PodGang, view: View) -> list[Pod]:
-    """The pods of a gang that have to fit together: those that wait, and those yet to be made.
+    """The pods of a gang that must fit together: waiting pods, and pods that do not exist yet.
 
-    CPU-only pods are left out: they go where there is capacity for them, or wherever kube-scheduler sends
-    them.
+    CPU-only pods are left out: they use existing capacity, or kube-scheduler places them.
     """
     waiting = [
         pod
@@ -100,7 +100,7 @@ def members(gang: PodGang, view: View) -> list[Pod]:
 
 
 def want_of(gang: PodGang, pods: Sequence[Pod], owner: Placement) -> Want:
-    """What is to be asked for these pods of a gang."""
+    """The nodes that these pods of a gang need."""
     by_spec = grouped((msgspec.json.encode(_spec(pod), order="sorted"), pod) for pod in pods)
     classes = [
         PodKind(len(same), {"metadata": {"labels": _common(same)}, "spec": msgspec.json.decode(text)})
@@ -111,7 +111,7 @@ def want_of(gang: PodGang, pods: Sequence[Pod], owner: Placement) -> Want:
 
 
 def _common(pods: Sequence[Pod]) -> dict[str, str]:
-    """The labels that all of them have: by others nobody can select the kind."""
+    """The labels that all pods have: a selector with another label would not match the whole kind."""
     shared = set(pods[0].metadata.labels.items())
     for pod in pods[1:]:
         shared &= pod.metadata.labels.items()
@@ -119,7 +119,7 @@ def _common(pods: Sequence[Pod]) -> dict[str, str]:
 
 
 def _spec(pod: Pod) -> Json:
-    """What kube-scheduler goes by, as in a PodTemplate: topogate reads nothing else of a pod's spec."""
+    """The fields that kube-scheduler uses, for a PodTemplate; topogate reads no others of a pod's spec."""
     spec = _pruned(msgspec.to_builtins(pod.spec))
     for name in _NOT_ASKED:
         spec.pop(name, None)
@@ -132,7 +132,7 @@ def _spec(pod: Pod) -> Json:
 
 
 def _pruned(value: Any, name: str = "") -> Any:
-    """Without what says nothing. An empty selector says something: it selects everything."""
+    """The value without empty fields, except empty selectors, which select everything."""
     if isinstance(value, dict):
         whole = {key: _pruned(each, key) for key, each in value.items()}
         return {
@@ -145,24 +145,24 @@ def _pruned(value: Any, name: str = "") -> Any:
     return value
 
 
-# --- who asks -----------------------------------------------------------------------------------------
+# --- gangs that request nodes -------------------------------------------------------------------------
 
 _ASKING: Final = frozenset({Cause.NO_CAPACITY, Cause.UNDECIDED})
-"""Causes for which more nodes may help."""
+"""Causes that more nodes may solve."""
 _PASSING: Final = frozenset({Cause.RESERVED, Cause.CHANGED, Cause.INCOMPLETE, Cause.REFUSED, Cause.DEFECT})
-"""Causes that may be over in the next pass, so that what was asked for is not withdrawn."""
+"""Causes that may end in the next pass, so requests are not withdrawn."""
 
 KnownWant = tuple[frozenset[tuple[str, str]], Want]
-"""The pods (uid and resourceVersion) of a gang, and what it wants for them."""
+"""The pods (uid and resourceVersion) of a gang, and the nodes that they need."""
 
 
 @dataclass(frozen=True)
 class Asking:
-    """Who asks in a pass.
+    """The gangs that request nodes in a pass.
 
-    since: when each gang that waits for nodes was first found to (Moment.seconds). wants: of gangs that have
-    waited long enough, the most urgent first. early: gangs that have not. behind: those that wait for others
-    of their namespace. due_seconds: when the next one has waited long enough.
+    since: when each of them was first seen to wait for nodes (Moment.seconds). wants: of gangs that have
+    waited long enough, the most urgent first. early: gangs that have not. behind: gangs that wait for others
+    of their namespace. due_seconds: until the next gang has waited long enough.
     """
 
     since: Mapping[GangKey, float]
@@ -173,12 +173,12 @@ class Asking:
 
     @property
     def wanted(self) -> list[Want]:
-        """What is asked for, the most urgent first."""
+        """The needed nodes, the most urgent first."""
         return [want for _, want in self.wants.values()]
 
 
 def who_asks(given: PassEnd, since: Mapping[GangKey, float], known: Mapping[GangKey, KnownWant]) -> Asking:
-    """The gangs that ask. since, known: of the pass before, see Asking."""
+    """The gangs that request nodes. since, known: from the previous pass, see Asking."""
     view, choices = given.view, given.settings.scale_up
     waiting = [gang for gang in given.gangs if given.causes.get(gang.key) in _ASKING]
     since = {gang.key: since.get(gang.key, view.now.seconds) for gang in waiting}
@@ -192,10 +192,10 @@ def who_asks(given: PassEnd, since: Mapping[GangKey, float], known: Mapping[Gang
 def _bounded(
     gangs: Sequence[PodGang], given: PassEnd, known: Mapping[GangKey, KnownWant]
 ) -> tuple[dict[GangKey, KnownWant], frozenset[GangKey]]:
-    """What these want, and those that wait for others of their namespace.
+    """The nodes that these gangs need, and the gangs that wait for others of their namespace.
 
-    Of gangs without a request no more are looked at than their namespace may have requests: one of many
-    thousand gangs must not hold up a pass.
+    For each namespace, only as many gangs without a request are examined as it may have requests: a namespace
+    with thousands of gangs must not delay a pass.
     """
     view, choices = given.view, given.settings.scale_up
     asked_for = {each.owner_uid for each in (REQUESTS.of(view) or {}).values()}
@@ -215,7 +215,7 @@ def _bounded(
 
 
 def _want(gang: PodGang, pods: Sequence[Pod], owner: Placement, known: KnownWant | None) -> KnownWant:
-    """The same as before where nothing of the pods has changed."""
+    """The needed nodes of a gang; the known ones if its pods have not changed."""
     of = frozenset((pod.metadata.uid or pod.metadata.name, pod.metadata.resource_version) for pod in pods)
     if known is not None and known[0] == of and known[1].owner.metadata.uid == owner.metadata.uid:
         return known
@@ -223,7 +223,7 @@ def _want(gang: PodGang, pods: Sequence[Pod], owner: Placement, known: KnownWant
 
 
 def still_wanted(given: PassEnd, early: frozenset[GangKey]) -> set[str]:
-    """uids of Placements whose requests stay although their gangs ask for none: these wait for a moment."""
+    """uids of Placements whose requests stay although their gangs need no nodes in this pass."""
     passing = {
         gang.key.placement_key
         for gang in given.gangs
@@ -233,6 +233,6 @@ def still_wanted(given: PassEnd, early: frozenset[GangKey]) -> set[str]:
 
 
 def placed(found: Mapping[str, Placement]) -> set[str]:
-    """uids of the Placements of gangs that are on their way to nodes."""
+    """uids of the Placements of gangs whose pods are being released, or are released."""
     under_way = (placements.RELEASING, placements.RELEASED)
     return {each.metadata.uid for each in found.values() if each.status.state in under_way}
