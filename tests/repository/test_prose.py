@@ -56,6 +56,7 @@ FURTHER = {
     "webhook/policy": _FURTHER_OF_WEBHOOK,
     "webhook/sweeper": _FURTHER_OF_WEBHOOK,
     "webhook/tasks": _FURTHER_OF_WEBHOOK,
+    "webhook/ui": _FURTHER_OF_WEBHOOK,
     "webhook/workloads": _FURTHER_OF_WEBHOOK,
 }
 """More of these words, by package: each where none of its comments and docstrings needs one any more."""

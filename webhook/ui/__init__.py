@@ -1,1 +1,1 @@
-"""The page: where gangs stand in the network tree, what waits and why, and what would fit. It only reads."""
+"""The page: where gangs run in the topology, which gangs wait and why, and what would fit. It only reads."""

@@ -1,4 +1,4 @@
-"""Answers to questions that many viewers ask alike, for as long as the scene is the same."""
+"""A cache of answers for all viewers, valid for one version of the scene."""
 
 import threading
 from collections import OrderedDict
@@ -10,7 +10,7 @@ A = TypeVar("A")
 
 
 class AnswerCache(Generic[Q, A]):
-    """At most so many answers about the latest version, none about others. Safe for use by many threads."""
+    """A bounded number of answers about the latest version. Thread-safe."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -19,12 +19,12 @@ class AnswerCache(Generic[Q, A]):
         self._answers: OrderedDict[Q, A] = OrderedDict()
 
     def get(self, version: int, question: Q) -> A | None:
-        """The answer, if it is kept."""
+        """The cached answer, None if there is none."""
         with self._lock:
             return self._answers.get(question) if version == self._version else None
 
     def put(self, version: int, question: Q, answer: A) -> None:
-        """Keep an answer; the oldest goes if there are too many."""
+        """Add an answer; the oldest one is dropped if there are too many."""
         with self._lock:
             if version > self._version:
                 self._version = version

@@ -1,4 +1,4 @@
-"""Where there is capacity, and which nodes are out of use: the page's first screen. Pure."""
+"""Free capacity by model, and nodes out of use, for the page's first screen. Pure."""
 
 from collections import Counter
 from collections.abc import Collection, Iterable
@@ -10,28 +10,28 @@ import msgspec
 from webhook.ui.picture import EXCLUDED, FREE, NodeTile, Shown, lineage
 
 UPPER_LEVELS: Final = 2
-"""Levels, coarsest first, of which the domain with most free GPUs is named."""
+"""The levels, coarsest first, whose domain with most free GPUs is named."""
 
 MOST_TROUBLED: Final = 50
-"""Nodes that are named with what is wrong; the others are counted."""
+"""The most nodes that are named with their problem; the others are counted."""
 
 OTHER_CAUSES: Final = "other causes"
 MOST_CAUSES: Final = 8
 
 
 class FreestDomain(Shown, frozen=True):
-    """The domain of a level with most GPUs on wholly free nodes of one model."""
+    """The domain of a level with most GPUs of one model on wholly free nodes."""
 
     id: str
     gpus: int
 
 
 class ModelCapacity(Shown, frozen=True):
-    """The GPUs of one model ("" where no label tells it) on nodes that take pods; a MIG profile is a model.
+    """The GPUs of one model ("" if no label names it) on nodes that take pods; a MIG profile is a model.
 
-    gpus: with those in use on other nodes, see NodeTile.gpus_by_model.
-    free: used by nobody and reserved for nobody; whole: those of them on wholly free nodes; freest: by level,
-    coarsest first, the domain that has most of `whole`, none where there are no whole nodes.
+    gpus: including those in use on other nodes, see NodeTile.gpus_by_model.
+    free: neither used nor reserved; whole: free ones on wholly free nodes; freest: for each level, coarsest
+    first, the domain with most of `whole`; [] without wholly free nodes.
     """
 
     model: str
@@ -51,7 +51,7 @@ class TroubledNode(Shown, frozen=True):
 
 
 class Troubles(Shown, frozen=True):
-    """excluded: nodes by cause; avoided: how many gangs avoid; nodes: some of both, avoided ones first."""
+    """excluded: nodes by cause; avoided: the number of avoided nodes; nodes: of both, avoided ones first."""
 
     excluded: dict[str, int] = msgspec.field(default_factory=dict)
     avoided: int = 0
@@ -87,7 +87,7 @@ def capacity_by_model(tiles: Iterable[NodeTile]) -> list[ModelCapacity]:
 
 
 def _freest(by_lowest: Counter[str]) -> list[FreestDomain]:
-    """By level the domain with most, from the sums of the lowest domains."""
+    """For each level the domain with most GPUs, from the sums of the lowest domains."""
     levels: list[Counter[str]] = [Counter() for _ in range(UPPER_LEVELS)]
     for domain, gpus in by_lowest.items():
         for level, ancestor in zip(levels, lineage(domain), strict=False):
@@ -96,7 +96,7 @@ def _freest(by_lowest: Counter[str]) -> list[FreestDomain]:
 
 
 def find_troubles(tiles: Collection[NodeTile]) -> Troubles:
-    """The nodes that are out of use, and those that gangs avoid."""
+    """The nodes that take no pods, and those that gangs avoid."""
     excluded = Counter(tile.cause for tile in tiles if tile.state == EXCLUDED)
     shown = dict(excluded.most_common(MOST_CAUSES))
     if others := excluded.total() - sum(shown.values()):

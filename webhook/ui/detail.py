@@ -1,4 +1,4 @@
-"""One gang in full: the sentences, where it came closest, the best place there could be, its Events."""
+"""One gang in full: its explanation, the nearest domain, the best possible spread, and its Events."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -23,11 +23,12 @@ from webhook.ui.redact import HIDDEN, Rights
 
 
 class Detail(Shown, frozen=True):
-    """A gang in full. sentences: as `topogate explain` prints them, but without what the record of a
-    fair order adds; nearest: the id of a domain, or "".
+    """A gang in full.
 
-    nodes: where the core would place its waiting pods now, member by member, for who may list nodes; best:
-    its spread if nobody else were there. domains: id of a top-level domain -> how many of its pods are there.
+    sentences: those of `topogate explain`, without the line on fair order; nearest: the id of the domain that
+    came closest, or "". nodes: where the core would place each waiting pod now, for viewers who may list
+    nodes; best: its spread in an empty cluster. domains: id of a top-level domain -> its number of pods
+    there.
     """
 
     gang: GangRow
@@ -41,7 +42,7 @@ class Detail(Shown, frozen=True):
 
 
 def detail(row: GangRow, scene: Scene, settings: Settings, owners: "KnownOwners", rights: Rights) -> Detail:
-    """What is known of a gang in a scene, without its Events."""
+    """The details of a gang in a scene, without its Events."""
     gang = find(row, scene, settings, owners)
     if gang is None or not gang.gated:
         return Detail(row, [_released_pods(row)], best=_best_of_released(row, scene, settings))
@@ -72,14 +73,14 @@ def detail(row: GangRow, scene: Scene, settings: Settings, owners: "KnownOwners"
 
 @dataclass(frozen=True)
 class KnownOwners:
-    """What is known of owners of gangs. all_of: the owners of a kind ("jobs.batch") by "namespace/name"."""
+    """The known owners of gangs. all_of: the owners of a kind ("jobs.batch") by "namespace/name"."""
 
     size_of: Callable[[GangKey], OwnerFacts]
     all_of: Callable[[str], Mapping[str, Any] | None]
 
 
 def find(row: GangRow, scene: Scene, settings: Settings, owners: KnownOwners) -> PodGang | None:
-    """The gang behind a row, None if none of its pods waits any more."""
+    """The gang of a row, None if no pod of it waits any more."""
     names = {member.name for member in row.members}
 
     def mine(pod: Pod) -> bool:
@@ -100,7 +101,7 @@ def _released_pods(row: GangRow) -> str:
 
 
 def _nearest(now: CurrentAnswer, snapshot: Snapshot) -> str:
-    """The id of the domain that came closest: the answer tells its values, the snapshot its family."""
+    """The id of the domain that came closest: the answer has its values, the snapshot its family."""
     if not isinstance(now.answer, NoFit) or now.answer.nearest is None or not now.answer.nearest.domain:
         return ""
     wanted = now.answer.nearest.domain
@@ -111,7 +112,7 @@ def _nearest(now: CurrentAnswer, snapshot: Snapshot) -> str:
 
 
 def _best(asked: Gang | None, snapshot: Snapshot, settings: Settings) -> str:
-    """The spread of a gang in the cluster as it would be without any other pod."""
+    """The spread of a gang in the cluster without any other pod."""
     if asked is None:
         return ""
     empty = snapshot.without(snapshot.nodes.keys(), lambda use: True)

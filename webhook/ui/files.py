@@ -1,4 +1,4 @@
-"""The operator's files that the page and the terminal's map read, and what they make of them."""
+"""Reads the operator's files for the page and for the map in the terminal."""
 
 from pathlib import Path
 
@@ -14,7 +14,7 @@ class FilesError(Exception):
 
 
 def counting(policy: Policy) -> Counting:
-    """What counts as a GPU, and which labels name its model, by the operator's policy."""
+    """The resources that count as GPUs, and the labels with their model, by the operator's policy."""
     catalogue = dict.fromkeys(key for model in policy.gpu_models for key in model.labels)
     return Counting(tuple(policy.gpu_resources), tuple(dict.fromkeys((*MODEL_LABELS, *catalogue))))
 

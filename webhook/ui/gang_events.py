@@ -1,4 +1,4 @@
-"""The Events of a gang: read once for all viewers, and a bounded number of them."""
+"""Reads the Events of a gang, once for all viewers, and a bounded number of them."""
 
 import threading
 import time
@@ -13,11 +13,12 @@ from webhook.ui.gang_rows import GangRow
 from webhook.ui.picture import Shown
 
 MOST_EVENTS: Final = 50
-"""Of one gang, the newest."""
+"""The most Events of one gang; the newest are shown."""
 
 PAGE: Final = 500
 PAGES: Final = 10
-"""Read of one namespace; of one with more, only Events of the gang's owner, Placement and first pod."""
+"""The most pages read of one namespace. If it has more, only the Events of the gang's owner, Placement and
+first pod are read."""
 
 CACHE_SECONDS: Final = 10.0
 MOST_NAMESPACES: Final = 50
@@ -34,28 +35,28 @@ class EventLine(Shown, frozen=True):
 
 
 class EventList(NamedTuple):
-    """The lines, the latest first, and what is missing among them, "" if nothing is."""
+    """The lines, the latest first, and which are missing, "" if none."""
 
     lines: list[EventLine]
     missing: str = ""
 
 
 Lines = dict[str, list[EventLine]]
-"""By the name of what an Event is about."""
+"""Name of the object that Events are about -> its Events."""
 
 
 class GangEvents:
-    """Reads Events and keeps them for CACHE_SECONDS. Safe for many threads."""
+    """Reads Events and caches them for CACHE_SECONDS. Thread-safe."""
 
     def __init__(self, api: Api, clock: Callable[[], float] = time.monotonic) -> None:
-        """api: asked with this process's own rights."""
+        """api: connected with this process's own rights."""
         self._api = api
         self._clock = clock
         self._lock = threading.Lock()
         self._known: OrderedDict[tuple[str, str], tuple[float, Lines | None]] = OrderedDict()
 
     def of(self, row: GangRow) -> EventList:
-        """The gang's newest Events; none where they cannot be read, which is said."""
+        """The gang's newest Events; if they cannot be read, `missing` says why."""
         placement = row.id.partition("/")[2]
         names = list(dict.fromkeys([row.name, placement, *(member.name for member in row.members)]))
         missing = ""
@@ -72,7 +73,7 @@ class GangEvents:
         return EventList(_merged(lines)[:MOST_EVENTS], missing)
 
     def _of(self, namespace: str, name: str = "") -> Lines | None:
-        """Those of a namespace, or about one object, None if there are too many. Raises ApiError."""
+        """The Events of a namespace, or about one object; None if there are too many. Raises ApiError."""
         question, now = (namespace, name), self._clock()
         with self._lock:
             known = self._known.get(question)
@@ -103,7 +104,7 @@ class GangEvents:
 
 
 def _merged(lines: Iterable[EventLine]) -> list[EventLine]:
-    """The lines, the latest first; what a Job and its pod both got stands there once."""
+    """The lines, the latest first; the same Event on a Job and its pod appears once."""
     merged: dict[tuple[str, str, str], EventLine] = {}
     for line in sorted(lines, key=lambda line: line.at, reverse=True):
         key = line.type, line.reason, line.note

@@ -1,4 +1,4 @@
-"""The list of gangs: those that wait and those that run, with where their pods are. Pure."""
+"""The list of waiting and running gangs, with the nodes of their pods. Pure."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ from webhook.text import counted
 from webhook.ui.picture import NodeTile, Shown
 
 WITHOUT_PLACEMENT: str = "Held"
-"""Of a gang with gated pods and without a Placement: the sweeper has not yet said anything of it."""
+"""The state of a gang with gated pods and without a Placement: the sweeper has not handled it yet."""
 
 
 class ShownMember(Shown, frozen=True):
@@ -27,11 +27,11 @@ class ShownMember(Shown, frozen=True):
 
 
 class GangRow(Shown, frozen=True):
-    """A gang in the list. created: RFC 3339; proven: nothing better existed when it was planned.
+    """A gang in the list. created: RFC 3339; proven: no better plan existed when it was planned.
 
-    domains: in how many of each of the upper levels its pods are; fewest: in how many they would be at best,
-    if nobody else were there, [] if nowhere; compared: the two as people read them. models: of the nodes
-    where its pods are, else those that its pods select.
+    domains: how many domains of each upper level its pods are in. fewest: the fewest that are possible in an
+    empty cluster, [] if it does not fit there. compared: both as text. models: of the nodes of its pods, else
+    those that its pods select.
     """
 
     id: str
@@ -57,7 +57,7 @@ class GangRow(Shown, frozen=True):
 
 
 UPPER_LEVELS: int = 2
-"""Of how many levels, coarsest first, the list says the spread: further down nodes are counted like pods."""
+"""The levels, coarsest first, whose domains the list counts: lower levels would say little more than pods."""
 
 KeyOf = Callable[[Pod], GangKey]
 ModelOf = Callable[[Mapping[str, str]], str]
@@ -72,10 +72,10 @@ class _Pods:
 def list_gangs(
     view: View, gpus_of: Mapping[str, int], key: KeyOf | None = None, model_of: ModelOf = lambda _: ""
 ) -> list[GangRow]:
-    """Gangs with a gated pod or a Placement, those that wait first, then by priority and age.
+    """Gangs with a gated pod or a Placement: waiting gangs first, then by priority and age.
 
-    gpus_of: GPUs by the pod's uid. key: the gang of a pod, if that is known already. model_of: the
-    GPU model that labels name, "" if none.
+    gpus_of: GPUs by the pod's uid. key: the gang of a pod, if already known. model_of: the GPU model that
+    labels name, "" if none.
     """
     by_key: dict[GangKey, _Pods] = {}
     key = key or view.gang_of
@@ -126,7 +126,7 @@ def _row(  # branches: a record, one value a field
 
 
 def with_models(row: GangRow, nodes: Mapping[str, NodeTile]) -> GangRow:
-    """The row with the models of the nodes where its pods are, if they are anywhere. nodes: by name."""
+    """The row with the models of the nodes of its pods, if any are placed. nodes: by name."""
     placed = {nodes[each.node].model for each in row.members if each.node in nodes}
     return msgspec.structs.replace(row, models=sorted(placed - {""})) if placed else row
 
@@ -134,9 +134,9 @@ def with_models(row: GangRow, nodes: Mapping[str, NodeTile]) -> GangRow:
 def with_spread(
     row: GangRow, classes: Mapping[PodClass, int], snapshot: Snapshot, fewest_domains: FewestDomains
 ) -> GangRow:
-    """The row with its spread beside the best that nodes which it may use allow.
+    """The row with its spread, and the best spread that its usable nodes allow.
 
-    classes: of its pods with GPUs that are there, with their number; others are like these.
+    classes: the classes of its existing pods with GPUs, and their numbers; missing pods count like these.
     """
     if not row.gpus or not row.pods or not classes:
         return row
@@ -152,9 +152,9 @@ def with_spread(
 
 
 def _compared(names: Sequence[str], domains: Sequence[int], fewest: Sequence[int]) -> str:
-    """As "1 block, 3 subblocks (best 2)"; where no pod has a place yet, "at best 1 block, 2 subblocks".
+    """Such as "1 block, 3 subblocks (best 2)"; before any pod is placed, "at best 1 block, 2 subblocks".
 
-    fewest: empty where the nodes that it may use have no capacity for it even without other pods.
+    fewest: empty if its usable nodes have no capacity for it even without other pods.
     """
     if not fewest and not domains:
         return "more than its nodes have"

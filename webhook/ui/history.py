@@ -1,6 +1,6 @@
-"""The last hours in a ring of samples: GPUs used by model, what waits and for how long, fragmentation.
+"""Samples of the last hours: GPUs used by model, waiting pods and their ages, and fragmentation.
 
-Kept in memory by the page's own process: no Prometheus is needed, and a restart begins with nothing.
+The page's process keeps them in memory: it needs no Prometheus, and a restart begins without samples.
 """
 
 import math
@@ -19,10 +19,10 @@ _MOST: Final = int(HOURS * 3600 / EVERY_SECONDS)
 
 
 class Sample(Shown, frozen=True):
-    """One moment. at: seconds since 1970; gpus, used: by model ("" where no label tells it).
+    """One moment. at: seconds since 1970; gpus, used: by model ("" if no label names it).
 
-    waiting: pods; p50, p95: seconds that they have waited. fragmentation: the share of the free GPUs that are
-    outside of the top-level domain that has most of them free, 0 when all are together.
+    waiting: pods; p50, p95: percentiles of their waiting time, in seconds. fragmentation: the share of the
+    free GPUs outside of the top-level domain with most free GPUs; 0 if all are in one domain.
     """
 
     at: float
@@ -50,7 +50,7 @@ def sample(at: float, picture: Picture, gangs: Sequence[GangRow]) -> Sample:
 
 
 def percentile(ordered: Sequence[float], share: float) -> float:
-    """The value below which `share` of the values are (nearest rank), 0 of none."""
+    """The percentile of sorted values by nearest rank, 0 without values. share: 0.95 for p95."""
     if not ordered:
         return 0.0
     return ordered[max(0, math.ceil(share * len(ordered)) - 1)]
@@ -64,19 +64,19 @@ def _age(at: float, row: GangRow) -> float:
 
 
 class History:
-    """Samples of the last hours, oldest first. Safe for use by many threads."""
+    """Samples of the last hours, oldest first. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._samples: deque[Sample] = deque(maxlen=_MOST)
 
     def add(self, new: Sample) -> None:
-        """Keep a sample, unless the last one is younger than EVERY_SECONDS."""
+        """Add a sample, unless the last one is younger than EVERY_SECONDS."""
         with self._lock:
             if not self._samples or new.at - self._samples[-1].at >= EVERY_SECONDS:
                 self._samples.append(new)
 
     def samples(self) -> list[Sample]:
-        """All that there are."""
+        """All samples."""
         with self._lock:
             return list(self._samples)

@@ -1,6 +1,6 @@
-"""The picture kept current: informers of this process, and one thread that draws again on each change.
+"""Keeps the picture current: informers, and one thread that redraws it after changes.
 
-Viewers cost one drawing between them: each asks for the version that is there, or waits for the next.
+All viewers share one drawing: each gets the latest version, or waits for the next.
 """
 
 import logging
@@ -28,19 +28,19 @@ from webhook.ui.history import History, sample
 from webhook.ui.picture import Picture, draw
 
 DRAW_SECONDS: Final = 1.0
-"""Drawn at most this often; in a cluster of 65,000 nodes a drawing takes about as long."""
+"""The shortest time between drawings; in a cluster of 65,000 nodes one takes about as long."""
 
 IDLE_SECONDS: Final = 10.0
-"""Drawn at least this often, since ages and silences grow without any event."""
+"""The longest time between drawings, since ages change without any event."""
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Scene:
-    """One moment: its number, when it was (seconds since 1970), and all that is known of it.
+    """The cluster at one moment. at: seconds since 1970.
 
-    namespaces: of everything that it could name.
+    namespaces: those of all objects that it names.
     """
 
     version: int
@@ -56,7 +56,7 @@ class Scene:
 
 @dataclass(frozen=True, slots=True)
 class _KnownPod:
-    """A pod with what was worked out of it. pod_class: None where its requests cannot be read."""
+    """A pod with computed values. pod_class: None if its requests are unreadable."""
 
     pod: Pod
     gang: GangKey
@@ -65,16 +65,16 @@ class _KnownPod:
 
 
 class SceneSource(Objects, Protocol):
-    """What scenes are drawn of."""
+    """The objects that scenes are drawn from."""
 
     def read_collections(
         self, collections: Sequence[WatchedCollection[Any]]
     ) -> Mapping[Hashable, Mapping[str, Any]]:
-        """What extensions read; see ReadCollections."""
+        """The collections that extensions read; see ReadCollections."""
 
 
 class Artist:
-    """Draws scenes of a source, keeping what did not change between two of them."""
+    """Draws scenes of a source; caches unchanged parts between scenes."""
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ class Artist:
         counting: Counting,
         avoided: Callable[[], Mapping[str, str]] = dict,
     ) -> None:
-        """avoided: tells on which nodes pods fail, and why these are avoided."""
+        """avoided: returns the nodes where pods fail, and why these are avoided."""
         self._avoided = avoided
         self._snapshotter = Snapshotter(source, settings)
         self._adder = ResourceAdder(settings, source.read_collections)
@@ -93,7 +93,7 @@ class Artist:
         self._version = 0
 
     def scene(self) -> Scene:
-        """The scene now."""
+        """The current scene."""
         view = self._adder.completed(self._snapshotter.view())
         snapshot = self._snapshotter.snapshot(view)
         self._learn(view)
@@ -123,7 +123,7 @@ class Artist:
         )
 
     def _classes(self) -> dict[str, Counter[PodClass]]:
-        """By the key of a gang's Placement, the classes of its pods with GPUs."""
+        """Key of a gang's Placement -> the classes of its pods with GPUs."""
         found: dict[str, Counter[PodClass]] = {}
         for known in self._known.values():
             if known.gpus and known.pod_class is not None:
@@ -131,7 +131,7 @@ class Artist:
         return found
 
     def _learn(self, view: View) -> None:
-        """Gang and GPUs of each pod, worked out once for as long as the object is the very same."""
+        """Compute gang and GPUs of each pod, once for each object."""
         known: dict[str, _KnownPod] = {}
         for pod in (*view.gated, *view.others):
             uid = pod.metadata.uid
@@ -143,13 +143,13 @@ class Artist:
         try:
             pod_class = view.class_of(pod)
         except ValueError:
-            # The map shows its node as full; the sweeper's log says why it cannot be read.
+            # The map shows its node as full, and the sweeper logs why the pod is unreadable.
             return _KnownPod(pod, view.gang_of(pod), 0, None)
         return _KnownPod(pod, view.gang_of(pod), self._counting.gpus(pod_class.requests), pod_class)
 
 
 class Live:
-    """Scenes of a live cluster. Safe for use by many threads."""
+    """Scenes of a live cluster. Thread-safe."""
 
     def __init__(
         self,
@@ -160,7 +160,7 @@ class Live:
         clock: Callable[[], float] = time.monotonic,
         avoided: Callable[[], Mapping[str, str]] = dict,
     ) -> None:
-        """start() begins to read. avoided: see Artist."""
+        """Nothing is read before start(). avoided: see Artist."""
         self._cache = cache
         self._artist = Artist(cache, settings, counting, avoided)
         self._history = history
@@ -172,32 +172,32 @@ class Live:
 
     @property
     def history(self) -> History:
-        """What has been sampled so far."""
+        """The samples so far."""
         return self._history
 
     @property
     def cache(self) -> ClusterCache:
-        """The live copies behind it."""
+        """The live copies of the cluster's objects."""
         return self._cache
 
     def start(self) -> None:
-        """Begin to read and to draw."""
+        """Start reading and drawing."""
         self._cache.start()
         self._thread.start()
 
     def stop(self) -> None:
-        """End the threads."""
+        """Stop the threads."""
         self._stopping.set()
         self._cache.changed.set()
         self._cache.stop()
 
     def scene(self) -> Scene | None:
-        """The latest scene, None while the cluster has not been read once."""
+        """The latest scene, None until the cluster has been read."""
         with self._ready:
             return self._scene
 
     def wait(self, after: int, timeout_seconds: float) -> Scene | None:
-        """The latest scene, waiting for one later than version `after`."""
+        """The latest scene; waits for a later version than `after`."""
         with self._ready:
             self._ready.wait_for(
                 lambda: self._scene is not None and self._scene.version > after, timeout_seconds
@@ -205,7 +205,7 @@ class Live:
             return self._scene
 
     def unread(self) -> list[str]:
-        """The collections that have not been read once yet: no right to list them, or no answer."""
+        """The collections that have not been read yet: no right to list them, or no answer."""
         cache = self._cache
         read = {
             "pods": cache.pods.synced,
@@ -226,7 +226,7 @@ class Live:
                 self._publish(self._artist.scene())
             except Exception:
                 logger.exception("drawing_failed")
-            # Never busier than half of the time, however large the cluster is.
+            # Draw for at most half of the time, however large the cluster is.
             took = self._clock() - started
             self._stopping.wait(max(DRAW_SECONDS - took, took))
             self._cache.changed.wait(IDLE_SECONDS)

@@ -1,7 +1,7 @@
-"""The page's HTTP routes: which there are, how errors answer, and what every answer carries.
+"""The page's HTTP routes, the answers to errors, and the headers of all answers.
 
-A Content-Security-Policy forbids inline script and style; nothing is fetched from anywhere else, and nothing
-that the cluster says is ever put into HTML here: the page's script writes it as text.
+A Content-Security-Policy forbids inline script and style, and requests to other sites. No data of the cluster
+is inserted into HTML here: the page's script writes it as text.
 """
 
 from functools import partial
@@ -34,11 +34,11 @@ HEADERS: Final = {
 
 
 STATUS_OF_ERRORS: Final = {NoViewerError: 401, InputError: 400, UnavailableError: 503, TooManyError: 429}
-"""Errors whose sentence the viewer gets, and with which status."""
+"""The errors whose message the viewer gets, with their status."""
 
 
 def create_app(dependencies: PageDependencies) -> Flask:
-    """Make the app; see Pages for what each route answers."""
+    """Create the app; see Pages for the answers of its routes."""
     app = Flask("topogate-ui", static_folder=str(STATIC), static_url_path="/static")
     app.config["MAX_CONTENT_LENGTH"] = LARGEST_BODY_BYTES
     app.json.sort_keys = False  # type: ignore[attr-defined]

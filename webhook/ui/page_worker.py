@@ -1,8 +1,8 @@
-"""The page's worker: the webhook's, whose threads nobody keeps from all others.
+"""The page's worker: the webhook's worker, plus protection against clients that occupy all threads.
 
-The webhook's clients are API servers and few; the page's may be anybody, and its port is the probes' too. So
-a thread that is wanted is taken from the request that has held one the longest: of a client that stalls, or
-reads slowly. Streams are spared: they are fewer than the threads, and their viewers have logged in.
+The webhook has few clients, which are API servers. The page may have any client, and its port also serves the
+probes. So if a thread is missing, the oldest request is ended: its client stalls or reads slowly. Streams are
+not ended: they are fewer than the threads, and their viewers have logged in.
 """
 
 import contextlib
@@ -14,16 +14,16 @@ from typing import Any, Final
 from webhook.admission.worker import Connection, Worker
 
 GUARANTEED_SECONDS: Final = 0.5
-"""For so long a request has its thread, whoever else wants one."""
+"""The time that a request keeps its thread even if others need one."""
 
 ANSWER_SECONDS: Final = 20.0
-"""For a viewer to take a whole answer: a large picture over a slow line."""
+"""The time for a viewer to read a whole answer, such as a large picture over a slow connection."""
 
 STREAMS: Final = "/api/changes"
 
 
 class PageConnection(Connection):
-    """since: when the request that is under way began, in monotonic seconds. is_ended: for another's sake."""
+    """since: when the current request began, in monotonic seconds. is_ended: to free its thread."""
 
     answer_seconds = ANSWER_SECONDS
     since: float = 0.0
@@ -33,7 +33,7 @@ class PageConnection(Connection):
 
 
 class PageWorker(Worker):
-    """The worker; see Worker for what runs in which thread."""
+    """The worker; see Worker for its threads."""
 
     connection_class = PageConnection
 
@@ -43,7 +43,7 @@ class PageWorker(Worker):
         super().init_process()
 
     def enqueue_req(self, conn: PageConnection) -> None:
-        """Hand the connection to the threads, and see to it that it gets one."""
+        """Hand the connection to the threads, and free one if necessary."""
         conn.since, conn.is_stream = time.monotonic(), False
         conn.pool = self.tpool if conn.is_proven else self.newcomers
         self.under_way[conn] = None
@@ -60,17 +60,17 @@ class PageWorker(Worker):
             super().finish_request(conn, fs)
 
     def murder_pending(self) -> None:
-        """What is due between two looks at the sockets."""
+        """The work between two polls of the sockets."""
         super().murder_pending()
         self._free_threads()
 
     def handle_request(self, req: Any, conn: PageConnection) -> Any:
-        """Answer a request whose headers are there."""
+        """Answer a request after its headers have been read."""
         conn.is_stream = req.path == STREAMS
         return super().handle_request(req, conn)
 
     def _free_threads(self) -> None:
-        """End the oldest requests, as many as wait for a thread."""
+        """End the oldest requests, as many as there are requests without a thread."""
         before = time.monotonic() - GUARANTEED_SECONDS
         for pool in (self.tpool, self.newcomers):
             busy = [conn for conn in self.under_way if conn.pool is pool]
@@ -81,5 +81,5 @@ class PageWorker(Worker):
                 if not conn.is_stream:
                     wanted -= 1
                     conn.is_ended = True
-                    with contextlib.suppress(OSError):  # not SSLSocket's, which takes TLS off a socket in use
+                    with contextlib.suppress(OSError):  # SSLSocket.shutdown would remove TLS from the socket
                         socket.socket.shutdown(conn.sock, socket.SHUT_RDWR)

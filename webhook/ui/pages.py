@@ -1,4 +1,4 @@
-"""What each route of the page answers: the live scene, cut down to what the viewer may see."""
+"""The answers of the page's routes: the live scene, limited to the rights of the viewer."""
 
 import threading
 from collections import Counter
@@ -24,28 +24,28 @@ from webhook.ui.redact import Rights, gangs_for, node_for, troubles_for
 from webhook.ui.viewer_access import Access, CurrentViewer
 
 MOST_STREAMS: Final = 64
-"""Viewers that get changes at once; more are asked to come later."""
+"""The most streams of changes; further viewers get an error and retry later."""
 
 MOST_STREAMS_A_VIEWER: Final = 8
 
 STREAM_SECONDS: Final = 15.0
-"""A stream says something at least this often, so that a viewer who left is noticed."""
+"""A stream sends at least one line in this time, to detect viewers who left."""
 
 MOST_NODES: Final = 5_000
-"""Of one answer; a larger domain is opened by its parts."""
+"""The most nodes of one answer; the page opens a larger domain by its subdomains."""
 
 MOST_DETAILS: Final = 64
-"""Gangs in full that are kept, so that many who look at one cost as much as one."""
+"""The most cached gangs in full: many viewers of a gang cost as much as one."""
 
 LOCK_SECONDS: Final = 10.0
-"""How long a question to the core waits for the one before it."""
+"""How long a question to the core waits for the previous one."""
 
 
 @dataclass(frozen=True)
 class PageDependencies:
-    """What the app reads from. api: asked for Events, with this process's own rights.
+    """The dependencies of the app. api: reads Events with this process's own rights.
 
-    cluster: what the page calls the cluster, "" if it has no name.
+    cluster: the displayed name of the cluster, "" if it has none.
     """
 
     live: Live
@@ -57,7 +57,7 @@ class PageDependencies:
 
 
 class UnavailableError(Exception):
-    """There is nothing to show yet, or too much is asked at once; the message says which."""
+    """There is nothing to show yet, or too many requests run at once; the message says which."""
 
 
 class Pages:
@@ -71,7 +71,7 @@ class Pages:
         self._details: AnswerCache[tuple[str, Rights], Detail] = AnswerCache(MOST_DETAILS)
 
     def readyz(self) -> Response:
-        """Ready once the cluster has been read; says which collection is missing."""
+        """Ready once the cluster has been read; names the missing collections."""
         unread = self._of.live.unread()
         if unread:
             return as_text(503, f"not read yet: {', '.join(unread)}")
@@ -82,7 +82,7 @@ class Pages:
         return self._of.access.login(request.form.get("token", ""))
 
     def picture(self) -> Response:
-        """Domains with their sums, and gangs; nodes come one domain at a time."""
+        """Domains with their sums, and gangs; the page requests nodes one domain at a time."""
         scene, seen = self._seen()
         gangs, hidden = gangs_for(scene.gangs, seen.rights)
         picture = scene.picture
@@ -106,9 +106,9 @@ class Pages:
         )
 
     def nodes(self) -> Response:
-        """The nodes below one domain, of all without one: at most MOST_NODES, and how many are left out.
+        """The nodes of a domain, or all nodes: at most MOST_NODES, and how many are left out.
 
-        brief: without their pods and cards.
+        The parameter `brief` leaves out their pods and cards.
         """
         scene, seen = self._seen()
         if not seen.rights.nodes:
@@ -129,7 +129,7 @@ class Pages:
         )
 
     def gang(self) -> Response:
-        """One gang in full. 404 also for one that the viewer may not see."""
+        """One gang in full. The status is 404 also for a gang that the viewer may not see."""
         scene, seen = self._seen()
         row = self._row(scene, seen, request.args.get("id", ""))
         if row is None:
@@ -150,7 +150,7 @@ class Pages:
         return as_json(found)
 
     def history(self) -> Response:
-        """The samples of the last hours, or those after a time: sums only, which every viewer may see."""
+        """The samples of the last hours, or those after a time: only sums, which every viewer may see."""
         self._seen()
         try:
             since = float(request.args.get("since", "0"))
@@ -161,7 +161,7 @@ class Pages:
     def changes(self) -> Response:
         """Server-sent events: the number of each new version, from the first picture on.
 
-        Until the viewer is none any more: the token has ended, or the session.
+        They end with the viewer's token or session.
         """
         viewer = self._of.access.viewer()
         self._streams.take(viewer.user)
@@ -200,14 +200,14 @@ class Pages:
 
     @staticmethod
     def _placed(found: whatif.WhatIf, scene: Scene, seen: CurrentViewer) -> Response:
-        """The answer, without names of nodes for those who may not list them."""
+        """The answer, without names of nodes for viewers who may not list them."""
         if not seen.rights.nodes:
             return as_json(msgspec.structs.replace(found, places={}))
         domains = count_by_top_domain(found.places.values(), scene.picture.nodes)
         return as_json(msgspec.structs.replace(found, domains=domains))
 
     def _seen(self) -> tuple[Scene, CurrentViewer]:
-        """The scene and who looks. Raises NoViewerError, UnavailableError."""
+        """The scene and the viewer. Raises NoViewerError, UnavailableError."""
         viewer = self._of.access.viewer()
         scene = self._of.live.scene()
         if scene is None:
@@ -230,14 +230,14 @@ class Pages:
 
 
 class _Streams:
-    """Counts the streams of each viewer. Safe for many threads."""
+    """Counts the streams of each viewer. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._of: Counter[str] = Counter()
 
     def take(self, user: str) -> None:
-        """One more. Raises UnavailableError."""
+        """Add a stream. Raises UnavailableError."""
         with self._lock:
             if self._of[user] >= MOST_STREAMS_A_VIEWER:
                 raise UnavailableError(f"You have {MOST_STREAMS_A_VIEWER} of these pages open already")
@@ -246,14 +246,14 @@ class _Streams:
             self._of[user] += 1
 
     def give_back(self, user: str) -> None:
-        """One less."""
+        """Remove a stream."""
         with self._lock:
             self._of[user] -= 1
-            self._of += Counter()  # forgets those that have none
+            self._of += Counter()  # drops users without streams
 
 
 class _QuestionLock:
-    """One question to the core at a time; who waits for longer than a moment is sent away."""
+    """Allows one question to the core at a time; the others fail after LOCK_SECONDS."""
 
     def __init__(self, lock: threading.Lock) -> None:
         self._lock = lock
@@ -267,7 +267,7 @@ class _QuestionLock:
 
 
 class _Wanted(msgspec.Struct, forbid_unknown_fields=True):
-    """The body of a what-if."""
+    """The body of a what-if request."""
 
     manifest: str = ""
     gang: str = ""
@@ -286,7 +286,7 @@ def _body() -> _Wanted:
 
 
 def _short(row: GangRow) -> dict[str, Any]:
-    """The row without its members but with the nodes that they are on, for the map's highlight."""
+    """The row without its members."""
     fields: dict[str, Any] = msgspec.to_builtins(row)
     del fields["members"]
     return fields
@@ -297,12 +297,12 @@ def _in_full(tile: NodeTile) -> NodeTile:
 
 
 def _brief(tile: NodeTile) -> NodeTile:
-    """The tile without its pods and cards: what a dense map draws."""
+    """The tile without its pods and cards, for a dense map."""
     return msgspec.structs.replace(tile, pods=[], cards=[])
 
 
 def as_json(value: Any, status: int = 200) -> Response:
-    """An answer of anything that msgspec can write."""
+    """An answer in JSON; value: anything that msgspec can encode."""
     return Response(msgspec.json.encode(value), status, content_type="application/json")
 
 

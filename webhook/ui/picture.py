@@ -1,8 +1,8 @@
-"""What the page shows of the cluster at one moment: domains and nodes. Pure; redact hides names.
+"""The picture of the cluster at one moment: domains and nodes. Pure.
 
-A picture is made once for all viewers and then cut down to what each of them may see (see redact).
-GPUs are counted over the operator's GPU resources (admission's gpuResources) by scheduling.gpu_counts; shared
-cards are shown one by one inside their node.
+A picture is drawn once for all viewers and then limited to the rights of each (see redact). GPUs are the
+operator's GPU resources (admission's gpuResources), counted by scheduling.gpu_counts. Shared cards are shown
+one by one inside their node.
 """
 
 from collections import Counter
@@ -28,28 +28,28 @@ WAITED_FOR: Final = "waiting-for"
 RESERVED: Final = "reserved"
 EXCLUDED: Final = "excluded"
 STATES: Final = (FREE, USED, RESERVED, WAITED_FOR, EXCLUDED)
-"""Of a node, in rising order of what it hides: partly used nodes count as used."""
+"""The states of a node; a later one takes precedence. Partly used nodes count as used."""
 
 PlacedPod = tuple[Pod, str, str]
-"""A pod, how it is there, and its gang; see PodTile."""
+"""A pod, its state on the node, and its gang; see PodTile."""
 
 Holder = tuple[str, str]
-"""For which gang a node is reserved, and until when; see NodeTile."""
+"""The gang that a node is reserved for, and until when; see NodeTile."""
 
 NOBODY: Final[Holder] = ("", "")
 
 NO_PLACE: Final = "no topology labels"
-"""The name of the domain that holds nodes without a complete family of topology labels."""
+"""The name of the domain of nodes without a complete family of topology labels."""
 
 
 class Shown(msgspec.Struct, frozen=True, rename="camel"):
-    """Base of what is sent to the page."""
+    """Base of everything that is sent to the page."""
 
 
 class PodTile(Shown, frozen=True):
-    """A pod on a node. state: "bound", "released" or "planned"; gpus: how many it takes there.
+    """A pod on a node. state: "bound", "released" or "planned"; gpus: how many it uses there.
 
-    gang: its gang as kind/name, "" for a pod that is none of a gang's.
+    gang: its gang as kind/name, "" for a pod without a gang.
     """
 
     namespace: str
@@ -60,7 +60,7 @@ class PodTile(Shown, frozen=True):
 
 
 class CardTile(Shown, frozen=True):
-    """A shared card: how many pods have a part of it, and which of its tiles are taken."""
+    """A shared card: how many pods share it, and which of its tiles are used."""
 
     name: str
     pods: int
@@ -69,10 +69,10 @@ class CardTile(Shown, frozen=True):
 
 
 class NodeTile(Shown, frozen=True):
-    """A node: its GPUs, what holds them, and why it takes no pods ("" when it does).
+    """A node: its GPUs, the pods that use them, and why it takes no pods (cause, "" if it does).
 
-    reserved_for: the gang that has it reserved, as namespace/kind/name, "" if none; reserved_until: RFC 3339,
-    "" where it is reserved for later pods of that gang. avoided: why gangs avoid it, "" if not.
+    reserved_for: the gang that it is reserved for, as namespace/kind/name, "" if none; reserved_until:
+    RFC 3339, "" if it is reserved for later pods of that gang. avoided: why gangs avoid it, "" if not.
     """
 
     name: str
@@ -89,13 +89,14 @@ class NodeTile(Shown, frozen=True):
     reserved_until: str = msgspec.field(default="", name="heldUntil")
     avoided: str = ""
     by_model: dict[str, list[int]] = msgspec.field(default_factory=dict)
-    """Where a node has several models, as MIG instances beside whole GPUs: how many, and how many in use."""
+    """For a node with several models, such as MIG instances beside whole GPUs: how many, and how many
+    used."""
 
     @property
     def gpus_by_model(self) -> Mapping[str, Sequence[int]]:
-        """For each of its models how many GPUs, and how many of them are in use or waited for.
+        """For each of its models the number of GPUs, and how many of them are used or waited for.
 
-        Of a node that takes no pods only those in use count.
+        On a node that takes no pods, only used GPUs count.
         """
         counts: Mapping[str, Sequence[int]] = self.by_model or {
             self.model: (self.gpus, self.used + self.waiting)
@@ -106,9 +107,9 @@ class NodeTile(Shown, frozen=True):
 
 
 class DomainTile(Shown, frozen=True):
-    """A domain above the nodes, summed over them. id: its path; nodes: how many of each of STATES.
+    """A domain with sums over its nodes. id: its path; nodes: how many in each of STATES.
 
-    gpus: of nodes that take pods, and those in use or waited for on the others.
+    gpus: of nodes that take pods, plus those used or waited for on other nodes.
     """
 
     id: str
@@ -120,13 +121,13 @@ class DomainTile(Shown, frozen=True):
     waiting: int
     nodes: list[int]
     whole: int
-    """GPUs on nodes that are wholly free and reserved for nobody."""
+    """GPUs on nodes that are wholly free and not reserved."""
     reserved: int = 0
     """GPUs that are free and reserved for a gang."""
 
 
 class Picture(Shown, frozen=True):
-    """All of it. levels: names, coarsest first; families: see family_names; a path begins with the number."""
+    """The whole picture. levels: names, coarsest first; families: see family_names."""
 
     levels: list[str]
     families: list[str]
@@ -145,7 +146,7 @@ def draw(
 ) -> Picture:
     """The picture of one view and of the snapshot made from it.
 
-    avoided: nodes where pods fail, and why. gang_of: the gang of a pod, if that is known already.
+    avoided: nodes where pods fail, and why. gang_of: the gang of a pod, if already known.
     """
     places, holders = _pods_by_node(view, gang_of or view.gang_of), reserved_nodes(view)
     tiles = {
@@ -171,8 +172,10 @@ def draw(
 
 
 def family_names(topology: Topology, used: Set[str]) -> list[str]:
-    """What to call each family, "" for those of no node: by the prefix of its keys, or by more where two
-    share that. used: numbers of the others, as paths begin with.
+    """The displayed name of each family, "" for families without nodes.
+
+    It is the prefix of its keys, plus a key if two families share the prefix. used: the numbers of families
+    with nodes; paths begin with these numbers.
     """
     prefixes = [
         family[0].rpartition("/")[0] or family[0] if str(number) in used else ""
@@ -187,7 +190,7 @@ def family_names(topology: Topology, used: Set[str]) -> list[str]:
 
 
 def _pods_by_node(view: View, gang_of: Callable[[Pod], GangKey]) -> dict[str, list[PlacedPod]]:
-    """Node -> the pods that hold something there."""
+    """Node -> its bound, released and planned pods."""
     found: dict[str, list[PlacedPod]] = {}
 
     def add(node: str, pod: Pod, how: str) -> None:
@@ -208,7 +211,7 @@ def _pods_by_node(view: View, gang_of: Callable[[Pod], GangKey]) -> dict[str, li
 
 
 def reserved_nodes(view: View) -> dict[str, Holder]:
-    """Node -> for which gang it is reserved: one that has waited long, or has pods yet to be made."""
+    """Node -> the gang that it is reserved for: one that has waited long, or has later pods."""
     found: dict[str, Holder] = {}
     for placement in view.placements.values():
         holder = f"{placement.metadata.namespace}/{placement.spec.gang}", placement.status.held_until
@@ -223,7 +226,7 @@ def node_tile(
     holder: Holder = NOBODY,
     avoided: str = "",
 ) -> NodeTile:
-    """A node with these pods."""
+    """The tile of a node with these pods."""
     taken = {use.name: counting.gpus(use.requests) for use in state.usages}
     shown = [
         PodTile(pod.metadata.namespace, pod.metadata.name, gpus, how, gang)
@@ -253,7 +256,7 @@ def node_tile(
 
 
 def _condition(cause: str, coming: Set[str], holder: Holder, used: int) -> str:
-    """One of STATES. cause: why no pod goes there. coming: pods on their way. used: GPUs in use."""
+    """One of STATES. cause: why it takes no pods. coming: released or planned pods. used: GPUs in use."""
     if cause:
         return EXCLUDED
     if coming:
@@ -264,14 +267,14 @@ def _condition(cause: str, coming: Set[str], holder: Holder, used: int) -> str:
 
 
 def _used(state: NodeState, found: Iterable[NodeGpus], coming: Set[str]) -> int:
-    """GPUs in use, those of pods that are on their way left out."""
+    """GPUs in use, without those of released or planned pods."""
     if coming:
         state = state.with_usages(tuple(use for use in state.usages if use.name not in coming))
     return sum(used_gpus(state, each) for each in found)
 
 
 def excluded_because(state: NodeState) -> str:
-    """Why no GPU pod goes to a node whatever is free there; "" when some may."""
+    """Why a node takes no GPU pods even if it has free GPUs; "" if it does."""
     node = state.node
     if node.problem:
         return node.problem
@@ -300,7 +303,7 @@ def _cards(state: NodeState) -> list[CardTile]:
 
 @dataclass
 class _Sum:
-    """What a domain adds up to so far."""
+    """The sums of a domain so far."""
 
     gpus: int = 0
     used: int = 0
@@ -310,7 +313,7 @@ class _Sum:
     nodes: tuple[int, ...] = (0,) * len(STATES)
 
     def add(self, tile: NodeTile) -> None:
-        """Count a node in."""
+        """Add a node."""
         self.gpus += tile.gpus if tile.state != EXCLUDED else tile.used + tile.waiting
         self.used += tile.used
         self.waiting += tile.waiting
@@ -323,7 +326,7 @@ class _Sum:
 def sum_domains(tiles: Iterable[NodeTile]) -> list[DomainTile]:
     """The domains above these nodes with their sums, parents before their children, in natural order.
 
-    Lowest domains that hold a single node are left out: the node stands for them.
+    Lowest domains with a single node are left out: the node represents them.
     """
     tiles = list(tiles)
     alone = {domain for domain, count in Counter(tile.domain for tile in tiles).items() if count == 1}
@@ -351,7 +354,7 @@ def sum_domains(tiles: Iterable[NodeTile]) -> list[DomainTile]:
 
 
 def lineage(domain: str) -> list[str]:
-    """The ids of a lowest domain and of those above it, coarsest first."""
+    """The ids of a lowest domain and of the domains above it, coarsest first."""
     if domain == NO_PLACE:
         return [domain]
     parts = domain.split("/")
@@ -359,7 +362,7 @@ def lineage(domain: str) -> list[str]:
 
 
 def count_by_top_domain(nodes: Iterable[str], tiles: Mapping[str, NodeTile]) -> dict[str, int]:
-    """The id of a top-level domain -> how many of these nodes are in it; repeated names count each time."""
+    """Top-level domain (id) -> how many of these nodes are in it; repeated names count each time."""
     return dict(Counter(lineage(tiles[node].domain)[0] for node in nodes if node in tiles))
 
 
@@ -372,5 +375,5 @@ def _depth(key: str) -> int:
 
 
 def _order(key: str) -> list[tuple[tuple[int, int | str], ...]]:
-    """b2 stands before b10, and what has no place last."""
+    """The sort key of a domain: b2 before b10, and NO_PLACE last."""
     return [((9, ""),)] if key == NO_PLACE else [natural(part) for part in key.split("/")]

@@ -1,4 +1,4 @@
-"""What one viewer may see of a picture: what is used, and by whom where it may be listed. Pure."""
+"""Limits a picture to the rights of one viewer: names of pods that may not be listed are hidden. Pure."""
 
 from dataclasses import dataclass
 
@@ -13,8 +13,10 @@ HIDDEN = "(hidden)"
 
 @dataclass(frozen=True)
 class Rights:
-    """What a viewer may list. namespaces: where pods may be listed, None for everywhere;
-    nodes: whether nodes may be listed."""
+    """The objects that a viewer may list.
+
+    namespaces: where pods may be listed, None for everywhere. nodes: whether nodes may be listed.
+    """
 
     namespaces: frozenset[str] | None = None
     nodes: bool = True
@@ -28,13 +30,13 @@ EVERYTHING = Rights()
 
 
 def gangs_for(rows: list[GangRow], rights: Rights) -> tuple[list[GangRow], int]:
-    """The gangs that the viewer may see, and how many there are beside them."""
+    """The gangs that the viewer may see, and the number of the others."""
     seen = [row for row in rows if rights.may_list(row.namespace)]
     return seen, len(rows) - len(seen)
 
 
 def node_for(tile: NodeTile, rights: Rights) -> NodeTile:
-    """The tile without names of pods that the viewer may not list: their GPUs stay."""
+    """The tile without names of pods that the viewer may not list; their GPUs stay."""
     if rights.namespaces is None:
         return tile
     pods = [pod if rights.may_list(pod.namespace) else _hidden(pod) for pod in tile.pods]
@@ -49,5 +51,5 @@ def _hidden(pod: PodTile) -> PodTile:
 
 
 def troubles_for(troubles: Troubles, rights: Rights) -> Troubles:
-    """What is wrong with nodes, without their names for a viewer who may not list nodes."""
+    """The problems of nodes, without names for a viewer who may not list nodes."""
     return troubles if rights.nodes else msgspec.structs.replace(troubles, nodes=[])

@@ -1,7 +1,7 @@
-"""Who looks, and what that person may list, as the API server itself answers it.
+"""Viewers and their rights, by TokenReviews and SubjectAccessReviews of the API server.
 
-On a laptop the page is the kubeconfig's user and shows what that user can list. In a cluster each viewer
-brings a bearer token, or, only where configured, a proxy in front names the user in a header.
+On a laptop the viewer is the kubeconfig's user, and the page shows what that user can list. In a cluster each
+viewer has a bearer token. If configured, a proxy names the user in a header instead.
 """
 
 import hashlib
@@ -17,27 +17,27 @@ from webhook.kube.client import Api
 from webhook.ui.redact import Rights
 
 BELIEVED_SECONDS: Final = 60.0
-"""How long an answer of the API server counts; a right that is taken away is gone after this."""
+"""How long an answer of the API server is cached; a revoked right ends after this time."""
 
 MOST_ANSWERS: Final = 20_000
 MOST_TOKENS: Final = 2_000
 UNKNOWN_TOKENS_A_SECOND: Final = 20
-"""Tokens that were not accepted before, of all viewers together."""
+"""The most checks of tokens that have not been accepted before, for all viewers together."""
 
 MOST_NAMESPACES: Final = 500
-"""Asked about for one viewer; names in further namespaces stay hidden."""
+"""The most namespaces that are checked for one viewer; names in further namespaces stay hidden."""
 
 
 @dataclass(frozen=True)
 class Viewer:
-    """A user as the API server knows users."""
+    """A user of the API server."""
 
     user: str
     groups: tuple[str, ...] = ()
 
 
 class Answers:
-    """Answers by question, for BELIEVED_SECONDS, at most so many of them. Safe for many threads."""
+    """A bounded cache of answers by question, for BELIEVED_SECONDS. Thread-safe."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic, most: int = MOST_ANSWERS) -> None:
         self._clock = clock
@@ -46,7 +46,7 @@ class Answers:
         self._known: OrderedDict[object, tuple[float, Any]] = OrderedDict()
 
     def get(self, question: object, ask: Callable[[], Any]) -> Any:
-        """The answer, asked for if it is not known or too old. What `ask` raises is not remembered."""
+        """The cached answer, or a new one by `ask`, whose exceptions are not cached."""
         now = self._clock()
         with self._lock:
             known = self._known.get(question)
@@ -62,14 +62,14 @@ class Answers:
 
 
 class TooManyError(Exception):
-    """Too many tokens are tried that nobody knows; the message says what to do."""
+    """Too many unknown tokens are being checked; the message says what to do."""
 
 
 class UnknownTokens:
-    """Bounds how often the API server is asked about tokens that it has not accepted before.
+    """Limits the checks of tokens that the API server has not accepted before.
 
-    Anybody who reaches the page can make tokens up. Those that have been accepted are asked about again
-    whatever others try. Safe for many threads.
+    Any client that reaches the page can invent tokens. Checks of accepted tokens are never limited.
+    Thread-safe.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -80,7 +80,7 @@ class UnknownTokens:
         self._at = clock()
 
     def let_in(self, digest: str) -> None:
-        """Ask about a token. Raises TooManyError."""
+        """Count the check of a token. Raises TooManyError."""
         with self._lock:
             if digest in self._known:
                 return
@@ -92,7 +92,7 @@ class UnknownTokens:
             self._left -= 1
 
     def know(self, digest: str) -> None:
-        """A token has been accepted."""
+        """Record an accepted token."""
         with self._lock:
             self._known[digest] = None
             self._known.move_to_end(digest)
@@ -113,9 +113,9 @@ class Gatekeeper:
         self._unknown_tokens = UnknownTokens(clock)
 
     def viewer(self, token: str) -> Viewer | None:
-        """Whose token it is; None for one that the API server does not accept.
+        """The user of a token, None if the API server does not accept it.
 
-        Raises ApiError, and TooManyError where too many are asked about that have not been accepted before.
+        Raises ApiError, and TooManyError if too many unknown tokens are being checked.
         """
         digest = _digest(token)
 
@@ -130,7 +130,7 @@ class Gatekeeper:
         return viewer
 
     def rights(self, viewer: Viewer, namespaces: Iterable[str]) -> Rights:
-        """What the viewer may list, as far as these namespaces go. Raises ApiError."""
+        """The viewer's rights to list nodes, and pods of these namespaces. Raises ApiError."""
         nodes = self._may(viewer, "nodes", "")
         if self._may(viewer, "pods", ""):
             return Rights(None, nodes)
@@ -162,5 +162,5 @@ class Gatekeeper:
 
 
 def _digest(token: str) -> str:
-    """What stands for a token among the answers, so that none is kept."""
+    """The hash of a token: the cache must not contain tokens."""
     return hashlib.sha256(token.encode()).hexdigest()

@@ -1,6 +1,6 @@
-"""`topogate ui` on a laptop, and `topogate-ui` in a cluster: the page as a process of its own.
+"""`topogate ui` on a laptop, and `topogate-ui` in a cluster: the page as a separate process.
 
-It has informers of its own and only reads, so viewers never cost the sweeper or the webhook anything.
+It has its own informers and only reads, so viewers never slow down the sweeper or the webhook.
 """
 
 import argparse
@@ -32,25 +32,25 @@ from webhook.ui.viewer_access import Access, ClusterAccess, LaptopAccess, Proxy
 
 USER_AGENT: Final = "topogate-ui"
 THREADS: Final = MOST_STREAMS + 16
-"""A stream holds a thread for as long as its viewer looks."""
+"""A stream occupies a thread for as long as its page is open."""
 
 
 class PageServer(BaseApplication):  # type: ignore[misc]
     """gunicorn around the app; `load` runs in the worker, after the fork, where threads survive."""
 
     def __init__(self, options: dict[str, Any], load_app: Any) -> None:
-        """options: gunicorn's settings; load_app: makes the app."""
+        """options: gunicorn's settings; load_app: creates the app."""
         self._options = options
         self._load_app = load_app
         super().__init__()
 
     def load_config(self) -> None:
-        """Settings of gunicorn; see its documentation for their meaning."""
+        """Apply the settings of gunicorn; see its documentation."""
         for name, value in self._options.items():
             self.cfg.set(name, value)
 
     def load(self) -> Flask:
-        """Start to read the cluster, and make the app."""
+        """Start reading the cluster, and create the app."""
         app: Flask = self._load_app()
         return app
 
@@ -58,7 +58,7 @@ class PageServer(BaseApplication):  # type: ignore[misc]
 def build(
     api: Api, settings: Settings, policy: Policy, access: Access, cluster: str = ""
 ) -> tuple[Flask, Live]:
-    """The app over a live cluster, already reading. cluster: what the page calls it."""
+    """The app over a live cluster that is already being read. cluster: its displayed name."""
     counted = counting(policy)
     live = Live(
         ClusterCache(api, settings.gate_prefix), settings, counted, History(), avoided=AvoidedNodes(api)
@@ -68,9 +68,9 @@ def build(
 
 
 def options(bind: str, folder: Path | None = None) -> dict[str, Any]:
-    """Settings of gunicorn: one worker, since each would read the whole cluster for itself.
+    """Settings of gunicorn: one worker, since each worker would read the whole cluster.
 
-    folder: of tls.crt and tls.key. Raises OSError or ssl.SSLError if they cannot be used.
+    folder: with tls.crt and tls.key. Raises OSError or ssl.SSLError if they cannot be used.
     """
     made: dict[str, Any] = {
         "bind": bind,
@@ -78,7 +78,7 @@ def options(bind: str, folder: Path | None = None) -> dict[str, Any]:
         "worker_class": PageWorker,
         "threads": THREADS,
         "worker_connections": connections(),
-        "sendfile": False,  # it knows no time-out
+        "sendfile": False,  # it has no time-out
         "do_handshake_on_connect": False,
         "keepalive": 75,
         "graceful_timeout": 2,
@@ -97,10 +97,10 @@ def options(bind: str, folder: Path | None = None) -> dict[str, Any]:
 def serve_laptop(
     api: Api, settings: Settings, policy: Policy, name: str, port: int, cluster: str = ""
 ) -> int:
-    """Serve the page on loopback until interrupted; prints the address that carries the secret.
+    """Serve the page on loopback until interrupted; prints the address with the secret.
 
-    api: connected as the person; name, cluster: of the person and of the cluster, for the page's header.
-    Raises ApiError.
+    api: connected as the user; name, cluster: the displayed names of the user and of the cluster. Raises
+    ApiError.
     """
     access = LaptopAccess(name)
     address = f"127.0.0.1:{port}"
@@ -113,13 +113,13 @@ def serve_laptop(
     def print_address(_arbiter: object) -> None:
         print(f"http://{address}/?secret={access.secret}", flush=True)  # noqa: T201
 
-    # Printed once it listens: whoever opens the address at once would be refused before.
+    # Print it once the server listens: earlier requests would be refused.
     PageServer({**options(address), "when_ready": print_address}, load_app).run()
     return 0
 
 
 def parser() -> argparse.ArgumentParser:
-    """The command line of the cluster's program."""
+    """The command line of `topogate-ui`."""
     made = argparse.ArgumentParser(prog="topogate-ui", description=__doc__)
     version.add_argument(made)
     made.add_argument("--bind", default="0.0.0.0:8090", help="address:port to listen on (%(default)s)")
@@ -140,7 +140,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Serve until SIGTERM. Returns 2 for anything that the person who starts it must mend."""
+    """Serve until SIGTERM. Returns 2 for errors in arguments or configuration."""
     arguments = parser().parse_args(argv)
     logs.begin("topogate-ui", arguments.log_level, arguments.log_format)
     if arguments.groups_header and not arguments.user_header:

@@ -1,9 +1,9 @@
-"""Who may open the page: the one person on this laptop, or viewers that the API server knows.
+"""Access to the page: the user of a laptop, or users of the cluster's API server.
 
-On a laptop the address carries a secret made at the start, so that neither other users of the machine nor
-pages of other sites can read along, and the Host header must name loopback. The browser keeps it in a cookie,
-and cookies know no ports: whoever else serves a page on this laptop's loopback, and gets the person to open
-it, is sent the secret. In a cluster each viewer has a token.
+On a laptop the address has a random secret, so that other users of the machine and other sites cannot read
+the page, and the Host header must name loopback. The browser keeps the secret in a cookie. Cookies ignore
+ports, so the browser also sends it to any other page on this laptop's loopback that the user opens. In a
+cluster each viewer has a token.
 """
 
 import hmac
@@ -22,22 +22,22 @@ from webhook.ui.redact import EVERYTHING, Rights
 from webhook.ui.rights import Gatekeeper, TooManyError, Viewer
 
 COOKIE: Final = "topogate-ui"
-"""On a laptop with the port behind it, so that one page there does not log the other out."""
+"""The name of the cookie; on a laptop the port is appended, so that one page does not log out of another."""
 
 SESSION_SECONDS: Final = 8 * 3600.0
 TIDY_SECONDS: float = 60.0
-"""A token whose session has ended is forgotten after this at the latest."""
+"""The token of an ended session is dropped after this time at the latest."""
 MOST_SESSIONS: Final = 1_000
 LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "[::1]"})
 
 
 class NoViewerError(Exception):
-    """Nobody who may look; the message says how to become somebody."""
+    """The request has no valid viewer; the message says how to log in."""
 
 
 @dataclass(frozen=True)
 class CurrentViewer:
-    """A viewer with the rights of this moment. name: for the page's corner."""
+    """A viewer with current rights. name: displayed on the page."""
 
     name: str
     rights: Rights
@@ -49,34 +49,34 @@ class CurrentViewer:
 
 
 class Access(Protocol):
-    """How requests become viewers."""
+    """Authenticates the viewers of requests."""
 
     def refusal(self) -> Response | None:
-        """The answer to a request that is refused whatever it asks, None for all others."""
+        """The answer if the request is refused before its route, None otherwise."""
 
     def viewer(self) -> Viewer:
-        """Who asks. Raises NoViewerError."""
+        """The viewer of the request. Raises NoViewerError."""
 
     def watched(self) -> Callable[[], bool]:
-        """Whether whoever asks is still a viewer, to be called also once the request has been answered."""
+        """A function: whether the viewer still has access. It can be called after the request."""
 
     def seen(self, viewer: Viewer, namespaces: Iterable[str]) -> CurrentViewer:
-        """The viewer's rights as far as these namespaces go. Raises ApiError."""
+        """The viewer with rights for these namespaces. Raises ApiError."""
 
     def login(self, token: str) -> Response:
         """Answer the page's form."""
 
 
 class LaptopAccess:
-    """One person, who has the address with the secret: what the kubeconfig may list is what is shown."""
+    """The user with the secret address, who sees everything that the kubeconfig may list."""
 
     def __init__(self, name: str, secret: str | None = None) -> None:
-        """name: of the kubeconfig's user, for the page's corner."""
+        """name: of the kubeconfig's user, displayed on the page."""
         self.secret = secret or secrets.token_urlsafe(24)
         self._viewer = Viewer(name)
 
     def refusal(self) -> Response | None:
-        """Refuse a Host that is not loopback: another site's name that resolves here (DNS rebinding)."""
+        """Refuse a Host that is not loopback, such as a site's name that resolves here (DNS rebinding)."""
         host = request.host.rpartition(":")[0] or request.host
         if host not in LOOPBACK:
             return Response("This page answers on loopback alone.", 403, content_type="text/plain")
@@ -90,21 +90,21 @@ class LaptopAccess:
         return None
 
     def viewer(self) -> Viewer:
-        """The person, if the request carries the secret."""
+        """The user, if the request has the secret."""
         if not hmac.compare_digest(request.cookies.get(_own_cookie(), "").encode(), self.secret.encode()):
             raise NoViewerError("Open the address that `topogate ui` printed: it carries the secret.")
         return self._viewer
 
     def watched(self) -> Callable[[], bool]:
-        """The secret is good for as long as the process lives."""
+        """The secret is valid for as long as the process lives."""
         return lambda: True
 
     def seen(self, viewer: Viewer, namespaces: Iterable[str]) -> CurrentViewer:
-        """Everything that this process could list, it lists as the person."""
+        """All rights, since this process lists everything as the user."""
         return CurrentViewer(viewer.user, EVERYTHING)
 
     def login(self, token: str) -> Response:
-        """There is nothing to log in to."""
+        """The answer that a laptop has no login."""
         return Response("On a laptop there is no login.", 404, content_type="text/plain")
 
 
@@ -119,7 +119,7 @@ def _own_cookie() -> str:
 
 @dataclass(frozen=True)
 class _EventNamespaces:
-    """Where a viewer may list Events: asked only of the namespace that is looked at."""
+    """The namespaces where a viewer may list Events, checked on demand."""
 
     gatekeeper: Gatekeeper
     viewer: Viewer
@@ -130,14 +130,14 @@ class _EventNamespaces:
 
 @dataclass(frozen=True)
 class Proxy:
-    """Headers in which a proxy in front names the user and, comma-separated, the groups."""
+    """The headers of a proxy with the user and, comma-separated, the groups."""
 
     user_header: str
     groups_header: str = ""
 
 
 class ClusterAccess:
-    """Viewers with a token of their own, or named by a proxy where that is configured."""
+    """Viewers with their own token, or named by a configured proxy."""
 
     def __init__(
         self,
@@ -145,7 +145,7 @@ class ClusterAccess:
         proxy: Proxy | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """proxy: believed for every request, so nobody but the proxy may reach this process then."""
+        """proxy: trusted for every request, so only the proxy may be able to reach this process."""
         self._clock = clock
         self._is_tidied = False
         self._gatekeeper = gatekeeper
@@ -154,11 +154,11 @@ class ClusterAccess:
         self._sessions: OrderedDict[str, tuple[float, str]] = OrderedDict()
 
     def refusal(self) -> Response | None:
-        """Nothing is refused whatever it asks."""
+        """No request is refused before its route."""
         return None
 
     def viewer(self) -> Viewer:
-        """The proxy's user, else whose token the request or its session carries."""
+        """The proxy's user, else the user of the token in the request or its session."""
         if self._proxy is not None:
             return self._proxied(self._proxy)
         token = self._token()()
@@ -168,7 +168,7 @@ class ClusterAccess:
         return viewer
 
     def watched(self) -> Callable[[], bool]:
-        """Asks about the token as a request does; one that cannot be asked about counts as ended."""
+        """A function that checks the token again; a failed check ends the access."""
         token_now = self._token()
 
         def is_viewer() -> bool:
@@ -181,19 +181,19 @@ class ClusterAccess:
         return is_viewer if self._proxy is None else lambda: True
 
     def _token(self) -> Callable[[], str]:
-        """The request's own token, or that of its session for as long as it lasts."""
+        """A function: the request's own token, or the token of its session while that lasts."""
         header, session = request.headers.get("Authorization", ""), request.cookies.get(COOKIE, "")
         if header.startswith("Bearer "):
             return lambda: header[7:].strip()
         return lambda: self._of_session(session)
 
     def seen(self, viewer: Viewer, namespaces: Iterable[str]) -> CurrentViewer:
-        """What the API server lets the viewer list."""
+        """The viewer with the rights that the API server grants."""
         rights = self._gatekeeper.rights(viewer, namespaces)
         return CurrentViewer(viewer.user, rights, _EventNamespaces(self._gatekeeper, viewer))
 
     def login(self, token: str) -> Response:
-        """Begin a session for a token that the API server accepts."""
+        """Start a session for a token that the API server accepts."""
         token = token.strip()
         if not token or self._gatekeeper.viewer(token) is None:
             return Response("The API server does not accept this token.", 401, content_type="text/plain")
@@ -220,7 +220,7 @@ class ClusterAccess:
             self._sessions.popitem(last=False)
 
     def _tidy(self) -> None:
-        """Forget tokens in time although nobody looks, for as long as there are any."""
+        """Drop the tokens of ended sessions even without requests, until no session is left."""
         while True:
             with self._lock:
                 self._drop_ended()
@@ -231,7 +231,7 @@ class ClusterAccess:
 
     @property
     def sessions(self) -> int:
-        """How many tokens are kept."""
+        """The number of sessions."""
         with self._lock:
             return len(self._sessions)
 

@@ -1,4 +1,4 @@
-"""What if: a manifest, or a changed gang, placed on the live snapshot by the core. Nothing is written."""
+"""What-if: the core places a manifest or a changed gang on the live snapshot. Nothing is written."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -34,18 +34,18 @@ LARGEST_TEXT = 256 * 1024
 """The longest manifest that is read, in bytes."""
 
 MOST_VALUES = LARGEST_TEXT
-"""Of one manifest: more than a text of that length can hold without aliases."""
+"""The most values of one manifest: more than a text of this length can have without YAML aliases."""
 
 MOST_PODS = 20_000
 
 _GROUPS = 3
-"""Groups of a LeaderWorkerSet whose places are written in words; the map shows all."""
+"""The groups of a LeaderWorkerSet whose nodes the sentence names; the map shows all."""
 
 
 class WhatIf(Shown, frozen=True):
-    """The answer: either places, or the sentence why there are none.
+    """The answer: the nodes, or a sentence why the gang does not fit.
 
-    places: member -> node; domains: id of a top-level domain -> how many members go there.
+    places: member -> node; domains: id of a top-level domain -> its number of members.
     """
 
     fits: bool
@@ -57,7 +57,7 @@ class WhatIf(Shown, frozen=True):
 
 @dataclass(frozen=True)
 class WhatIfChange:
-    """What is asked to be different: members, required topology level, GPU model; "" or None: as it is."""
+    """The requested changes: members, required topology level, GPU model; "" or None: unchanged."""
 
     size: int | None = None
     level: str | None = None
@@ -66,14 +66,14 @@ class WhatIfChange:
 
 @dataclass(frozen=True)
 class _With:
-    """The objects of a view and pods beside them that are not there."""
+    """The objects of a view, plus hypothetical pods."""
 
     view: View
     more: tuple[Pod, ...]
     rights: Rights
 
     def pod_items(self) -> Iterable[Pod]:
-        """The view's pods, without the rules of hidden ones, and the others."""
+        """The view's pods, without the affinity of hidden ones, plus the hypothetical pods."""
         for pod in (*self.view.others, *self.view.gated):
             if pod.spec.affinity is None or self.rights.may_list(pod.metadata.namespace):
                 yield pod
@@ -86,30 +86,30 @@ class _With:
         return self.view.nodes
 
     def current_placements(self) -> Mapping[str, Placement]:
-        """The plans of the view."""
+        """The Placements of the view."""
         return self.view.placements
 
     def storage(self, is_wanted: bool) -> Storage | None:
-        """Nothing: the claims of pods that are not there are not there either."""
+        """None: hypothetical pods have no claims."""
         return None
 
     def namespace_labels(self) -> NamespaceLabels | None:
-        """Nothing: not every viewer may list namespaces."""
+        """None: not every viewer may list namespaces."""
         return None
 
     def pod_group_roots(self) -> Roots:
-        """None: no PodGroup of such pods is there."""
+        """No roots: hypothetical pods have no PodGroups."""
         return NO_ROOTS
 
 
 @dataclass(frozen=True)
 class _Listed(Conflicts):
-    """Rules between pods that leave hidden ones out: by them anybody could find out what runs there."""
+    """Rules between pods, without hidden pods: their rules could reveal which pods run there."""
 
     rights: Rights = EVERYTHING
 
     def usage(self, pod: Pod, usage: Usage) -> Usage:
-        """What a pod takes of its node; a hidden one nothing but what is real."""
+        """The usage of a pod; for a hidden pod only its resources."""
         return super().usage(pod, usage) if self.rights.may_list(pod.metadata.namespace) else usage
 
 
@@ -127,7 +127,7 @@ def of_manifest(
     counting: Counting,
     rights: Rights = EVERYTHING,
 ) -> WhatIf:
-    """Where the pods of a manifest would go now. Raises InputError for a text that cannot be used."""
+    """The nodes that the pods of a manifest would get now. Raises InputError for an invalid manifest."""
     if len(text.encode()) > LARGEST_TEXT:
         raise InputError(f"the manifest is longer than {LARGEST_TEXT // 1024} KiB")
     found = documents.of_text(text, "the manifest", MOST_VALUES)
@@ -160,7 +160,7 @@ def of_manifest(
 
 
 def _gangs(name: str, pods: Sequence[simulation.Waiting]) -> list[PodGang]:
-    """All of a manifest as one gang, but groups of a LeaderWorkerSet apart. Raises PlacementError."""
+    """The pods of a manifest as one gang, or one for each LeaderWorkerSet group. Raises PlacementError."""
     groups: dict[str | None, list[simulation.Waiting]] = {}
     for each in pods:
         label = each[2].metadata.labels.get(marks.LEADER_WORKER_SET_GROUP_LABEL)
@@ -175,9 +175,9 @@ def _gangs(name: str, pods: Sequence[simulation.Waiting]) -> list[PodGang]:
 
 
 def listed(view: View, rights: Rights, own: Sequence[Pod] = ()) -> View:
-    """The view without pods that may not be listed, whose rules and domains would reveal more about them.
+    """The view without pods that the viewer may not list: their rules and domains would reveal them.
 
-    own: those that wait as the viewer says.
+    own: the viewer's hypothetical pods.
     """
     if rights.namespaces is None:
         return view
@@ -188,7 +188,7 @@ def listed(view: View, rights: Rights, own: Sequence[Pod] = ()) -> View:
 
 
 def _gated(pod: Pod, number: int, prefix: str) -> Pod:
-    """The pod as it would wait: so rules between it and others are counted."""
+    """The pod with a gate, as if it waited, so that its rules with other pods count."""
     metadata = msgspec.structs.replace(pod.metadata, uid=f"what-if-{number}")
     gate = SchedulingGate(name=f"{prefix}what-if")
     spec = msgspec.structs.replace(pod.spec, scheduling_gates=[gate], node_name="")
@@ -204,7 +204,7 @@ def _each(
     counting: Counting,
     notes: Iterable[str],
 ) -> WhatIf:
-    """Gangs that do not wait for one another, placed one after the other. Raises InputError."""
+    """Place independent gangs one after the other. Raises InputError."""
     found: list[WhatIf] = []
     for gang in gangs:
         asked = _ask(gang, view, snapshot, options, change, counting, gang.key.name)
@@ -218,7 +218,7 @@ def _each(
 
 
 def _of_groups(found: Sequence[WhatIf], notes: Iterable[str]) -> WhatIf:
-    """The answers of all groups as one: it fits if all do."""
+    """The combined answer of all groups: it fits if all of them fit."""
     placed, waits = [each for each in found if each.fits], [each for each in found if not each.fits]
     places = {member: node for each in placed for member, node in each.places.items()}
     if waits:
@@ -240,9 +240,9 @@ def answer(
     notes: Iterable[str] = (),
     name: str = "",
 ) -> WhatIf:
-    """Ask about a changed gang as the sweeper would; name: what the answer calls it.
+    """The answer for a changed gang, as the sweeper would place it. name: its name in the answer.
 
-    Raises InputError for a change that has no meaning.
+    Raises InputError for an invalid change.
     """
     return _of_answer(_ask(gang, view, snapshot, options, change, counting, name), notes)
 
@@ -269,7 +269,7 @@ def _ask(
             name=name,
             change=lambda asked: on_model(asked, snapshot, change.model or "", counting),
         )
-    except ValueError as error:  # what the user wrote cannot be meant: no level, no quantity
+    except ValueError as error:  # invalid input, such as an unknown level or a text that is not a quantity
         raise InputError(str(error)) from None
 
 
@@ -281,7 +281,7 @@ def _of_answer(found: GangAnswer, notes: Iterable[str]) -> WhatIf:
 
 
 def on_model(gang: Gang, snapshot: Snapshot, model: str, counting: Counting) -> Gang:
-    """The gang on nodes of one model alone, whatever model its nodeSelector asks for. Raises InputError."""
+    """The gang on nodes of one model, whatever model its nodeSelector names. Raises InputError."""
     if not model:
         return gang
     others = {name for name, state in snapshot.nodes.items() if counting.model(state.node.labels) != model}
