@@ -278,8 +278,8 @@ class _Laying:
             level = self._topology.level(over)
         except PlacementError:
             level = None
-        wished = gang.required_level
-        if level is not None and (wished is None or self._topology.level(wished) <= level):
+        required = gang.required_level
+        if level is not None and (required is None or self._topology.level(required) <= level):
             gang = replace(gang, required_level=over)
         answer = place(gang, self._snapshot.only(nodes), self._options, self._budget)
         if isinstance(answer, Assignment):
@@ -369,8 +369,8 @@ class _Laying:
 
     def _required_of_all(self) -> int | None:
         """The coarser level that all groups require, None if there is none."""
-        wished = {group.gang.required_level for group in self._groups}
-        if len(wished) != 1 or None in wished:
+        required = {group.gang.required_level for group in self._groups}
+        if len(required) != 1 or None in required:
             return None
-        level = self._topology.level(str(wished.pop()))
+        level = self._topology.level(str(required.pop()))
         return level if level < max(1, len(self._coarser_levels())) else None

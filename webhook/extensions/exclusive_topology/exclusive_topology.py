@@ -223,8 +223,8 @@ def _level(gang: PodGang, key: str, topology: Topology) -> str | None:
         level = topology.level(key)
     except PlacementError:
         return None
-    wished = gang.required_level
-    return wished if wished is not None and topology.level(wished) > level else key
+    required = gang.required_level
+    return required if required is not None and topology.level(required) > level else key
 
 
 def _taken_note(key: str, taken: set[str]) -> str:

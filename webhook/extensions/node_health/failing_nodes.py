@@ -4,10 +4,10 @@ A gang counts against a node if all its kept failures were on that node, and one
 cleared (see FailureState). A program that fails on two nodes counts against neither. The rules:
 
 1. A gang avoids the nodes where it has failed, from its first failure on, if they are at most two. Its next
-attempt then uses other nodes, and shows whether the node or the program is the cause. 2. Pods of a namespace
-avoid a node if enough gangs of the namespace count against it (the threshold). 3. All pods avoid a node if,
-without any one namespace, at least one gang less than the threshold counts against it. So one namespace
-contributes at most one gang, and cannot exclude a node for others by itself.
+   attempt then uses other nodes, and shows whether the node or the program is the cause.
+2. Pods of a namespace avoid a node if enough gangs of the namespace count against it (the threshold).
+3. All pods avoid a node if enough gangs count against it (the threshold minus one), whichever one namespace
+   is left out. So one namespace contributes at most one gang, and cannot exclude a node for others alone.
 
 A node is avoided for a time after the last failure that counts. The time doubles for each gang above the
 threshold, and is never longer than failures are kept. Failures do not count if they are older than the time

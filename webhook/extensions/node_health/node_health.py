@@ -340,8 +340,8 @@ def _news(view: View, memory: HealthMemory) -> Iterator[NodeEvent]:
         gangs = counted(bad[name].gangs, "gang")
         why = f"{gangs} failed there and ran elsewhere, last by {bad[name].cause}"
         logger.warning("node_avoided node=%s gangs=%d cause=%r", name, bad[name].gangs, bad[name].cause)
-        mended = RESET_COMMAND.replace("NODE", name)
-        note = f"topogate avoids this node: pods of {why}. After its repair: {mended}"
+        reset = RESET_COMMAND.replace("NODE", name)
+        note = f"topogate avoids this node: pods of {why}. After its repair: {reset}"
         yield NodeEvent(view.nodes[name], EventReason.NODE_AVOIDED, note)
     for name in sorted(before.keys() - bad.keys()):
         logger.info("node_recovered node=%s", name)
