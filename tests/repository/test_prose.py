@@ -53,6 +53,7 @@ FURTHER = {
     "webhook/extensions": _FURTHER_OF_WEBHOOK,
     "webhook/inquiry": _FURTHER_OF_WEBHOOK,
     "webhook/kube": _FURTHER_OF_WEBHOOK,
+    "webhook/placement": _FURTHER_OF_WEBHOOK,
     "webhook/policy": _FURTHER_OF_WEBHOOK,
     "webhook/sweeper": _FURTHER_OF_WEBHOOK,
     "webhook/tasks": _FURTHER_OF_WEBHOOK,

@@ -1,7 +1,7 @@
-"""The entry: one gang and one snapshot in, the best assignment or the reason why there is none out.
+"""The entry point: it takes a gang and a snapshot, and returns the best assignment or why there is none.
 
-Members that join placed pods with ranks (a replaced pod, growth) go as near to the pod of the nearest rank as
-they can without one more domain or more leftover; so ranks stay along the topology through every repair.
+A member that joins placed pods with ranks, as after a repair, is placed near the pod with the nearest rank.
+This never takes one more domain or more leftover. So ranks follow the topology through every repair.
 """
 
 import contextlib
@@ -36,16 +36,16 @@ from webhook.placement.tree import Tree, build
 from webhook.placement.vertex import Vertex
 
 NEIGHBOURS: Final = 64
-"""Members up to which they are placed near the pods of the nearest ranks: a repair, not a new gang."""
+"""The most members that are placed near the nearest ranks: a repair, not a new gang."""
 
 NEIGHBOURHOODS: Final = 4
-"""Domains up to which ranks choose a domain at once; each makes a class of its own for the search."""
+"""The most domains to which ranks confine members at once; each adds a class to the search."""
 
 RESERVE: Final = 8
-"""The part of the steps that first-fit and patterns have at least, beside them."""
+"""First-fit and patterns have at least one part in so many of the steps, beyond the budget if need be."""
 
 FIRST_FIT: Final = 8
-"""Steps for each node that they have at least."""
+"""The fewest steps per node for first-fit and patterns."""
 
 
 def place(
@@ -56,12 +56,12 @@ def place(
     *,
     explained: bool = True,
 ) -> Assignment | NoFit:
-    """The best place for every member by the objective (see model.Objective), or why there is none.
+    """The best assignment by the objective (see model.Objective), or why there is none.
 
-    budget: of the steps that this and further questions may take; Options.bound of its own if None. Beyond it
-    the answer is the best that was found, or that nothing was decided (proven is False then). explained:
-    whether a gang that fits nowhere gets the reason, for which each node is looked at once more.
-    Raises PlacementError for a gang that contradicts itself or names an unknown level.
+    budget: steps that this and further questions share; if None, Options.bound. When it is spent, the answer
+    is the best assignment found, or undecided (proven is False then). explained: whether to give the reason
+    why a gang does not fit, which checks each node once more.
+    Raises PlacementError for a contradictory gang or an unknown level.
     """
     options = options or Options()
     budget = (budget or Budget(options.bound)).part(options.bound)
@@ -94,10 +94,10 @@ def place(
 
 
 def _looks(question: Question, snapshot: Snapshot) -> int:
-    """Steps to work out what capacity each node has: for each kind of pods a third of a microsecond a node.
+    """Steps to compute the free slots of all nodes: for each class a third of a microsecond per node.
 
-    Pods that must stay in one domain look at the nodes of its block alone, pods whose rules name nodes at
-    these.
+    For pods confined to a domain only the nodes of its block count; for pods whose rules name nodes, only
+    the named nodes.
     """
     looked = len(snapshot.nodes)
     for number in range(len(question.classes)):
@@ -114,8 +114,9 @@ def _looks(question: Question, snapshot: Snapshot) -> int:
 def _near_neighbours(
     gang: Gang, question: Question, snapshot: Snapshot, best: Assignment, budget: Budget
 ) -> Assignment:
-    """An assignment as good up to leftover with each member near its rank's neighbours: the nearest level
-    at which there is one; `best` itself where there is none.
+    """An assignment with members near the pods of neighbouring ranks, at the finest level that allows one.
+
+    It has the same domains and leftover as `best`. It is `best` itself if there is no such assignment.
     """
     if not _has_neighbours(gang, question):
         return best
@@ -139,7 +140,7 @@ def _near_neighbours(
 
 
 def _has_neighbours(gang: Gang, question: Question) -> bool:
-    """Whether a few members with ranks join placed pods with ranks, and no other rule orders them."""
+    """Whether a few ranked members join placed pods with ranks, without slices, spread or another mode."""
     if gang.slices or gang.spread or question.options.mode is not Mode.BEST_FIT:
         return False
     is_ranked = any(member.rank is not None for member in gang.members)
@@ -155,11 +156,11 @@ def _up_to_leftover(objective: Objective) -> Objective:
 
 
 def _solve(question: Question, snapshot: Snapshot, tree: Tree, budget: Budget) -> Solution:
-    """The best distribution that the solvers find, and whether nothing better (or nothing at all) exists."""
+    """The best distribution found, and whether it is proven that none is better, or that none exists."""
     is_plain = question.is_identical and question.machine is None
     if is_plain and question.spread is not None:
         found = spread.solve(question, tree.root, budget.part(budget.left * 7 // 8))
-    elif is_plain and question.options.mode is Mode.HEADROOM and not question.anchored:  # else near to these
+    elif is_plain and question.options.mode is Mode.HEADROOM and not question.anchored:
         found = most_headroom(question, tree.root)
     else:
         found = _searched(question, snapshot, tree.root, budget)
@@ -167,8 +168,9 @@ def _solve(question: Question, snapshot: Snapshot, tree: Tree, budget: Budget) -
 
 
 def _searched(question: Question, snapshot: Snapshot, root: Vertex, budget: Budget) -> Solution:
-    """By the covering knapsack where that is proven, else by joint bounds, first-fit and the pattern program
-    too.
+    """The result of the covering knapsack if it is proven, else the best of all solvers.
+
+    These are joint bounds, first-fit and the pattern program.
     """
     reserve = budget.left // RESERVE
     if (only := only_placement(question, root, budget)) is not None:
@@ -181,7 +183,7 @@ def _searched(question: Question, snapshot: Snapshot, root: Vertex, budget: Budg
         found.append(first)
     steps = max(budget.left, reserve, min(FIRST_FIT * len(snapshot.nodes), question.options.bound))
     part = Budget(steps)
-    # Patterns of identical pods tell no more than the knapsack, which had all steps.
+    # For identical pods, patterns find no more than the knapsack, which had all steps.
     nodes, fills_only = len(snapshot.nodes), question.is_identical
     found.append(heterogeneous.solve(question, root, nodes, part, fills_only=fills_only))
     budget.take(part.spent)
@@ -189,9 +191,9 @@ def _searched(question: Question, snapshot: Snapshot, root: Vertex, budget: Budg
 
 
 def _mostly_identical(question: Question, root: Vertex, budget: Budget) -> Solution:
-    """By the search for workers, as far as its share of the steps reaches."""
+    """The result of the search for homogeneous gangs within its share of the steps."""
     left = 0
-    if len(question.classes) > 1:  # exact questions to cards may take all
+    if len(question.classes) > 1:  # exact card searches may take all steps
         left = budget.left // (2 if any(pod.wants_cards for pod in question.classes) else 4)
     try:
         return homogeneous.solve(question, root, budget.part(budget.left - left))
@@ -200,7 +202,7 @@ def _mostly_identical(question: Question, root: Vertex, budget: Budget) -> Solut
 
 
 def _better(question: Question, snapshot: Snapshot, root: Vertex, found: Sequence[Solution]) -> Solution:
-    """The best place, the one of those that cost the same that comes last; proven if one of these is."""
+    """The cheapest solution, the last one of equal cost; proven if any solution is proven."""
     placed = [each for each in reversed(found) if each.counts is not None]
     if not placed:
         return Solution(None, any(each.proven for each in found))
@@ -228,9 +230,9 @@ def _assign(
     solved: Solution,
     budget: Budget,
 ) -> tuple[Placed, ...]:
-    """Members onto nodes: each class in rank order along the topology, going on from placed ones.
+    """Assign members to nodes: each class in rank order along the topology, continuing from placed pods.
 
-    budget: of the steps for the best cards; what it takes to find any is as much again at most. Raises
+    budget: steps for the best cards. Finding any cards takes at most as many steps again. Raises
     _CardsUndecided.
     """
     on_node = _members_on_nodes(gang, question, members, snapshot, solved)
@@ -252,17 +254,17 @@ def _members_on_nodes(
     snapshot: Snapshot,
     solved: Solution,
 ) -> dict[str, list[Member]]:
-    """Which members go onto each node; nodes are in topology order."""
+    """The members for each node, with nodes in topology order."""
     counts = solved.counts or {}
     order = list(counts)
     beside = _beside_ranks(gang, question, snapshot)
-    if solved.cost is None or beside:  # else they are in topology order already
+    if solved.cost is None or beside:  # otherwise the order is right already
         order.sort(key=lambda name: _along(question, snapshot, name, beside))
     on_node: dict[str, list[Member]] = {name: [] for name in order}
     waiting = [iter(group) for group in members]
     for name in order:
         taken = counts[name]
-        for number in compress(range(len(taken)), taken):  # few, of as many as there may be
+        for number in compress(range(len(taken)), taken):  # few of possibly many classes
             on_node[name] += islice(waiting[number], taken[number])
     return on_node
 
@@ -270,7 +272,7 @@ def _members_on_nodes(
 def _cards_of_members(
     on_node: Mapping[str, Sequence[Member]], question: Question, snapshot: Snapshot, budget: Budget
 ) -> dict[str, Slots]:
-    """The cards of each member by its name, each node with a share of the steps. Raises _CardsUndecided."""
+    """The cards of each member by name. Each node has a share of the steps. Raises _CardsUndecided."""
     slots: dict[str, Slots] = {}
     reserve = Budget(question.options.bound)
     for number, (name, residents) in enumerate(on_node.items()):
@@ -291,10 +293,10 @@ _BESIDE_NONE: Final = (1, 0)
 
 
 def _beside_ranks(gang: Gang, question: Question, snapshot: Snapshot) -> dict[Path, tuple[int, int]]:
-    """Domain -> where it stands among its like, for those that have placed pods with ranks; see _BESIDE_NONE.
+    """Domain -> its sort key, for domains that have placed pods with ranks; see _BESIDE_NONE for others.
 
-    First come those whose ranks precede the first member's, the nearest of them first, so that runs of ranks
-    go on where they are; last, likewise, those whose ranks follow.
+    Domains with ranks before the first member's come first, the nearest rank first, so that runs of ranks
+    continue. Domains with later ranks come last, likewise.
     """
     ranks = [member.rank for member in gang.members if member.rank is not None]
     there: dict[Path, list[int]] = {}
@@ -312,7 +314,7 @@ def _beside_ranks(gang: Gang, question: Question, snapshot: Snapshot) -> dict[Pa
 
 
 class _CardsUndecided(Exception):
-    """Cards for pods that fit on a node were not found in the steps there are; its text names the node."""
+    """The budget ended before cards were found for pods that fit on a node; the text names the node."""
 
 
 def _cards(
@@ -327,6 +329,6 @@ def _cards(
     chosen = choose(cards, pods, polish, reserve).slots
     budget.take(reserve.spent - before)
     chosen = chosen or first_found(cards, pods)
-    if chosen is None:  # fewer pods than were found to fit may be what the search does not decide
+    if chosen is None:  # the search may not decide fewer pods than fit
         raise _CardsUndecided(f"cards of node {name} for {len(pods)} of its pods")
     return [slots if pod.wants_cards else () for slots, pod in zip(chosen, pods, strict=True)]

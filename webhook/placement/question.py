@@ -1,4 +1,4 @@
-"""A gang turned into the question that the solvers answer: its classes, levels, anchors and slices."""
+"""The question that the solvers answer for a gang: its classes, levels, anchors and slices."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,23 +20,23 @@ from webhook.placement.topology import PlacementError, Topology
 
 @dataclass(frozen=True, slots=True)
 class Spreading:
-    """A wish to be spread over the domains of a level. there: pods that count, by their domain's path."""
+    """A request to spread over the domains of a level. there: the pods that count, by domain."""
 
     level: int
     most: int | None
     there: Mapping[Path, int]
 
     def there_in(self, key: Path) -> int:
-        """How many are in the domain of a path, which may be that of a domain or a node inside."""
+        """How many pods are in the domain of a path. The path may be that of a domain or node inside it."""
         return self.there.get(key[: self.level + 2], 0)
 
     def is_full(self, key: Path) -> bool:
-        """Whether the domain of a path takes no more."""
+        """Whether the domain of a path has as many pods as the cap allows."""
         return self.most is not None and self.there_in(key) >= self.most
 
 
 def spreading(gang: Gang, snapshot: Snapshot, required: int | None, classes: int) -> Spreading | None:
-    """The wish to be spread, with what is there. Raises PlacementError for one that cannot be meant."""
+    """The request to spread, with the pods that count. Raises PlacementError for an invalid request."""
     request = gang.spread
     if request is None:
         return None
@@ -62,19 +62,19 @@ def spreading(gang: Gang, snapshot: Snapshot, required: int | None, classes: int
 
 
 Named = tuple[frozenset[str] | None, ...]
-"""For each class names of nodes than which its pods run on no other; None: the rules name none."""
+"""For each class the only nodes on which its pods can run, by name; None: its rules name no nodes."""
 
 _Hosts = Mapping[str, Sequence[str]]
-"""By the label of their hostname the names of nodes."""
+"""The names of nodes by the value of their hostname label."""
 
 _HOSTS: Final = "hosts"
 
 _NAMES: Final = 64
-"""More names than this in one term, or terms, are taken for none: nobody charges for reading them."""
+"""Rules with more names, or terms, than this count as naming none: reading them takes no steps."""
 
 
 def named_nodes(classes: Sequence[PodClass], snapshot: Snapshot) -> Named:
-    """What the rules of each class name: by affinity, a selector, or for its volumes and claims."""
+    """The nodes that the rules of each class name: by affinity, a selector, or for volumes and claims."""
     if not any(_may_name(each.rules) for each in classes):
         return (None,) * len(classes)
     hosts: dict[str, list[str]] = {}
@@ -85,7 +85,7 @@ def named_nodes(classes: Sequence[PodClass], snapshot: Snapshot) -> Named:
 
 
 def by_block(named: Named, snapshot: Snapshot) -> dict[Path, dict[int, list[str]]]:
-    """For each block the classes that name nodes of it, and these."""
+    """For each block the classes that name nodes of it, and the names."""
     found: dict[Path, dict[int, list[str]]] = {}
     for number, names in enumerate(named):
         for name in sorted(names or ()):
@@ -117,7 +117,7 @@ def _named(rules: Rules, hosts: _Hosts) -> frozenset[str] | None:
 
 
 def _of_terms(terms: Sequence[Term], hosts: _Hosts) -> set[str] | None:
-    """Of terms of which one must hold."""
+    """The nodes that these alternative terms name."""
     if len(terms) > _NAMES:
         return None
     found = [_of_term(term, hosts) for term in terms]
@@ -136,20 +136,20 @@ def _of_term(term: Term, hosts: _Hosts) -> set[str] | None:
 
 
 def _lists(requirement: Requirement, key: str, most: int) -> bool:
-    """Whether the requirement names at most so many values of a key, of which one must be there."""
+    """Whether the requirement is a list (In) of at most so many values of a key."""
     return requirement.key == key and requirement.operator == "In" and len(requirement.values) <= most
 
 
 Counts = tuple[int, ...]
-"""How many pods of each class."""
+"""The number of pods of each class."""
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
     """A gang as the solvers see it: classes with counts, and the rules that shape the tree.
 
-    required: number of the required level or None; slices: (level, size), coarsest level first; anchored:
-    prefixes of the paths of domains that the gang uses already, and the names of such nodes.
+    required: number of the required level, or None. slices: (level, size), coarsest level first. anchored:
+    the paths of the domains and nodes that the gang already uses.
     """
 
     classes: tuple[PodClass, ...]
@@ -167,18 +167,18 @@ class Question:
     """For each class how many of the slices, from the coarsest, do not bind it; () without slices."""
     spread: Spreading | None = None
     machine: int | None = None
-    """In mode keep-whole the level from which on domains are machines, else None; see costs.Costs."""
+    """In mode keep-whole the coarsest level whose domains are machines, else None; see costs.Costs."""
     named: Named = ()
     """For each class the nodes that its rules name."""
     named_in: Mapping[Path, Mapping[int, Sequence[str]]] = field(default_factory=dict)
-    """The same for each block: of the classes that name nodes of it, these."""
+    """For each block: the classes that name nodes of it, and the names."""
     card_steps: int = LONGEST
-    """Steps for what cards decide on one node; see capacity.card_steps."""
+    """Steps for the card search on one node; see capacity.card_steps."""
     ranking: Ranking | None = None
-    """What the pods of the most frequent class would rather have; None where all nodes are alike to them."""
+    """The ranking of nodes by the most frequent class; None if all nodes are equal to it."""
 
     reference: ClassVar[int] = 0
-    """Number of the class that capacities are measured in: the most frequent comes first."""
+    """Number of the class in whose pods capacities are measured: the most frequent class comes first."""
 
     def costs(self) -> Costs:
         """The fields of a cost."""
@@ -186,43 +186,43 @@ class Question:
 
     @property
     def ties(self) -> int:
-        """Bits for the preferences of all pods."""
+        """Bits for the preference penalties of all pods together."""
         return 0 if self.ranking is None else (MOST_UNLIKED * sum(self.counts)).bit_length()
 
     @property
     def is_identical(self) -> bool:
-        """Whether all pods are alike, and no slices bind them."""
+        """Whether all pods are identical and no slices bind them."""
         return len(self.counts) == 1 and not self.slices
 
     @property
     def labelled_only(self) -> bool:
-        """Whether nodes without a place in the topology are of no use."""
+        """Whether the gang can use only nodes with topology labels."""
         lowest = self.levels if self.spread is None else self.spread.level
         return min(lowest, self.levels if self.required is None else self.required) < self.levels
 
     def confinement(self, number: int) -> Path | None:
-        """The domain that a class must stay in; None: anywhere."""
+        """The domain in which a class must stay; None: anywhere."""
         return self.confined[number] if self.confined else None
 
 
 ClassKey = tuple[PodClass, Path | None, bool]
-"""A class of pods, the domain that these of them must stay in, and whether they lead: no slice binds them."""
+"""A pod class, the domain in which these pods must stay, and whether they are leaders without slices."""
 
 BESIDE_SLICES = 8
-"""Pods of other classes, or leaders, that may stand beside workers in slices."""
+"""The most leaders and pods of other classes beside workers in slices."""
 
 
 def pods_of(classes: Iterable[PodClass], counts: Iterable[int]) -> list[PodClass]:
-    """So many pods of each class."""
+    """The pods of each class, as many as its count."""
     return [pod for pod, count in zip(classes, counts, strict=True) for _ in range(count)]
 
 
 class Impossible(Exception):
-    """The gang's own wishes cannot be met by any node; the text says why."""
+    """No node can meet the gang's own request; the text says why."""
 
 
 def by_rank(members: Sequence[Member]) -> list[Member]:
-    """Members in rank order, those without a rank last, by name with numbers read as numbers."""
+    """Members in rank order; those without a rank come last, in natural order of their names."""
     ranks = {member.rank for member in members}
     if None not in ranks and len(ranks) == len(members):
         return sorted(members, key=lambda member: member.rank or 0)
@@ -234,10 +234,10 @@ def ask(
 ) -> tuple[Question, list[list[Member]]]:
     """The question, and each class's members in rank order.
 
-    near: for a gang without slices a level at which each ranked member must be in one domain with the placed
-    pod of the nearest rank.
+    near: for a gang without slices, a level at which each ranked member must share the domain of the placed
+    pod with the nearest rank.
 
-    Raises PlacementError for a gang that contradicts itself, Impossible for one that no node could serve.
+    Raises PlacementError for a contradictory request, Impossible for one that no node can meet.
     """
     _check_members(gang)
     topology = snapshot.topology
@@ -288,10 +288,10 @@ def _check_members(gang: Gang) -> None:
 
 
 def machine_of(gang: Gang, topology: Topology, options: Options, preferred: Iterable[int]) -> int | None:
-    """In mode keep-whole the level from which on domains are machines, whose smallest holes are filled first.
+    """In mode keep-whole the coarsest level whose domains are machines; there the smallest holes fill first.
 
-    Of preferred levels the fewest domains come first, so where a machine is preferred those below it count;
-    None: fewer domains are better at every level.
+    Preferred levels still use the fewest domains: if a machine level is preferred, only the levels below it
+    are machines. None: fewer domains are better at every level.
     """
     if options.mode is not Mode.KEEP_WHOLE or gang.spread is not None:
         return None
@@ -300,11 +300,11 @@ def machine_of(gang: Gang, topology: Topology, options: Options, preferred: Iter
 
 
 _Places = list[tuple[Path, int | None]]
-"""Key of an anchor's node (its path and its name) and the anchor's rank."""
+"""The key of an anchor's node (its path and name) and the anchor's rank."""
 
 
 def _anchor_places(gang: Gang, snapshot: Snapshot) -> _Places:
-    """Anchors on nodes that are gone do not count."""
+    """The places of the anchors, except those on deleted nodes."""
     levels = len(snapshot.topology.level_names)
     return [
         (key_of(snapshot.nodes[anchor.node], levels), anchor.rank)
@@ -314,7 +314,7 @@ def _anchor_places(gang: Gang, snapshot: Snapshot) -> _Places:
 
 
 def _anchored(places: _Places, levels: int) -> frozenset[Path]:
-    """The domains of all levels, and the nodes, that have placed pods."""
+    """The domains of all levels, and the nodes, with placed pods of the gang."""
     return frozenset(key[: level + 2] for key, _ in places for level in range(levels + 1))
 
 
@@ -351,7 +351,7 @@ def _classes(
 
 
 _Begun = dict[tuple[int, int], Path]
-"""The domain of each slice that has a placed pod: by the slices' level and the slice's number."""
+"""The domain of each slice that has a placed pod, by level and number of the slice."""
 
 
 def _begun(slices: tuple[tuple[int, int], ...], places: _Places) -> _Begun:
@@ -364,7 +364,7 @@ def _begun(slices: tuple[tuple[int, int], ...], places: _Places) -> _Begun:
 
 
 def _slice_domain(member: Member, slices: tuple[tuple[int, int], ...], begun: _Begun) -> Path | None:
-    """The domain of the innermost slice of this member that has a placed pod already."""
+    """The domain of the member's innermost slice that has a placed pod."""
     if member.rank is None or member.rank < 0:
         return None
     for level, size in reversed(slices):
@@ -374,7 +374,7 @@ def _slice_domain(member: Member, slices: tuple[tuple[int, int], ...], begun: _B
 
 
 def _neighbour(member: Member, level: int, places: _Places) -> Path | None:
-    """The domain of the placed pod whose rank is nearest to the member's, the lower of two."""
+    """The domain of the placed pod with the nearest rank; of two equally near, the lower rank."""
     if member.rank is None:
         return None
     ranked = [(abs(rank - member.rank), rank, key) for key, rank in places if rank is not None]
@@ -398,10 +398,10 @@ def _check_slices(gang: Gang, slices: tuple[tuple[int, int], ...], required: int
 
 
 def _unbound(key: ClassKey, free: Sequence[ClassKey], slices: tuple[tuple[int, int], ...]) -> int:
-    """How many slices, from the coarsest, do not bind a class any more.
+    """How many slice layers, from the coarsest, do not bind a class.
 
-    Workers without a placed pod in any slice are bound by all of them, confined ones by those inside the
-    slice that confines them, and leaders and pods of other classes by none.
+    All layers bind workers whose slices have no placed pod. Only the layers inside the confining slice bind
+    confined workers. No layer binds leaders and pods of other classes.
     """
     if key[1] is None:
         return 0 if key == free[0] else len(slices)
@@ -414,10 +414,10 @@ def _unbound_slices(
     keys: Sequence[ClassKey],
     slices: tuple[tuple[int, int], ...],
 ) -> tuple[int, ...]:
-    """For each class how many slices do not bind it. keys: those that are not confined first.
+    """For each class how many slice layers do not bind it. keys: those that are not confined come first.
 
-    Slices concern the workers: one class, beside which a few pods may stand, leaders or of others. Raises
-    PlacementError where there are more of these, or where workers do not divide into slices.
+    Slices bind the workers, which are one class. A few leaders or pods of other classes may be beside them.
+    Raises PlacementError if there are too many of these, or if the workers do not divide into slices.
     """
     free = [key for key in keys if key[1] is None]
     unbound = tuple(_unbound(key, free, slices) for key in keys)
@@ -436,7 +436,7 @@ def _unbound_slices(
 
 
 def is_usable(question: Question, state: NodeState) -> bool:
-    """Whether the gang's own wishes leave the node to it."""
+    """Whether the gang's own request allows the node."""
     if state.path is None and question.labelled_only:
         return False
     if state.node.name in question.excluded:
@@ -445,5 +445,5 @@ def is_usable(question: Question, state: NodeState) -> bool:
 
 
 def is_in(domain: Path | None, state: NodeState, levels: int) -> bool:
-    """Whether a node lies in a domain; None: anywhere."""
+    """Whether a node is in a domain; always true for None."""
     return domain is None or key_of(state, levels)[: len(domain)] == domain

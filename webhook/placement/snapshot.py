@@ -1,7 +1,7 @@
-"""An immutable view of the cluster for placing gangs: what each node has free, grouped by top-level domain.
+"""An immutable view of the cluster for placing gangs: the free amounts of nodes, grouped by top-level domain.
 
-`assume` gives a new snapshot with a gang's use added; it touches only the nodes concerned. Blocks whose nodes
-did not change are the same objects in the new snapshot, and what the solver worked out for them lives with
+`assume` returns a new snapshot with the usage of a gang added, and touches only the nodes concerned. Blocks
+with unchanged nodes are the same objects in the new snapshot and keep the results that the solver cached in
 them. `build(..., previous=...)` keeps such blocks across decisions too.
 """
 
@@ -17,12 +17,12 @@ from webhook.placement.topology import PlacementError, Topology
 Path = tuple[str, ...]
 
 MOST_CACHED: Final = 256
-"""Things worked out for a block that are kept, of some kilobytes each; beyond that all are forgotten."""
+"""The most results cached for a block, of some kilobytes each; when it is full, the cache is cleared."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NodeState:
-    """A node, its place (None: no full label family) and what its pods leave free."""
+    """A node, its path (None: no complete label family) and the amounts that its pods leave free."""
 
     node: NodeInfo
     path: Path | None
@@ -41,7 +41,7 @@ class NodeState:
 
 
 def node_state(node: NodeInfo, path: Path | None, usages: tuple[Usage, ...]) -> NodeState:
-    """What a node has free beside its pods. Amounts may go below 0 where a node is over-committed."""
+    """The state of a node with these pods. Free amounts are below 0 if the node is over-committed."""
     free = dict(node.allocatable)
     for usage in usages:
         for resource, amount in usage.requests.items():
@@ -67,8 +67,8 @@ def _card_state(card: Card, usages: tuple[Usage, ...], unmanaged: Mapping[str, i
 class Domain:
     """A domain of some level, or a node (`index` in the block's states, -1 for a domain), in name order.
 
-    key: the path down to here; of a node the whole path and its name. flat: of a domain with several nodes in
-    which every child holds a single one, the numbers of these in the block's states; else empty.
+    key: the path to the domain; for a node the whole path and its name. flat: if the domain has several nodes
+    and each child has a single one, their numbers in the block's states; else empty.
     """
 
     key: Path
@@ -81,8 +81,8 @@ class Domain:
 class Block:
     """The nodes of one top-level domain in the order of the topology.
 
-    layout: its tree, which stays as long as the labels do. cache: what was worked out for just these states,
-    of which so much is kept.
+    layout: its tree, which depends on the labels alone. cache: results for exactly these states, at most
+    MOST_CACHED of them.
     """
 
     key: Path
@@ -99,7 +99,7 @@ class Block:
         return amount
 
     def worked_out(self, key: object, work_out: Callable[[], Any]) -> Any:
-        """What was worked out for a key, or is now."""
+        """The cached result for a key, computed now if it is missing."""
         known = self.cache.get(key)
         if known is None:
             known = work_out()
@@ -107,13 +107,13 @@ class Block:
         return known
 
     def keep(self, key: object, found: object) -> None:
-        """Keep what was worked out. Anybody may ask for more and more, of nodes that stay as they are."""
+        """Cache a result. The cache is bounded, since users may ask any number of questions."""
         if len(self.cache) >= MOST_CACHED:
             self.cache.clear()
         self.cache[key] = found
 
     def with_states(self, changed: Mapping[str, NodeState]) -> "Block":
-        """The same nodes, some in another state."""
+        """The same block with new states of some nodes."""
         return Block(self.key, tuple(changed.get(s.node.name, s) for s in self.states), self.layout)
 
 
@@ -137,25 +137,25 @@ def _layout(leaves: list[Domain], level: int, levels: int) -> Domain:
 
 
 def place_of(state: NodeState, levels: int) -> Path:
-    """A node's path; one without place is alone in a domain of its own at every level."""
+    """A node's path. A node without topology labels has a domain of its own at every level."""
     return state.path or ("", state.name, *("" for _ in range(levels - 1)))
 
 
 def families_of(snapshot: "Snapshot", names: Iterable[str]) -> set[str]:
-    """The label families that place these nodes; of those without a place none."""
+    """The label families that locate these nodes."""
     paths = (snapshot.nodes[name].path for name in names)
     return {path[0] for path in paths if path is not None}
 
 
 def key_of(state: NodeState, levels: int) -> Path:
-    """A node's path and its name: the first level + 2 parts name its domain of a level, the node the last."""
+    """A node's path and name. The first level + 2 parts are the key of its domain at that level."""
     return (*place_of(state, levels), state.node.name)
 
 
 def _state_after(
     before: NodeState | None, node: NodeInfo, usages: tuple[Usage, ...], topology: Topology
 ) -> NodeState:
-    """The state of a node with these pods on it: what did not change is taken from an older one."""
+    """The state of a node with these pods, which reuses the unchanged parts of an older state."""
     if before is not None and (before.node is node or before.node == node):
         return before if before.usages == usages else before.with_usages(usages)
     return node_state(node, topology.path(node.labels), usages)
@@ -163,7 +163,7 @@ def _state_after(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Snapshot:
-    """The cluster at one moment; see the module's text."""
+    """The cluster at one moment; see the module docstring."""
 
     topology: Topology
     nodes: Mapping[str, NodeState]
@@ -176,7 +176,7 @@ class Snapshot:
         topology: Topology | None = None,
         previous: "Snapshot | None" = None,
     ) -> "Snapshot":
-        """A snapshot of these nodes and of the pods on them, each with its node's name; see `of`."""
+        """A snapshot of these nodes. usage: pairs of a node's name and a pod's usage; see `of`."""
         by_node: dict[str, list[Usage]] = {}
         for name, used in usage:
             by_node.setdefault(name, []).append(used)
@@ -189,10 +189,10 @@ class Snapshot:
         topology: Topology | None = None,
         previous: "Snapshot | None" = None,
     ) -> "Snapshot":
-        """A snapshot of these nodes and of what pods take on them; use on unknown nodes is left out.
+        """A snapshot of these nodes and of the usage of pods on them; usage on unknown nodes is ignored.
 
-        previous: an older snapshot of the same topology; what did not change is taken from it. Node and Usage
-        objects handed over unchanged make that quick. Raises PlacementError for two nodes of one name.
+        previous: an older snapshot of the same topology, whose unchanged parts are reused. That is fast if
+        the Node and Usage objects are the same. Raises PlacementError for two nodes of one name.
         """
         topology = topology or Topology()
         old = previous.nodes if previous is not None and previous.topology == topology else {}
@@ -206,7 +206,7 @@ class Snapshot:
         return Snapshot(topology, states, blocks)
 
     def renewed(self, nodes: Mapping[str, NodeInfo], usages: Mapping[str, tuple[Usage, ...]]) -> "Snapshot":
-        """This snapshot with other facts of some of its nodes, and other pods on some; all others stay."""
+        """This snapshot with new facts about some nodes, and new usages on some; all others stay."""
         states = dict(self.nodes)
         changed: dict[Path, dict[str, NodeState]] = {}
         has_moved = False
@@ -231,7 +231,7 @@ class Snapshot:
         return max((block.largest(resource) for block in self.blocks.values()), default=0)
 
     def assume(self, assignment: Assignment, gang: Gang) -> "Snapshot":
-        """This snapshot with the gang's members running where the assignment puts them."""
+        """This snapshot with the gang's members on the nodes of the assignment."""
         classes = {member.name: member.pod_class for member in gang.members}
         added: dict[str, list[Usage]] = {}
         for placed in assignment.placed:
@@ -240,13 +240,13 @@ class Snapshot:
         return self.with_usages({name: self.nodes[name].usages + tuple(more) for name, more in added.items()})
 
     def without(self, node_names: Iterable[str], gone: Any) -> "Snapshot":
-        """This snapshot without the pods of some nodes for whose Usage `gone` is true."""
+        """This snapshot without the pods on these nodes for which `gone` is true."""
         return self.with_usages(
             {name: tuple(use for use in self.nodes[name].usages if not gone(use)) for name in node_names}
         )
 
     def only(self, names: Set[str]) -> "Snapshot":
-        """This snapshot of these nodes alone; blocks all of which are left keep what is known of them."""
+        """This snapshot with these nodes alone; complete blocks keep their caches."""
         nodes: dict[str, NodeState] = {}
         blocks: dict[Path, Block] = {}
         for key, block in self.blocks.items():
@@ -262,7 +262,7 @@ class Snapshot:
         return Snapshot(self.topology, nodes, blocks)
 
     def with_usages(self, usages: Mapping[str, tuple[Usage, ...]]) -> "Snapshot":
-        """This snapshot with other pods on some nodes."""
+        """This snapshot with new usages on some nodes."""
         nodes = dict(self.nodes)
         changed: dict[Path, dict[str, NodeState]] = {}
         for name, used in usages.items():
@@ -275,7 +275,7 @@ class Snapshot:
 
 
 def usage_of_member(placed: Placed, pod_class: PodClass, gang: str) -> Usage:
-    """What a member takes where it was placed."""
+    """The usage of a placed member."""
     cards: dict[str, dict[str, int]] = {}
     tiles: dict[str, frozenset[int]] = {}
     for request, slot in zip(pod_class.cards, placed.cards, strict=bool(placed.cards)):
@@ -289,7 +289,7 @@ def usage_of_member(placed: Placed, pod_class: PodClass, gang: str) -> Usage:
 
 
 def block_key(state: NodeState) -> Path:
-    """Top-level domain of a node; a node without place is a domain of its own."""
+    """The top-level domain of a node; a node without topology labels is a domain of its own."""
     return state.path[:2] if state.path is not None else ("", state.name)
 
 
@@ -306,7 +306,7 @@ def _blocks(states: Mapping[str, NodeState], levels: int, previous: Snapshot | N
 
 
 def _renewed(known: Block, members: list[NodeState], levels: int) -> Block:
-    """The old block itself if nothing changed, its layout if only use did, else a new one."""
+    """The old block if nothing changed, one with its layout if only usage changed, else a new block."""
     if len(known.states) == len(members):
         before = {state.node.name: state for state in known.states}
         same_places = all(

@@ -1,12 +1,13 @@
-"""Gangs that need no search: those of which each class has capacity on one node alone, and mode headroom.
+"""Gangs that need no search: each class fits on only one node, or the mode is headroom.
 
-Mode headroom: where most stays free of cpu, memory and GPUs, so that every node keeps reserves.
+Mode headroom prefers nodes on which the most cpu, memory and GPUs stay free, so that each keeps reserves.
 
-Of the smallest domains that hold the gang (a node, else a domain of the lowest label level that has one, else
-the next level up), never above the required level: in each the node with the best headroom score that takes
-the whole gang, else nodes from the best score down until all pods have a place; and of these domains the one
-whose nodes have the best score in the mean. Of equal scores the tighter node, of equal domains the first by
-name. For identical pods alone; what the score of a node is to pods of several classes is not defined.
+It searches the smallest domains with capacity for the gang: nodes first, then the domains of each label level
+upwards, up to the required level. In each domain it takes the node with the best headroom score that fits the
+whole gang. If there is none, it takes nodes from the best score down until all pods have a node. Of these
+domains it chooses the one whose nodes have the best mean score. Ties go to the node with less capacity, and
+to the domain that is first by name. The mode serves identical pods alone, since a node has no single score
+for pods of several classes.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -21,13 +22,13 @@ from webhook.placement.snapshot import NodeState
 from webhook.placement.vertex import Vertex, domains_at, nodes_of
 
 SLOTS = 8
-"""Capacities of a node that are looked at in one step."""
+"""Capacities of a node that are checked in one step."""
 
 
 def only_placement(question: Question, root: Vertex, budget: Budget) -> Solution | None:
-    """The only way there is, or that there is none; None where there may be several, or cards decide.
+    """The only placement, or the proof that none exists; None if there may be several, or cards decide.
 
-    Of a gang of which each class has capacity on one node alone, as where each pod is pinned to its own node.
+    It serves gangs whose classes each fit on only one node, for example pods pinned to nodes.
     """
     if len(question.classes) == 1 or question.slices:
         return None
@@ -47,7 +48,7 @@ def only_placement(question: Question, root: Vertex, budget: Budget) -> Solution
 
 
 def _only_nodes(root: Vertex, budget: Budget) -> dict[int, Vertex] | None:
-    """For each class that fits anywhere the one node for it; None if a class fits on several."""
+    """The only node for each class that fits anywhere; None if a class fits on several."""
     where: dict[int, Vertex] = {}
     for node in nodes_of(root):
         budget.take(1 + len(node.slot_counts) // SLOTS)
@@ -65,7 +66,7 @@ def _is_apart(question: Question, nodes: Iterable[Vertex]) -> bool:
 
 
 def _counts_on(question: Question, where: Mapping[int, Vertex]) -> dict[NodeState, list[int]]:
-    """How many pods of each class go onto each node, if all of a class go onto its own."""
+    """How many pods of each class each node gets, if each class uses its only node."""
     counts: dict[NodeState, list[int]] = {}
     for number, node in where.items():
         assert node.state is not None
@@ -74,7 +75,7 @@ def _counts_on(question: Question, where: Mapping[int, Vertex]) -> dict[NodeStat
 
 
 def most_headroom(question: Question, root: Vertex) -> Solution:
-    """The distribution that the mode asks for, or none when they do not fit."""
+    """The distribution of mode headroom, or none if the pods do not fit."""
     wanted = question.counts[0]
     for level in _levels(question):
         fitting = [domain for domain in domains_at(root, level) if domain.free_slots >= wanted]
@@ -84,7 +85,7 @@ def most_headroom(question: Question, root: Vertex) -> Solution:
 
 
 def _levels(question: Question) -> Iterator[int | None]:
-    """From the nodes up to the required level, or to the whole cluster."""
+    """The levels from the nodes up to the required level, or to the whole cluster (None)."""
     highest = 0 if question.required is None else question.required
     yield from range(question.levels, highest - 1, -1)
     if question.required is None:

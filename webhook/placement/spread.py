@@ -1,16 +1,16 @@
-"""Identical pods spread over the domains of a level, at most so many in each, or evenly: the optimum.
+"""The optimum for identical pods spread over the domains of a level, with a cap per domain or evenly.
 
-Theory. Each domain takes pods up to the cap, less those that are there. Evenly, the sum of the squares of
-what the domains hold is least; squares are convex, so pod by pod the emptiest domain takes the next, as water
-finds its level: each domain takes what it lacks of that as far as it has capacity, and some of those that end
-there take one more. Which ones, cost decides.
+Theory. With a cap, each domain takes pods up to the cap minus the pods already there. An even spread
+minimizes the sum of the squared pod counts. Squares are convex, so the domain with the fewest pods takes each
+next pod (water filling): each domain is filled to a common level as far as it has capacity, and some of those
+at the level take one more. Cost decides which ones.
 
-Where no domain has to take any pods, these are caps alone (see solve_capped). Else what so many pods cost in
-a domain is what homogeneous.cover finds for them, and domains do not meet there; costs add up in all their
-fields. The pods that are free to go here or there are shared by CostPart, up the tree.
+If no domain must take any pods, the caps alone matter (see solve_capped). Otherwise the cost of so many pods
+in a domain is the cost that homogeneous.cover finds. Domains are disjoint, so costs add up in all fields.
+CostPart distributes the pods that may be in several domains, up the tree.
 
-With n pods and D domains the work of that is n * D for what they share; it is counted in steps. Beyond them
-the largest domains are filled, which is not proven.
+With n pods and D domains this takes n * D work, which is counted in steps. If the steps do not suffice, the
+largest domains are filled first, and the result is not proven.
 """
 
 from collections import Counter
@@ -29,27 +29,27 @@ from webhook.placement.question import Counts, Question
 from webhook.placement.snapshot import NodeState, Path, key_of
 from webhook.placement.vertex import Leaves, Vertex, domains_at, regions, states_of
 
-# --- what each domain of the level takes ----------------------------------------------------------------
+# --- what each domain of the level takes --------------------------------------------------------------
 
 
 def slots_under_cap(question: Question, vertex: Vertex) -> int:
-    """How many of the pods a domain has capacity for under the spread's cap."""
+    """Free slots of a domain under the spread's cap."""
     assert question.spread is not None
     request = question.spread
     if request.most is None or not vertex.free_slots:
         return vertex.free_slots
-    if not request.there:  # without a look at each
+    if not request.there:  # without checking each domain
         return sum(min(free_slots, request.most) for free_slots in slot_counts_at(vertex, request.level))
     found = _slot_counts_of(vertex, request.level)
     return sum(min(free_slots, max(0, request.most - request.there_in(path))) for path, free_slots in found)
 
 
 Shares = dict[Path, tuple[int, int]]
-"""For the path of each domain of the level that may take pods: how many at least and at most."""
+"""The fewest and most pods that each domain of the level may take, by its path."""
 
 
 def shares(question: Question, vertex: Vertex) -> tuple[int, Shares]:
-    """By how much the squares grow, and what domains may take; there is capacity, see slots_under_cap."""
+    """The growth of the sum of squares, and the shares of the domains. The pods fit, see slots_under_cap."""
     request, wanted = question.spread, question.counts[0]
     assert request is not None
     found = [
@@ -74,7 +74,7 @@ def shares(question: Question, vertex: Vertex) -> tuple[int, Shares]:
 
 
 def _slot_counts_of(vertex: Vertex, level: int) -> Iterator[tuple[Path, int]]:
-    """The paths of a level's domains in a domain, and their capacities; quicker than their vertices."""
+    """The paths and capacities of a level's domains inside a domain, without making their vertices."""
     if vertex.bottom >= level:
         yield vertex.key[: level + 2], vertex.free_slots
     elif vertex.leaves is not None:
@@ -87,7 +87,7 @@ def _slot_counts_of(vertex: Vertex, level: int) -> Iterator[tuple[Path, int]]:
 
 
 def _level(domains: Sequence[tuple[int, int]], wanted: int) -> int:
-    """The highest level up to which so many pods fill domains of which each holds some and has capacity."""
+    """The highest common pod count up to which the pods fill these domains: pairs of pods there and slots."""
     counted = Counter(domains).items()
     low, high = 0, max(there for there, _ in domains) + wanted
     while low < high:
@@ -99,18 +99,18 @@ def _level(domains: Sequence[tuple[int, int]], wanted: int) -> int:
     return low
 
 
-# --- caps alone -----------------------------------------------------------------------------------------
+# --- caps alone ---------------------------------------------------------------------------------------
 
 Caps = Callable[[Path], int]
-"""How many pods the domain of a path may take; of a path of the spread's level."""
+"""The most pods that the domain of a path at the spread's level may take."""
 
 
 def solve_capped(question: Question, root: Vertex, most: Caps, budget: Budget) -> Solution:
-    """The optimum where no domain must take any pods, but each at most so many. Raises OutOfSteps.
+    """The optimum if domains have caps but no minimum. Raises OutOfSteps.
 
-    To the domains around it, one that takes at most so many pods is one with so much capacity, at the same
-    cost. So the search for homogeneous gangs, which knows what a node costs apart from what it takes, solves
-    the same tree with these capacities.
+    To the domains around it, a capped domain is one with less capacity at the same cost. So the search for
+    homogeneous gangs solves the same tree with these capacities, since it takes the cost of a node separately
+    from its capacity.
     """
     request = question.spread
     assert request is not None
@@ -120,7 +120,7 @@ def solve_capped(question: Question, root: Vertex, most: Caps, budget: Budget) -
 
 
 def _capped(vertex: Vertex, level: int, most: Caps) -> Vertex | None:
-    """The domain with the capacities that the caps leave; None where it takes nothing."""
+    """The domain with capacities reduced to the caps; None if no capacity is left."""
     if vertex.bottom >= level:
         free_slots = min(vertex.free_slots, most(vertex.key[: level + 2]))
         if not free_slots:
@@ -135,7 +135,7 @@ def _capped(vertex: Vertex, level: int, most: Caps) -> Vertex | None:
 
 
 def _capped_leaves(vertex: Vertex, leaves: Leaves, level: int, most: Caps) -> Vertex | None:
-    """The same for a domain of nodes that stand alone for the spread's level."""
+    """The same for a domain whose nodes are domains of the spread's level."""
     depth = leaves.costs.depth
     bounds = [
         min(free_slots, most(key_of(state, depth - 1)[: level + 2]))
@@ -148,7 +148,7 @@ def _capped_leaves(vertex: Vertex, leaves: Leaves, level: int, most: Caps) -> Ve
     usable = replace(
         leaves,
         states=[leaves.states[number] for number in used],
-        slot_counts=[leaves.slot_counts[number] for number in used],  # what using a node costs
+        slot_counts=[leaves.slot_counts[number] for number in used],  # the cost of using a node
         every=[bounds],
         made=(),
         worked_out=[leaves.penalties[number] for number in used],
@@ -161,27 +161,27 @@ def _capped_leaves(vertex: Vertex, leaves: Leaves, level: int, most: Caps) -> Ve
 def _with(
     vertex: Vertex, free_slots: int, parts: tuple[Vertex, ...] = (), leaves: Leaves | None = None
 ) -> Vertex:
-    """The domain with another capacity and what is below it; of what costs may be, it knows the old."""
+    """The domain with another capacity and other children, but with the old costs."""
     notes = {"census": census(vertex)}
     return replace(vertex, free_slots=free_slots, parts=parts, leaves=leaves, notes=notes)
 
 
-# --- pods that domains share ----------------------------------------------------------------------------
+# --- pods that domains share --------------------------------------------------------------------------
 
 UNKNOWN: Final = 1 << 4096
 """More than any cost."""
 
 Curve = list[int]
-"""The least cost of taking at least 0, 1, 2, ... pods beyond what all domains of a part take in any case."""
+"""The least cost of at least 0, 1, 2, ... pods beyond the minimum of all domains of a part."""
 
 
 @dataclass(slots=True)
 class CostPart:
-    """A domain of the spread's level (key), which takes `least` pods in any case, or parts that share pods.
+    """A domain of the spread's level (key), which takes at least `least` pods, or parts that share pods.
 
-    Of parts whose curves are convex, the least sum takes the cheapest next pods of all (`next`: what each
-    costs, and the number of its part). To these a min-plus product adds each of the others. rows: of the
-    convex ones together, and with one, two, ... of the others.
+    For parts with convex curves, taking the cheapest next pods of all parts gives the least sum (`next`: the
+    cost of each pod, and the number of its part). A min-plus product adds each of the other parts. rows: the
+    curves of all convex parts together, then with one, two, ... of the others.
     """
 
     curve: Curve
@@ -194,8 +194,9 @@ class CostPart:
 
     @staticmethod
     def joined(parts: Iterable["CostPart"], own: int, left: int, budget: Budget) -> "CostPart":
-        """All that is in a domain above the spread's level. own: the cost of using it. left: pods to be
-        shared. Raises OutOfSteps.
+        """The parts of a domain above the spread's level. own: the cost of using it. left: pods to share.
+
+        Raises OutOfSteps.
         """
         convex, others = _divided(parts)
         budget.spend(2 * len(convex) + sum(len(part.curve) for part in (*convex, *others)) // 10)
@@ -209,7 +210,7 @@ class CostPart:
         return CostPart(curve, convex=convex, others=others, next=slopes, rows=rows)
 
     def take(self, more: int, taken: dict[int, int]) -> None:
-        """Note what its domains take, by their keys, if so many beyond their least are wanted."""
+        """Record the pods that its domains take, by their keys, for so many pods beyond their minimums."""
         if not self.rows:
             taken[self.key] = self.least + more
             return
@@ -228,7 +229,7 @@ class CostPart:
 
 
 def _divided(parts: Iterable[CostPart]) -> tuple[list[CostPart], list[CostPart]]:
-    """Those whose curves are convex, and the others."""
+    """The parts with convex curves, and the others."""
     convex: list[CostPart] = []
     others: list[CostPart] = []
     for part in parts:
@@ -237,7 +238,7 @@ def _divided(parts: Iterable[CostPart]) -> tuple[list[CostPart], list[CostPart]]
 
 
 def _slopes(parts: Sequence[CostPart]) -> list[tuple[int, int]]:
-    """What each next pod of each part costs, and the number of its part, the cheapest first."""
+    """The cost of each next pod of each part, and the number of its part, the cheapest first."""
     return sorted(
         (after - before, number)
         for number, part in enumerate(parts)
@@ -246,19 +247,19 @@ def _slopes(parts: Sequence[CostPart]) -> list[tuple[int, int]]:
 
 
 def _is_convex(curve: Curve) -> bool:
-    """Whether each next pod costs no less than the one before, and none less than nothing."""
+    """Whether each next pod costs at least as much as the one before, and none costs less than 0."""
     more = [after - before for before, after in pairwise(curve)]
     return not more or (more[0] >= 0 and all(before <= after for before, after in pairwise(more)))
 
 
 def _ends(curve: Curve) -> Iterator[int]:
-    """The amounts beyond which it costs more."""
+    """The numbers of pods after which the cost rises."""
     last = len(curve) - 1
     return (amount for amount, cost in enumerate(curve) if amount == last or curve[amount + 1] != cost)
 
 
 def _product(row: Curve, curve: Curve, left: int, budget: Budget) -> Curve:
-    """The least cost of at least 0, 1, ... of two parts, no more than `left`. Raises OutOfSteps."""
+    """The least cost of at least 0, 1, ..., `left` pods in two parts. Raises OutOfSteps."""
     size = min(left, len(row) + len(curve) - 2) + 1
     found = [UNKNOWN] * size
     for amount in _ends(curve):
@@ -273,20 +274,20 @@ def _product(row: Curve, curve: Curve, left: int, budget: Budget) -> Curve:
     return list(accumulate(reversed(found), min))[::-1]
 
 
-# --- the search -----------------------------------------------------------------------------------------
+# --- the search ---------------------------------------------------------------------------------------
 
 KNAPSACK_STEPS: Final = 30
-"""Steps for so many pods in a domain, beside one for each of its children and what their knapsack takes."""
+"""Steps to solve a number of pods in a domain, beside one per child and the steps of their knapsack."""
 
 LOOK: Final = 5
-"""Steps for a domain that may take pods: for its share, and for a tree of such capacities."""
+"""Steps for a domain that may take pods: for its share, and for its part of the tree."""
 
 MADE: Final = 3
-"""The same if its pods are worked out for themselves; single nodes are made vertices for it."""
+"""The same if its pods are solved separately, which makes vertices of single nodes."""
 
 
 class _SpreadRegion(NamedTuple):
-    """A domain of the required level, or the cluster. around: the cost of using the domains around it."""
+    """A domain of the required level, or the cluster. around: the cost of the domains around it."""
 
     around: int
     vertex: Vertex
@@ -294,14 +295,14 @@ class _SpreadRegion(NamedTuple):
 
 
 def solve(question: Question, root: Vertex, budget: Budget) -> Solution:
-    """The optimum for identical pods that are spread; every mode counts as best-fit."""
+    """The optimum for identical pods that are spread; all modes are treated as best-fit."""
     question = replace(question, options=replace(question.options, mode=Mode.BEST_FIT))
     request, wanted = question.spread, question.counts[0]
     assert request is not None
     roots = _large_enough(question, root)
     if not roots:
         return Solution(None, True)
-    if request.most is not None and not request.there:  # without a look at each domain
+    if request.most is not None and not request.there:  # without checking each domain domain
         cap = min(request.most, wanted)
         found = _within(question, root, lambda _: cap, budget)
         return found or _cheapest(question, _evenest(question, roots, budget), budget)
@@ -309,7 +310,7 @@ def solve(question: Question, root: Vertex, budget: Budget) -> Solution:
 
 
 def _shared(question: Question, root: Vertex, evenest: Sequence[_SpreadRegion], budget: Budget) -> Solution:
-    """The best of all regions, by caps alone where no domain must take any pods."""
+    """The best solution of all regions, by caps alone if no domain must take any pods."""
     taken = {path: amounts for each in evenest for path, amounts in each.taken.items()}
     found = None
     if not any(least for least, _ in taken.values()):
@@ -318,13 +319,13 @@ def _shared(question: Question, root: Vertex, evenest: Sequence[_SpreadRegion], 
 
 
 def _large_enough(question: Question, root: Vertex) -> list[tuple[int, Vertex]]:
-    """The domains of the required level with capacity for all pods, each with the cost of those around it."""
+    """The domains of the required level that fit all pods, and the cost of the domains around each."""
     every = regions(root, question.required)
     return [(around, each) for around, each in every if slots_under_cap(question, each) >= question.counts[0]]
 
 
 def _within(question: Question, root: Vertex, caps: Caps, budget: Budget) -> Solution | None:
-    """The optimum where no domain must take any pods; None where that takes too long."""
+    """The optimum if no domain must take any pods; None if it takes too many steps."""
     try:
         return solve_capped(question, root, caps, budget.part(budget.left * 3 // 4))
     except OutOfSteps:
@@ -332,7 +333,7 @@ def _within(question: Question, root: Vertex, caps: Caps, budget: Budget) -> Sol
 
 
 def _evenest(question: Question, roots: Iterable[tuple[int, Vertex]], budget: Budget) -> list[_SpreadRegion]:
-    """The regions in which the pods can be spread most evenly, and what their domains take."""
+    """The regions with the most even spread, and the shares of their domains."""
     found: dict[int, list[_SpreadRegion]] = {}
     for around, vertex in roots:
         uneven, taken = shares(question, vertex)
@@ -342,7 +343,7 @@ def _evenest(question: Question, roots: Iterable[tuple[int, Vertex]], budget: Bu
 
 
 def _cheapest(question: Question, evenest: Iterable[_SpreadRegion], budget: Budget) -> Solution:
-    """The best of all regions."""
+    """The best solution of all regions."""
     best: tuple[int, dict[str, Counts]] | None = None
     proven = True
     for around, vertex, taken in evenest:
@@ -360,7 +361,7 @@ def _cheapest(question: Question, evenest: Iterable[_SpreadRegion], budget: Budg
 
 @dataclass(slots=True, eq=False)
 class SpreadDomain:
-    """A domain of the level, and how many pods it takes at least and at most."""
+    """A domain of the spread's level, and the fewest and most pods that it may take."""
 
     vertex: Vertex
     least: int
@@ -368,10 +369,10 @@ class SpreadDomain:
 
 
 class SpreadSearch:
-    """The pods in one domain of the required level, or in the cluster."""
+    """The search in one domain of the required level, or in the cluster."""
 
     def __init__(self, question: Question, vertex: Vertex, taken: Shares, budget: Budget) -> None:
-        """taken: what domains may take."""
+        """taken: the shares of the domains."""
         assert question.spread is not None
         self.question = question
         self.vertex = vertex
@@ -383,19 +384,19 @@ class SpreadSearch:
         self.left = question.counts[0] - sum(domain.least for domain in self.domains.values())
         self.budget = budget
         self.proven = True
-        """Whether the best was found for whatever a domain takes."""
+        """Whether every solution inside a domain was optimal."""
         self.covers: dict[tuple[int, int], Cover] = {}
-        """For a domain and a number of pods what was found for them."""
+        """The solution for a domain and a number of pods."""
 
     def solve(self) -> tuple[int, dict[int, int]]:
-        """The least cost, and what each domain takes, by its vertex's id. Raises OutOfSteps."""
+        """The least cost, and the pods of each domain by the id of its vertex. Raises OutOfSteps."""
         part = self._part(self.vertex)
         taken: dict[int, int] = {}
         part.take(self.left, taken)
         return part.curve[self.left], taken
 
     def simple(self) -> dict[int, int]:
-        """What each domain takes if the largest are filled first."""
+        """The pods of each domain if the largest domains are filled first."""
         taken = {key: domain.least for key, domain in self.domains.items()}
         left = self.left
         for key, domain in sorted(self.domains.items(), key=lambda pair: -pair[1].most):
@@ -416,7 +417,7 @@ class SpreadSearch:
         return counts
 
     def _nodes(self, vertex: Vertex, amount: int) -> Iterable[tuple[NodeState, int]]:
-        """The nodes for so many pods in a domain, in topology order, and their capacities."""
+        """The nodes for so many pods in a domain, in topology order, with their free slots."""
         if vertex.state is not None:
             return [(vertex.state, vertex.free_slots)]
         if not self.budget.exhausted or (id(vertex), amount) in self.covers:
@@ -426,7 +427,7 @@ class SpreadSearch:
         return sorted(states_of(vertex), key=lambda each: -each[1])
 
     def _cover(self, vertex: Vertex, amount: int) -> Cover:
-        """The best for so many pods in a domain. Raises OutOfSteps."""
+        """The optimal nodes for so many pods in a domain. Raises OutOfSteps."""
         if (id(vertex), amount) not in self.covers:
             self.budget.spend(KNAPSACK_STEPS + len(child_slot_counts(vertex)))
             alone = replace(self.question, required=None)
@@ -439,12 +440,12 @@ class SpreadSearch:
         if (domain := self.domains.get(id(vertex))) is not None:
             amounts = range(domain.least, domain.least + min(domain.most - domain.least, self.left) + 1)
             return CostPart([self._cost(vertex, each) for each in amounts], id(vertex), domain.least)
-        # Of the spread's level the others take none.
+        # Other domains of the spread's level take no pods.
         children = (each for each in vertex.children if id(each) in self.domains or each.bottom < self.level)
         return CostPart.joined(map(self._part, children), vertex.own, self.left, self.budget)
 
     def _cost(self, vertex: Vertex, amount: int) -> int:
-        """Of so many pods in a domain. Raises OutOfSteps."""
+        """The cost of so many pods in a domain. Raises OutOfSteps."""
         if not amount:
             return 0
         if vertex.state is not None:

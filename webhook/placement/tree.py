@@ -1,6 +1,6 @@
-"""The cluster as a tree for one gang: domains that it fits into, their capacities and costs.
+"""The cluster as a tree for one gang: the domains that it may use, their capacities and costs.
 
-What does not depend on the gang itself is kept with each block.
+Parts that do not depend on the gang itself are cached with each block.
 """
 
 from collections.abc import Callable, Iterator, Set
@@ -17,20 +17,22 @@ from webhook.placement.snapshot import Block, Domain, NodeState, Path, Snapshot,
 from webhook.placement.vertex import Leaves, Vertex
 
 VERTEX: Final = 12
-"""Steps that a vertex stands for: it is made, counted and asked for its capacities; for every eighth class
-with capacity in its block one more."""
+"""Steps per vertex: to make it, count it and read its capacities. Each eight classes with capacity in the
+block add one."""
 
 FEW_CLASSES: Final = 4
-"""Classes of a gang up to which nodes are distinguished by what they hold of each: the search for mostly
-equal pods asks for that."""
+"""The most classes for which nodes are distinguished by their free slots for each class, as the search for
+homogeneous gangs needs it."""
 
 MANY_CLASSES: Final = 64
-"""Classes of a gang up to which what is worked out for a block is kept: telling them apart takes long."""
+"""The most classes of a gang for which results are cached with a block: comparing more classes takes long."""
 
 
 class Tree(NamedTuple):
-    """Everything the gang may use. exact: whether the capacities of all nodes were decided, see cards.choose.
-    steps: that making it and looking through it a few times stands for, as often as it is made or remembered.
+    """All domains and nodes that the gang may use.
+
+    exact: whether the capacities of all nodes were decided, see cards.choose. steps: the price of making the
+    tree and traversing it a few times, also if it comes from the cache.
     """
 
     root: Vertex
@@ -39,9 +41,9 @@ class Tree(NamedTuple):
 
 
 def build(question: Question, snapshot: Snapshot, budget: Budget) -> Tree:
-    """The tree of everything the gang may use; its root stands for the cluster and costs nothing.
+    """The tree of all domains and nodes that the gang may use. Its root is the cluster and costs nothing.
 
-    budget: of what cards decide; capacities that are not decided by its end count as none.
+    budget: steps for the card search; capacities that it does not decide count as 0.
     """
     costs = question.costs()
     score = score_of(question, snapshot)
@@ -62,8 +64,9 @@ def score_of(question: Question, snapshot: Snapshot) -> Score:
 
 
 class _BlockTree(NamedTuple):
-    """The vertex of a block with capacity for the gang, whether the capacities of all its nodes were decided,
-    and the steps that making it stands for.
+    """The vertex of a block with capacity for the gang, None without capacity.
+
+    It also has whether the capacities of all nodes were decided, and the steps for making the vertex.
     """
 
     vertex: Vertex | None
@@ -72,7 +75,7 @@ class _BlockTree(NamedTuple):
 
 
 def _block_tree(question: Question, block: Block, costs: Costs, score: Score, budget: Budget) -> _BlockTree:
-    """One block's part of the tree, from the block's cache where it does not depend on the gang itself."""
+    """A block's part of the tree, from the block's cache if it does not depend on the gang itself."""
     if not _may_use(question, block):
         return _BlockTree(None, True)
     if not (_is_lasting(question) and _is_untouched(question, block)):
@@ -90,7 +93,7 @@ def _block_tree(question: Question, block: Block, costs: Costs, score: Score, bu
 
 
 def _may_use(question: Question, block: Block) -> bool:
-    """Whether the gang's own wishes leave any node of a block to it."""
+    """Whether the gang's own request allows any node of a block."""
     if question.inside is not None and not _overlaps(question.inside, block.key):
         return False
     if question.confined and not any(
@@ -101,18 +104,18 @@ def _may_use(question: Question, block: Block) -> bool:
 
 
 def _is_lasting(question: Question) -> bool:
-    """Whether what is worked out for the gang's classes holds for as long as a block stays as it is."""
+    """Whether results for the gang's classes stay valid as long as the block does not change."""
     return (
         not question.confined
         and question.inside is None
         and len(question.classes) <= MANY_CLASSES
-        and not any(each.rules.exclusions for each in question.classes)  # they are of one moment
+        and not any(each.rules.exclusions for each in question.classes)  # these change from pass to pass
         and (question.ranking is None or question.ranking.key is not None)
     )
 
 
 def _is_untouched(question: Question, block: Block) -> bool:
-    """Whether a block has neither placed pods of the gang nor nodes that it excludes."""
+    """Whether a block has neither placed pods of the gang nor nodes excluded for it."""
     if block.key in question.anchored:
         return False
     return not (question.excluded and any(state.name in question.excluded for state in block.states))
@@ -124,7 +127,7 @@ def _overlaps(inside: tuple[str, ...], key: tuple[str, ...]) -> bool:
 
 
 class _Builder:
-    """Turns a block's layout into vertices, leaving out what has no capacity for the gang."""
+    """Turns a block's layout into vertices, without domains and nodes that have no capacity for the gang."""
 
     def __init__(self, question: Question, block: Block, costs: Costs, score: Score, budget: Budget) -> None:
         self.question = question
@@ -143,10 +146,10 @@ class _Builder:
         self.some = [
             number for number, slot_counts in enumerate(self.slot_counts) if slot_counts is not self.nothing
         ]
-        """The classes that may have capacity: where pods are pinned one by one, few of very many."""
+        """The classes that may have capacity here: few of very many if each pod is pinned to a node."""
         some = [self.slot_counts[number] for number in self.some]
         self.used = some[0] if len(some) == 1 else list(map(any, zip(*some, strict=True))) or self.nothing
-        """Whether any class has capacity on a node."""
+        """For each node whether any class has capacity there."""
         self.reference = self.slot_counts[question.reference]
         if question.confined:
             reference = question.classes[question.reference]
@@ -155,13 +158,13 @@ class _Builder:
             ).counts
 
     def _asked(self) -> Iterator[int]:
-        """The classes whose rules do not name nodes, or name some of the block."""
+        """The classes whose rules name no nodes, or name nodes of the block."""
         here = self.question.named_in.get(self.block.key, {})
         named = self.question.named or (None,) * len(self.slot_counts)
         return (number for number, names in enumerate(named) if names is None or number in here)
 
     def _slot_counts(self, number: int) -> list[int]:
-        """Each node's capacity for a class, as far as the gang's own wishes leave the node to it."""
+        """Each node's free slots for a class, 0 if the gang's own request excludes the node."""
         question = self.question
         domain = question.confinement(number)
         if domain is not None and not _overlaps(domain, self.block.key):
@@ -180,7 +183,7 @@ class _Builder:
     def _usable(
         self, domain: Path | None, slot_counts: list[int], undecided: Set[int]
     ) -> capacity.SlotCounts:
-        """Of the capacities those on nodes that the gang may use, in a domain if there is one."""
+        """The free slots on nodes that the gang may use, inside the domain if one is given."""
         question = self.question
 
         def mine(state: NodeState) -> bool:
@@ -195,7 +198,7 @@ class _Builder:
         )
 
     def _named_slot_counts(self, number: int) -> capacity.SlotCounts:
-        """The same of a class whose rules name nodes: of these alone."""
+        """The same for a class whose rules name nodes: for these nodes alone."""
         names = self.question.named_in.get(self.block.key, {}).get(number)
         if names is None:
             return capacity.SlotCounts(self.nothing)
@@ -212,11 +215,11 @@ class _Builder:
 
     @cached_property
     def numbers(self) -> dict[str, int]:
-        """Where each node stands in the block."""
+        """The number of each node in the block."""
         return {state.name: number for number, state in enumerate(self.states)}
 
     def tree(self) -> _BlockTree:
-        """The whole block."""
+        """The tree of the whole block."""
         vertex = self.vertex(self.block.layout, 0)
         if vertex is not None and 1 < len(self.slot_counts) <= FEW_CLASSES:
             vertex.notes["groups"] = self._groups()
@@ -224,7 +227,7 @@ class _Builder:
         return _BlockTree(vertex, self.exact, self.vertices * each)
 
     def _groups(self) -> list[tuple[NodeState, Counts]]:
-        """Of nodes with the same free amounts and capacities one, with these; all of those with cards."""
+        """One node for each combination of free amounts and slots, and every node with cards."""
         resources = tuple(sorted({resource for pod in self.question.classes for resource, _ in pod.requests}))
         cards = [number if state.cards else -1 for number, state in enumerate(self.states)]
         keys = zip(*self.slot_counts, cards, self.columns.groups(resources).of_nodes, strict=True)
@@ -255,9 +258,9 @@ class _Builder:
         return Vertex(level, level, domain.key, free_slots, own, tuple(children))
 
     def _flat(self, domain: Domain, level: int) -> Vertex | None:
-        """A domain in which every child holds a single node."""
+        """The vertex of a domain in which each child has a single node."""
         first, end = domain.flat[0], domain.flat[-1] + 1
-        if end - first == len(domain.flat) and all(self.used[first:end]):  # as nearly always: at once
+        if end - first == len(domain.flat) and all(self.used[first:end]):  # the usual case, in one step
             states = list(self.states[first:end])
             counts = self.reference[first:end]
             every = self._every(counts, lambda slot_counts: slot_counts[first:end])
@@ -267,7 +270,7 @@ class _Builder:
                 return None
             if len(used) == 1:
                 return self._single(used[0], level)
-            pick = itemgetter(*used)  # of many classes: several times faster than index by index
+            pick = itemgetter(*used)  # for many classes several times faster than index by index
             states = list(pick(self.states))
             counts = list(pick(self.reference))
             every = self._every(counts, lambda slot_counts: list(pick(slot_counts)))
@@ -278,7 +281,7 @@ class _Builder:
         )
 
     def _every(self, counts: list[int], picked: Callable[[list[int]], list[int]]) -> list[list[int]]:
-        """Of nodes for each class their capacities; counts: of the reference; picked: gives theirs of all."""
+        """The free slots of nodes for each class. counts: for the reference class. picked: selects nodes."""
         every = [[0] * len(counts)] * len(self.slot_counts)
         for number in self.some:
             slot_counts = self.slot_counts[number]
@@ -286,7 +289,7 @@ class _Builder:
         return every
 
     def _single(self, number: int, level: int) -> Vertex:
-        """A node that stands for all levels from one down."""
+        """The vertex of a node that covers all levels from one down."""
         state, free_slots, bottom = self.states[number], self.reference[number], self.question.levels
         key = key_of(state, bottom)
         own = self.costs.of_levels(level, bottom, free_slots) + self.score.penalty(state)
@@ -294,7 +297,7 @@ class _Builder:
         return Vertex(level, bottom, key, free_slots, own, (), None, state, slot_counts)
 
     def _merged(self, domain: Domain, level: int, child: Vertex) -> Vertex:
-        """The only child, standing for the domain as well."""
+        """The vertex of an only child, which covers the domain too."""
         child.top = level
         child.own += self._own(domain.key, level, child.free_slots)
         return child

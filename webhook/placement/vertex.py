@@ -1,8 +1,8 @@
-"""A domain of the topology with capacity for a gang, or a node, and the ways from one to what is in it.
+"""A domain of the topology, or a node, with capacity for a gang, and functions that traverse it.
 
-A domain with a single child is merged with it, so that a vertex covers a run of levels. Where every child of
-a domain is a single node, the nodes are kept as lists of capacities (Leaves), and vertices of them are made
-only for those who ask. Costs are those of costs.Costs.
+A domain with a single child is merged with it, so that a vertex covers a run of levels. If every child of a
+domain is a single node, the nodes are stored as lists of capacities (Leaves), and their vertices are made on
+demand. Costs are those of costs.Costs.
 """
 
 from collections.abc import Iterable, Iterator
@@ -15,13 +15,13 @@ from webhook.placement.snapshot import NodeState, block_key, key_of
 
 @dataclass(slots=True, eq=False)
 class Leaves:
-    """The nodes of a domain in which each stands alone for all levels from `top` down, in topology order."""
+    """The nodes of a domain in topology order, each of which covers all levels from `top` down."""
 
     top: int
     states: list[NodeState]
     slot_counts: list[int]
     every: list[list[int]]
-    """For each class: capacity of each node for it alone."""
+    """For each class: the free slots of each node for this class alone."""
     score: Score
     costs: Costs
     made: tuple["Vertex", ...] = ()
@@ -59,7 +59,7 @@ class Leaves:
         return self.cost_without_penalty(self.slot_counts[number]) + self.penalties[number]
 
     def cost_without_penalty(self, free_slots: int) -> int:
-        """The cost of using a node with so much capacity, but for its headroom penalty."""
+        """The cost of using a node with so many free slots, without its headroom penalty."""
         return self.costs.of_node(self.top, free_slots)
 
 
@@ -67,8 +67,8 @@ class Leaves:
 class Vertex:
     """A domain (or a node, when `state` is set) with capacity for the gang.
 
-    top, bottom: the levels that it covers. free_slots: of the reference class, in pods. own: the cost of
-    using it. Below it are either `parts` or `leaves`. notes: what a solver worked out for it.
+    top, bottom: the levels that it covers. free_slots: for pods of the reference class. own: the cost of
+    using it. Its children are either `parts` or `leaves`. notes: a cache for the results of solvers.
     """
 
     top: int
@@ -80,7 +80,7 @@ class Vertex:
     leaves: Leaves | None = None
     state: NodeState | None = None
     slot_counts: tuple[int, ...] = ()
-    """Of a node: capacity for each class alone."""
+    """For a node: the free slots for each class alone."""
     notes: dict[Any, Any] = field(default_factory=dict)
 
     @property
@@ -90,7 +90,7 @@ class Vertex:
 
 
 def around(root: Vertex, nodes: Iterable[NodeState]) -> Iterator[Vertex]:
-    """Of the blocks of these nodes the domains of leaves and the single nodes, in topology order."""
+    """The domains of leaves and the single nodes in the blocks of these nodes, in topology order."""
     blocks = {block_key(state) for state in nodes}
 
     def below(vertex: Vertex) -> Iterator[Vertex]:
@@ -114,7 +114,7 @@ def nodes_of(vertex: Vertex) -> Iterator[Vertex]:
 
 
 def states_of(vertex: Vertex) -> Iterator[tuple[NodeState, int]]:
-    """The nodes of a domain and their capacities, in topology order; quicker than their vertices."""
+    """The nodes of a domain and their free slots in topology order, without making vertices."""
     if vertex.state is not None:
         yield vertex.state, vertex.free_slots
     elif vertex.leaves is not None:
@@ -124,7 +124,7 @@ def states_of(vertex: Vertex) -> Iterator[tuple[NodeState, int]]:
 
 
 def slot_counts_of_states(vertex: Vertex) -> Iterator[tuple[NodeState, tuple[int, ...]]]:
-    """The same with the capacity for each class alone."""
+    """The same with the free slots for each class alone."""
     if vertex.state is not None:
         yield vertex.state, vertex.slot_counts
     elif vertex.leaves is not None:
@@ -134,7 +134,7 @@ def slot_counts_of_states(vertex: Vertex) -> Iterator[tuple[NodeState, tuple[int
 
 
 def domains_at(vertex: Vertex, level: int | None) -> Iterator[Vertex]:
-    """The domains of a level in a domain; None: that domain itself."""
+    """The domains of a level inside a domain; None: the domain itself."""
     if level is None or vertex.bottom >= level:
         yield vertex
     elif vertex.leaves is not None:
@@ -145,7 +145,7 @@ def domains_at(vertex: Vertex, level: int | None) -> Iterator[Vertex]:
 
 
 def regions(vertex: Vertex, level: int | None, around: int = 0) -> Iterator[tuple[int, Vertex]]:
-    """The same, each with the cost of using the domains around it. around: of those around the vertex."""
+    """The same, each with the cost of the domains around it. around: the cost of those around the vertex."""
     if level is None or vertex.bottom >= level:
         yield around, vertex
         return

@@ -1,10 +1,11 @@
-"""Which whole gangs have to go so that another fits: the fewest, and of these the fewest pods. Pure.
+"""The victim gangs for preemption: the fewest whole gangs, and among these the fewest pods. Pure.
 
-Nobody more important goes where those of less importance suffice: the priority up to which gangs may go is
-found first, by halving. Then sets of one gang are tried, of two, and so on; EmptiedDomain tells which sets
-need not be. So the answer is the smallest set as far as the steps suffice; beyond them gangs go by the
-capacity that they make, the most first, and those that turn out not to be needed are spared. A gang with more
-pods than its minimum may lose these without being broken. They go before any gang is broken.
+First, a binary search finds the lowest priority limit that suffices, so that no gang above it is evicted.
+Then the search tries sets of one gang, of two, and so on. EmptiedDomain excludes sets that cannot suffice. So
+the answer is the smallest set as far as the steps suffice. When they are spent, gangs are chosen by the
+capacity that they free, the most first, and gangs that are not needed are dropped from the set. A gang with
+more pods than its minimum can lose these pods without being broken; they are evicted before any gang is
+broken.
 """
 
 from collections import Counter
@@ -22,14 +23,14 @@ from webhook.placement.place import place
 from webhook.placement.snapshot import Snapshot, key_of
 
 BRANCHES: Final = 200_000
-"""Steps of the search for sets."""
+"""Steps of the search for victim sets."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """Pods that may go, and that are broken if more than `spare` of them do: then all of them go.
+    """Pods that may be evicted. A unit that loses more than `spare` pods is broken: then all are evicted.
 
-    name: decides between equals. priority: the highest of them. pods: their uids (Usage.uid).
+    name: the tie-breaker. priority: the highest of its pods. pods: their uids (Usage.uid).
     """
 
     name: str
@@ -39,7 +40,9 @@ class Unit:
 
 
 class EvictionInput:
-    """The cluster with all that may go. leaving: uids that go in any case. branches: steps that are left."""
+    """The cluster with all units. leaving: uids of pods that are leaving anyway. branches: steps that are
+    left.
+    """
 
     def __init__(self, gang: Gang, snapshot: Snapshot, units: Iterable[Unit], leaving: Set[str]) -> None:
         self.gang, self.snapshot, self.leaving = gang, snapshot, leaving
@@ -55,23 +58,23 @@ class EvictionInput:
         self.where = {unit: self.nodes_of(unit.pods) for unit in self.units}
 
     def without(self, gone: Set[str]) -> Snapshot:
-        """The cluster once these pods, and those that leave, have gone."""
+        """The cluster without these pods and those that are leaving."""
         gone = gone | self.leaving
         nodes = {self.node_of[uid] for uid in gone if uid in self.node_of}
         return self.snapshot.without(nodes, lambda use: use.uid in gone)
 
     def nodes_of(self, pods: Iterable[str]) -> set[str]:
-        """Where these pods are."""
+        """The nodes of these pods."""
         return {self.node_of[uid] for uid in pods if uid in self.node_of}
 
 
 def pods_of(units: Iterable[Unit]) -> frozenset[str]:
-    """The uids of all their pods."""
+    """The uids of all pods of these units."""
     return frozenset().union(*(unit.pods for unit in units))
 
 
 class EmptiedDomain:
-    """Nodes of which some set of units may be emptied. fewest: units that have to go at least."""
+    """A domain that sets of units could free. fewest: a lower bound of the number of evicted units."""
 
     def __init__(
         self,
@@ -81,7 +84,7 @@ class EmptiedDomain:
         units: Sequence[Unit],
         given: EvictionInput,
     ) -> None:
-        """names: of its nodes. emptied: the cluster once all of these units have gone."""
+        """names: its nodes. emptied: the cluster without all of these units."""
         self.key = key
         self.spare_pods: frozenset[str] = frozenset()
         self.gains: dict[Unit, int] = {}
@@ -105,7 +108,7 @@ class EmptiedDomain:
         self.fewest = max((self._least(kind) for kind in range(len(classes))), default=0)
 
     def _least(self, kind: int) -> int:
-        """How many units have to go at least for the pods of one kind; more than there are if none helps."""
+        """A lower bound of the evicted units for the pods of one class; above their number if none helps."""
         missing, count = self._wanted[kind] - self._base[kind], 0
         for gain in sorted(self._by_kind[kind], reverse=True):
             if missing <= 0:
@@ -114,12 +117,12 @@ class EmptiedDomain:
         return count if missing <= 0 else 10**9
 
     def _suffices(self, gained: Iterable[int]) -> bool:
-        """Whether so much more capacity for the pods of each kind is enough."""
+        """Whether so many more free slots for each class are enough."""
         reached = zip(self._base, gained, self._wanted, strict=True)
         return all(base + more >= wanted for base, more, wanted in reached)
 
     def sets(self, count: int, given: EvictionInput, most_pods: int | None) -> Iterator[Sequence[Unit]]:
-        """The sets of so many units that may suffice, those of few pods first; of less than most_pods."""
+        """The sets of so many units that may suffice, below most_pods pods, the fewest pods first."""
         units, last = self._units, len(self._units)
         best = list(map(_best_of_rest, self._by_kind))
 
@@ -136,7 +139,7 @@ class EmptiedDomain:
                     return
                 given.branches -= 1
                 if most_pods is not None and pods + left * len(units[number].pods) >= most_pods:
-                    return  # the others have as many pods or more
+                    return  # the other sets have as many pods or more
                 if not self._suffices(g + left * rest[number] for g, rest in zip(gained, best, strict=True)):
                     return
                 unit = units[number]
@@ -149,7 +152,7 @@ class EmptiedDomain:
 def _all_count_slots_by_node(
     classes: Mapping[PodClass, int], snapshot: Snapshot, names: Sequence[str]
 ) -> dict[str, tuple[int, ...]]:
-    """How many pods of each kind each node takes, of each as many as there are at most."""
+    """Free slots of each node for each class, at most the number of its pods."""
     states = [snapshot.nodes[name] for name in names]
     found = [(count_slots_by_node(kind, states), count) for kind, count in classes.items()]
     return {
@@ -166,7 +169,7 @@ def _sums(rows: Iterable[tuple[int, ...]], columns: Sized) -> tuple[int, ...]:
 def _spare_pods(
     units: Iterable[Unit], slot_counts_of: Mapping[str, tuple[int, ...]], given: EvictionInput
 ) -> frozenset[str]:
-    """Of each unit the pods that it can spare on these nodes: those where the most capacity comes of it."""
+    """The spare pods of each unit on these nodes: those whose eviction frees the most capacity."""
     found: set[str] = set()
     for unit in units:
         if unit.spare:
@@ -177,7 +180,7 @@ def _spare_pods(
 
 
 def _best_of_rest(gains: Sequence[int]) -> list[int]:
-    """For each number the largest of the gains from there on."""
+    """For each position the largest gain from there on."""
     found, most = [0] * len(gains), 0
     for number in range(len(gains) - 1, -1, -1):
         most = found[number] = max(most, gains[number])
@@ -185,25 +188,25 @@ def _best_of_rest(gains: Sequence[int]) -> list[int]:
 
 
 MOST_ATTEMPTS: Final = 400
-"""Sets of gangs for which the placement core is asked whether they suffice."""
+"""The most sets of gangs that are checked with the placement core."""
 
 
 @dataclass(frozen=True)
 class GoingUnit:
-    """Who goes of one unit: all of it (is_broken), or some of what it can spare. pods: sorted uids."""
+    """The evicted pods of one unit: all of them (is_broken), or some of its spare pods. pods: sorted uids."""
 
     unit: Unit
     pods: tuple[str, ...]
 
     @property
     def is_broken(self) -> bool:
-        """Whether the unit does not go on without them."""
+        """Whether the unit cannot continue without them."""
         return len(self.pods) > self.unit.spare
 
 
 @dataclass(frozen=True)
 class VictimGangs:
-    """Where the gang goes, once these have gone. going: by name, the unit of each once."""
+    """The gang's placement once these units are evicted. going: sorted by name, one entry per unit."""
 
     assignment: Assignment
     going: tuple[GoingUnit, ...]
@@ -217,11 +220,11 @@ def choose(
     leaving: Set[str] = frozenset(),
     budget: Budget | None = None,
 ) -> VictimGangs | None:
-    """The gang's place for which the fewest of the least important units are broken; None if there is none.
+    """The gang's placement that breaks the fewest units of the lowest priorities; None if none exists.
 
-    leaving: uids of pods that go in any case, and cost nothing. None also if none was found within the budget
-    (which is exhausted then), by default four times what one question may take.
-    Raises PlacementError as place does.
+    leaving: uids of pods that are leaving anyway, and cost nothing. It also returns None if the budget is
+    exhausted first. The default budget is four times that of one question.
+    Raises PlacementError as `place` does.
     """
     given = EvictionInput(gang, snapshot, units, leaving)
     return _UnitSearch(given, options, budget or Budget(4 * options.bound)).run()
@@ -229,7 +232,7 @@ def choose(
 
 @dataclass
 class _BestUnits:
-    """The best set that was found so far, of as many units as are tried now."""
+    """The best set so far with the number of units that is tried now."""
 
     pods: int
     chosen: tuple[Unit, ...]
@@ -238,7 +241,7 @@ class _BestUnits:
 
 
 class _UnitSearch:
-    """One question."""
+    """The search for one gang."""
 
     def __init__(self, given: EvictionInput, options: Options, budget: Budget) -> None:
         self._input, self._options, self._budget = given, options, budget
@@ -248,7 +251,7 @@ class _UnitSearch:
     # --- the answer -----------------------------------------------------------------------------
 
     def run(self) -> VictimGangs | None:
-        """Decide it."""
+        """Search for the answer."""
         allowed = self._allowed()
         if allowed is None:
             return None
@@ -266,7 +269,7 @@ class _UnitSearch:
         return self._by_slots(parts) or self._choice(everything, tuple(self._units))
 
     def _allowed(self) -> tuple[list[Unit], Assignment] | None:
-        """The units up to the lowest priority that suffices, and the place once all of them have gone."""
+        """The units up to the lowest sufficient priority, and the placement without all of them."""
         answer = self._placed(pods_of(self._units))
         if isinstance(answer, NoFit):
             return None
@@ -283,7 +286,7 @@ class _UnitSearch:
         return found
 
     def _of_size(self, count: int, part: EmptiedDomain, best: _BestUnits | None) -> _BestUnits | None:
-        """The best of all sets of so many units that may free capacity in a domain, else `best`."""
+        """The best set of so many units that may free capacity in a domain, else `best`."""
         is_better = True
         while is_better:
             is_better = False
@@ -298,7 +301,7 @@ class _UnitSearch:
         return best
 
     def _by_slots(self, parts: Sequence[EmptiedDomain]) -> VictimGangs | None:
-        """Units by the capacity that they free in a domain, the shortest beginning that suffices."""
+        """Units in order of the capacity that they free in a domain: the shortest sufficient prefix."""
         for part in parts[:4]:
             order = sorted(part.gains, key=lambda unit: (-part.gains[unit], len(unit.pods), unit.name))
             low, high, answer = 0, len(order), None
@@ -320,7 +323,7 @@ class _UnitSearch:
         return place(given.gang, given.without(gone), self._options, self._budget, explained=False)
 
     def _domains(self) -> list[EmptiedDomain]:
-        """Those among which the gang has to choose one, or the cluster, if all could be emptied."""
+        """The domains of the required level, or the cluster, that suffice if all units are evicted."""
         given = self._input
         topology, required = given.snapshot.topology, given.gang.required_level
         depth = 0 if required is None else topology.level(required) + 2
@@ -333,12 +336,12 @@ class _UnitSearch:
         parts = (EmptiedDomain(key, names, emptied, self._units, given) for key, names in named.items())
         return [part for part in parts if part.fewest <= len(self._units)]
 
-    # --- who is needed --------------------------------------------------------------------------
+    # --- needed victims -------------------------------------------------------------------------
 
     def _choice(
         self, answer: Assignment, chosen: Sequence[Unit], spare_pods: Set[str] = frozenset()
     ) -> VictimGangs:
-        """The answer with those alone without whose going it does not hold."""
+        """The answer with only those units whose eviction it needs."""
         given, residents = self._input, answer.residents
         holds = partial(self._holds, residents)
         broken = set(chosen)
@@ -354,7 +357,7 @@ class _UnitSearch:
         return VictimGangs(answer, tuple(sorted(going, key=lambda each: each.unit.name)))
 
     def _holds(self, residents: Mapping[str, list[Placed]], gone: Set[str], pods: Iterable[str]) -> bool:
-        """Whether the members on the nodes of these pods fit there once the pods of `gone` have gone."""
+        """Whether the members on the nodes of these pods fit there without the pods of `gone`."""
         given, members = self._input, {member.name: member for member in self._input.gang.members}
         gone = gone | given.leaving
         for name in given.nodes_of(pods) & residents.keys():

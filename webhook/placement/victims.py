@@ -1,12 +1,13 @@
-"""Which pods would have to go so that a gang fits: to preempt them for it, or to keep their nodes for it.
+"""The pods whose eviction makes a gang fit, for preemption and for reserving their nodes.
 
-Nodes are ordered by what would have to go: the least important pods first, then the fewest. The shortest
-sufficient beginning of that order is found by halving, so a question costs about log2(nodes) placements. They
-ask for any place; the best one is looked for once, on the nodes that suffice.
-Then, on the nodes chosen, every pod that need not go is spared, the most important first. So no victim can be
-spared alone, but a smaller set on other nodes may exist: the fewest of all is a set cover problem.
+Nodes are ordered by the pods to evict: the lowest priorities first, then the fewest pods. A binary search
+finds the shortest sufficient prefix of that order, so a question costs about log2(nodes) placements. These
+ask for any placement. The best one is searched for once, on the nodes that suffice. Then every pod on the
+chosen nodes that need not be evicted is removed from the victims, the highest priority first. So no single
+victim is superfluous, but a smaller set on other nodes may exist: finding the smallest set is a set cover
+problem.
 
-Pods of one gang (Usage.gang) go together or not at all.
+The pods of a gang (Usage.gang) are evicted together or not at all.
 """
 
 from collections.abc import Callable, Iterable, Set
@@ -20,12 +21,12 @@ from webhook.placement.place import place
 from webhook.placement.snapshot import Snapshot
 
 SHARE: Final = 4
-"""The part of what one question may take that each further question has at least."""
+"""Each further question has at least one part in so many of the steps of one question."""
 
 
 @dataclass(frozen=True, slots=True)
 class Victims:
-    """Where the gang would go once the pods of these names (Usage.name, sorted) are gone."""
+    """The gang's placement without these pods. names: sorted, see Usage.name."""
 
     assignment: Assignment
     names: tuple[str, ...]
@@ -37,12 +38,12 @@ class Victims:
 
 
 _Pod = tuple[str, int]
-"""A node's name and the number of the pod among its usages."""
+"""A node's name, and the number of the pod among its usages."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Unit:
-    """Pods that go together. priority: the highest of them; name: decides between equals."""
+    """Pods that are evicted together. priority: the highest of them; name: the tie-breaker."""
 
     name: str
     priority: int
@@ -56,12 +57,12 @@ def find(
     may_evict: Callable[[Usage], bool],
     budget: Budget | None = None,
 ) -> Victims | None:
-    """The gang's place for which the least important and the fewest pods are evicted; none if it fits.
+    """The gang's placement that evicts the lowest priorities and the fewest pods; no victims if it fits.
 
-    may_evict: whether a pod may be a victim; of a gang all pods must be. None if there is no place even
-    without all of these, or if none was found within the budget (which is exhausted then): by default four
-    times what one question may take. What was found by its end may have more victims than needed.
-    Raises PlacementError as place does.
+    may_evict: whether a pod may be a victim; a gang is a victim only if all its pods may be. It returns None
+    if no placement exists even without all of these, or if the budget is exhausted first. The default budget
+    is four times that of one question. If it ends early, the result may have more victims than needed.
+    Raises PlacementError as `place` does.
     """
     budget = budget or Budget(4 * options.bound)
     search = _Emptying(gang, snapshot, options, _units(snapshot, may_evict), budget)
@@ -74,7 +75,7 @@ def find(
 
 
 class _Emptying:
-    """Nodes are emptied of their units one after the other, those of the least important pods first."""
+    """Empties nodes of their units one by one, the lowest priorities first."""
 
     def __init__(
         self, gang: Gang, snapshot: Snapshot, options: Options, units: Iterable[_Unit], budget: Budget
@@ -91,12 +92,13 @@ class _Emptying:
         return max(unit.priority for unit in units), len(units), node
 
     def gone(self, count: int) -> list[_Unit]:
-        """The units that go with the first so many nodes."""
+        """The units that are evicted with the first so many nodes."""
         return list(dict.fromkeys(unit for node in self._order[:count] for unit in self._on_node[node]))
 
     def _placed(self, count: int, further: int, *, any_place: bool = True) -> Assignment | NoFit:
-        """A place, or the best, once so many nodes are emptied. further: questions that may follow and want
-        steps.
+        """A placement, or the best one, once so many nodes are emptied.
+
+        further: the number of questions that may follow and need steps.
         """
         pods = {pod for unit in self.gone(count) for pod in unit.pods}
         left = {node: _others(self._snapshot, node, pods) for node, _ in pods}
@@ -107,7 +109,7 @@ class _Emptying:
         return place(self._gang, without, options, part, explained=False)
 
     def fewest_nodes(self) -> tuple[int, Assignment] | None:
-        """The fewest nodes, by halving, that make a place as far as the budget goes; None if all do not."""
+        """The fewest emptied nodes that suffice, by binary search within the budget; None if all do not."""
         low, high = 0, len(self._order)
         answer = self._placed(high, high.bit_length() + 1)
         if isinstance(answer, NoFit):
@@ -124,7 +126,7 @@ class _Emptying:
 
 
 def _units(snapshot: Snapshot, may_evict: Callable[[Usage], bool]) -> list[_Unit]:
-    """Who may go: gangs as a whole, and pods without a gang."""
+    """The possible victims: whole gangs, and pods without a gang."""
     gangs: dict[str, list[_Pod]] = {}
     units: list[_Unit] = []
     for node, state in snapshot.nodes.items():
@@ -151,7 +153,7 @@ def _others(snapshot: Snapshot, node: str, gone: Set[_Pod]) -> tuple[Usage, ...]
 
 
 def _needed(answer: Assignment, gang: Gang, snapshot: Snapshot, gone: Iterable[_Unit]) -> set[_Pod]:
-    """Those of the pods that are gone without whose going the assignment does not hold."""
+    """The pods among `gone` whose eviction the assignment needs."""
     members = {member.name: member for member in gang.members}
     residents = answer.residents
     units = [unit for unit in gone if any(node in residents for node, _ in unit.pods)]

@@ -1,1 +1,1 @@
-"""GPU cards of one node: which of them serve which containers, and how many pods find theirs."""
+"""GPU cards of one node: which cards serve which containers, and how many pods fit."""

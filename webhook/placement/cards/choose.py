@@ -1,11 +1,11 @@
-"""Which cards of a node serve which containers: the questions that placement asks.
+"""Choose the cards of a node for containers: the functions that placement calls.
 
-A container asks for `count` distinct cards and the same amounts of each; containers may share a card.
-Whether demands fit is decided by packing, or by search where links, or the NUMA nodes of several cards, tell
-cards apart; which of the possible choices is the best, by search.
+A container asks for `count` distinct cards and the same amounts of each. Containers may share a card. Packing
+decides whether demands fit. If links, or the NUMA nodes of several cards, distinguish cards, a search
+decides. A search also finds the best of the feasible choices.
 
-Both end after a fixed number of steps, and an answer says whether it was decided by then (exact). What was
-not counts as not fitting, so that what is built on it holds, but is not proven.
+Both end after a fixed number of steps, and an answer says whether it is decided (exact). Undecided demands
+count as not fitting. So results that use them are feasible, but not proven.
 """
 
 from bisect import bisect_left
@@ -36,22 +36,22 @@ from webhook.placement.model import CardRequest, PodClass, Slots
 from webhook.placement.names import natural
 
 TRY: Final = 66
-"""Steps of a budget that a try of the search stands for, with the looks at cards before it."""
+"""Budget steps per attempt of the search, including the checks of cards before it."""
 
 
 OVERDRAWN: Final = 250_000
-"""Steps beyond a budget up to which nodes are still given the first cards that serve, where nodes differ."""
+"""Where nodes differ, they still get the first cards that serve up to so many steps beyond the budget."""
 
 
 class Chosen(NamedTuple):
-    """Cards for each pod, or None; exact: whether None means that there are none."""
+    """Cards for each pod, or None. exact: whether None proves that there are none."""
 
     slots: list[Slots] | None
     exact: bool
 
 
 class FreeSlots(NamedTuple):
-    """How many pods fit; exact: whether no more do."""
+    """The number of pods that fit. exact: whether it is proven that no more fit."""
 
     pods: int
     exact: bool
@@ -66,8 +66,8 @@ def choose(
 ) -> Chosen:
     """Cards for all these pods together on one node, in the order of the pods.
 
-    polish: descents for the best choice, once there is one. attempts: the most that the search for one takes.
-    Nothing is decided once the budget is exhausted.
+    polish: descents for the best choice, after a feasible one is found. attempts: the most attempts to find a
+    feasible one. Once the budget is exhausted, nothing is decided.
     """
     if budget is not None and budget.exhausted:
         return Chosen(None, False)
@@ -83,7 +83,7 @@ _NO_RULES: Final = Rules()
 
 @dataclass(frozen=True, slots=True)
 class _Hand:
-    """A node's cards in the order of numbers, equal to those of any node whose cards are the same."""
+    """A node's cards in the order of their numbers; it is equal for all nodes with the same cards."""
 
     signatures: tuple[object, ...]
     states: tuple[CardState, ...] = field(compare=False)
@@ -95,7 +95,7 @@ class _Hand:
 
 
 def signature(state: CardState) -> object:
-    """All of a card that decides about pods: equal cards serve equal pods."""
+    """A key of a card: cards with equal keys serve the same pods."""
     card = state.card
     tiles = (state.tiles, card.tiles)
     return card.name, tuple(card.capacity.items()), card.numa, card.disabled, card.links, state.free, tiles
@@ -105,11 +105,11 @@ def signature(state: CardState) -> object:
 def _choose(
     hand: _Hand, pods: tuple[PodClass, ...], polish: int, most_steps: int = STEPS
 ) -> tuple[tuple[Slots, ...] | None, bool, int]:
-    """The cards, whether it is exact that there are none, and the steps that it takes."""
+    """The cards, whether None is exact, and the steps taken."""
     demands = sorted(_demands(pods), key=first_the_hard_ones)
     searched = any(is_searched(pod) for pod in pods)
     packed = _Packed.of(hand.states, demands)
-    answer = packed.answer()  # to a searched question, what there is at most
+    answer = packed.answer()  # for a searched question an upper bound
     if answer.takes is None and (answer.exact or not searched):
         return None, answer.exact, packing.EACH * answer.steps
     search = CardSearch(list(hand.states), demands, polish, most_steps if searched else polish)
@@ -132,9 +132,9 @@ def fits(
     budget: Budget | None = None,
     looks: int = packing.STEPS,
 ) -> bool | None:
-    """Whether all these pods find cards on the node together; None where that was not decided.
+    """Whether the node has cards for all these pods together; None if undecided.
 
-    looks: the most that packing may take (see packing.STEPS), or as many attempts of the search.
+    looks: the most looks of packing (see packing.STEPS), or attempts of the search.
     """
     if budget is not None and budget.exhausted:
         return None
@@ -157,9 +157,9 @@ def count_slots(
     budget: Budget | None = None,
     longest: int = packing.LONGEST,
 ) -> FreeSlots:
-    """How many such pods find cards on the node together, at most `most`.
+    """The number of such pods, at most `most`, for which the node has cards.
 
-    longest: steps after which no more pods are tried, so that no node takes the steps of others.
+    longest: steps after which no more pods are tried, so that one node does not take all steps.
     """
     if not is_hard(pod):
         request = next((request for request in pod.cards if request.count), CardRequest())
@@ -190,7 +190,7 @@ def _free_slots(states: Sequence[CardState], pod: PodClass, most: int, longest: 
 
 @lru_cache(maxsize=4096)
 def _searched_slots(hand: _Hand, pod: PodClass, most: int, longest: int) -> tuple[int, bool, int]:
-    """See packing.most. Rules quickly tell what fits, bounds what does not; else the search decides."""
+    """See packing.most. Rules find a lower bound fast, and bounds an upper one; a search decides between."""
     is_ample = longest >= packing.LONGEST
     if is_ample:
         limit, steps = _searched_limit(hand, pod, most, longest)
@@ -212,9 +212,9 @@ def _searched_slots(hand: _Hand, pod: PodClass, most: int, longest: int) -> tupl
 
 
 def _by_rules(hand: _Hand, pod: PodClass, limit: int, longest: int | None = None) -> tuple[int, int]:
-    """How many such pods rules find cards for, at most `limit`, and the steps that it takes.
+    """The number of such pods, at most `limit`, for which rules find cards, and the steps taken.
 
-    By halving from the most down; with `longest` from one pod up, while there are steps.
+    It uses binary search; with `longest` it counts up from one pod while steps are left.
     """
     count, too_many, steps = 0, limit + 1, 0
     tried = limit if longest is None else 1
@@ -229,7 +229,7 @@ def _by_rules(hand: _Hand, pod: PodClass, limit: int, longest: int | None = None
 
 
 def _searched_limit(hand: _Hand, pod: PodClass, most: int, longest: int) -> tuple[int, int]:
-    """More of such pods are not on the node whatever the search finds, and the steps to know it."""
+    """An upper bound of such pods on the node, and the steps taken."""
     if longest <= 0:
         return most, 0
     demands = list(demands_of(0, pod))
@@ -243,13 +243,13 @@ def _searched_limit(hand: _Hand, pod: PodClass, most: int, longest: int) -> tupl
 
 
 def is_hard(pod: PodClass) -> bool:
-    """Whether no closed form says how many such pods fit, so that the answer may be unconfirmed."""
+    """Whether no closed form gives the number of such pods that fit, so that it may stay undecided."""
     together = pod.same_card or pod.single_numa or pod.linked
     return bool(pod.wants_cards and (together or sum(request.count > 0 for request in pod.cards) > 1))
 
 
 def _slots_of_one(states: Sequence[CardState], pod: PodClass, request: CardRequest, most: int) -> int:
-    """Closed form for one wish: p pods of N distinct cards fit where sum of min(capacity of card, p) >= N p.
+    """Closed form for one request: p pods with N distinct cards fit if sum of min(slots of a card, p) >= N p.
 
     Source: Gale-Ryser; the condition is monotone in p.
     """
@@ -261,9 +261,9 @@ def _slots_of_one(states: Sequence[CardState], pod: PodClass, request: CardReque
 
 @dataclass(frozen=True, slots=True)
 class _Packed:
-    """Demands and cards as packing sees them: of nodes whose cards are alike, the same.
+    """Demands and cards as input of packing; it is the same for nodes with equal cards.
 
-    order: the number of the card of each bin. members: the numbers of the demands of each kind.
+    order: the card number of each bin. members: the numbers of the demands in each class.
     """
 
     bins: tuple[packing.Bin, ...]
@@ -274,7 +274,7 @@ class _Packed:
 
     @staticmethod
     def of(states: Sequence[CardState], demands: Sequence[Demand]) -> "_Packed":
-        """For demands that are not searched for."""
+        """The packing input for demands that need no search."""
         resources = sorted({resource for demand in demands for resource, _ in demand.request.per_card})
         classes = _classes_of(states, demands, resources)
         free = [_free(state, resources) for state in states]
@@ -295,7 +295,7 @@ class _Packed:
         return packing.pack(self.bins, self.classes, looks)
 
     def choices(self, states: Sequence[CardState]) -> list[Choice] | None:
-        """The cards of each demand, in their order."""
+        """The cards of each demand, in the order of demands."""
         takes = self.answer().takes
         if takes is None:
             return None
@@ -309,10 +309,10 @@ class _Packed:
         return found
 
     def _cards(self, takes: Sequence[Sequence[int]]) -> list[list[int]]:
-        """The numbers of the cards of each demand. takes: of each bin how many of each kind it serves."""
+        """The card numbers of each demand. takes: for each bin the number of demands served by class."""
         cards: list[list[int]] = [[] for _ in self.demands]
         for kind, members in enumerate(self.members):
-            # One after the other: no card comes more often than there are demands, so none gets one twice.
+            # In turn: no card occurs more often than there are demands, so no demand gets a card twice.
             served = [n for n, taken in zip(self.order, takes, strict=True) for _ in range(taken[kind])]
             for position, number in enumerate(served):
                 cards[members[position % len(members)]].append(number)
@@ -320,19 +320,19 @@ class _Packed:
 
 
 _Kind = tuple[packing.Amounts, int, tuple[bool, ...]]
-"""What each demand takes of a card, of how many cards, and which cards may serve it."""
+"""The amounts of a demand per card, its number of cards, and for each card whether it may serve."""
 
 
 def _classes_of(
     states: Sequence[CardState], demands: Sequence[Demand], resources: Sequence[str]
 ) -> dict[_Kind, list[int]]:
-    """The numbers of the demands of each kind."""
+    """The numbers of the demands in each class."""
     has_numa = any(state.card.numa is not None for state in states)
     serves: dict[int, tuple[bool, ...]] = {}
     classes: dict[_Kind, list[int]] = {}
     for number, demand in enumerate(demands):
         pod, request = demand.pod_class, demand.request
-        if id(pod) not in serves:  # pods of one class are one object, and its hash is not for free
+        if id(pod) not in serves:  # by identity, since hashing a class is slow
             serves[id(pod)] = tuple(may_serve(state.card, pod, has_numa) for state in states)
         amounts = dict(request.per_card)
         need = (*(amounts.get(resource, 0) for resource in resources), request.tiles)

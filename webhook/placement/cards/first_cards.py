@@ -1,4 +1,4 @@
-"""A node's cards while pods take the first ones that serve them: quick, and never more than there is."""
+"""First-fit of cards: pods take the first cards of a node that serve them, which is fast and feasible."""
 
 from collections.abc import Sequence
 from itertools import permutations
@@ -8,18 +8,18 @@ from webhook.placement.cards.state import CardState, Demand, demands_of, may_ser
 from webhook.placement.model import CardShare, PodClass, Slots
 
 MOST_ORDERS: Final = 24
-"""Orders of the classes of pods that are tried."""
+"""The most orders of pod classes that are tried."""
 
 
 class FirstCards:
-    """The cards in their order. Cards by links are not served."""
+    """The cards in order. Requests for linked cards are not served."""
 
     def __init__(self, states: Sequence[CardState]) -> None:
         self.cards = list(states)
         self._has_numa = any(state.card.numa is not None for state in states)
 
     def take(self, pod: PodClass) -> Slots | None:
-        """The cards of one more pod; None, and nothing taken, where some container finds none."""
+        """Take the cards for one more pod; None, with nothing taken, if a container finds none."""
         if pod.linked:
             return None
         before = list(self.cards)
@@ -34,7 +34,7 @@ class FirstCards:
         return tuple(slots)
 
     def _taken(self, demand: Demand) -> tuple[CardShare, ...] | None:
-        """As many cards as a container asks for; where the pod wants a single NUMA node, all of one."""
+        """The cards for a container, all of one NUMA node if the pod asks for a single one."""
         pod, request = demand.pod_class, demand.request
         groups: dict[int | None, list[tuple[int, CardState]]] = {}
         for number, state in enumerate(self.cards):
@@ -56,7 +56,7 @@ class FirstCards:
 
 
 def most_by_first_cards(states: Sequence[CardState], pod: PodClass, most: int) -> int:
-    """How many such pods find cards in this way, at most `most`."""
+    """The number of such pods, at most `most`, that find cards by first-fit."""
     cards = FirstCards(states)
     count = 0
     while count < most and cards.take(pod) is not None:
@@ -65,7 +65,7 @@ def most_by_first_cards(states: Sequence[CardState], pod: PodClass, most: int) -
 
 
 def first_found(states: Sequence[CardState], pods: Sequence[PodClass]) -> list[Slots] | None:
-    """Cards for all these pods, class after class in some orders of these; None says nothing."""
+    """Cards for all these pods by first-fit in several class orders; None proves nothing."""
     classes = list(dict.fromkeys(pods))
     for tried, order in enumerate(permutations(classes)):
         if tried == MOST_ORDERS:

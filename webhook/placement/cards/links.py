@@ -1,7 +1,7 @@
-"""Cards in directly linked pairs: which sets of pairs there are, and how many pairs there are at most.
+"""Directly linked pairs of cards: enumerate sets of pairs, and bound the number of pairs.
 
-A link counts when both its tiles are free; where tiles are asked for, they are among those taken. Sets of
-cards are masks here, bit n for the nth card.
+A link counts if both its tiles are free. If a container asks for tiles, the link's tiles must be among the
+tiles taken. Sets of cards are bit masks here, with bit n for the nth card.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,7 +18,7 @@ Pair = tuple[int, int]
 
 
 def links_of(states: Sequence[CardState]) -> list[list[Link]]:
-    """Each card's links to other cards of the node, whichever end names them, in the order of numbers."""
+    """Each card's links to other cards of the node, by card number; either end may report a link."""
     numbers = {state.card.name: number for number, state in enumerate(states)}
     found: list[set[Link]] = [set() for _ in states]
     for number, state in enumerate(states):
@@ -31,7 +31,7 @@ def links_of(states: Sequence[CardState]) -> list[list[Link]]:
 
 
 def partners_of(links: Sequence[Sequence[Link]], states: Sequence[CardState]) -> list[int]:
-    """For each card those that it has a free link to."""
+    """For each card the mask of cards to which it has a free link."""
     free = [frozenset(state.tiles) for state in states]
     return [
         sum(1 << other for other in {o for own, o, its in mine if own in free[n] and its in free[o]})
@@ -44,15 +44,15 @@ def pairings(
 ) -> Iterator[tuple[Pair, ...]]:
     """The sets of so many disjoint pairs of linked cards, each once.
 
-    order: which cards may be used, those that are rather used first. lonely_first: pair the cards with the
-    fewest partners first, which finds as many pairs as there can be in most graphs (Karp and Sipser, 1981).
+    order: the cards that may be used, the preferred ones first. lonely_first: pair the cards with the fewest
+    partners first, which finds a maximum matching in most graphs (Karp and Sipser, 1981).
     """
     search = _PairSearch(order, partners, lonely_first, step)
     yield from search.sets(sum(1 << n for n in order), pairs)
 
 
 class _PairSearch:
-    """One search for sets of pairs; what was found to hold none is not looked at again."""
+    """A search for sets of pairs. It does not repeat states that have none."""
 
     def __init__(
         self, order: Sequence[int], partners: Sequence[int], lonely_first: bool, step: Callable[[], None]
@@ -63,7 +63,7 @@ class _PairSearch:
         self._dead: set[tuple[int, int]] = set()
 
     def sets(self, left: int, wanted: int) -> Iterator[tuple[Pair, ...]]:
-        """The sets of so many pairs of the cards that are left."""
+        """The sets of so many pairs among the remaining cards."""
         self._step()
         if not wanted:
             yield ()
@@ -84,7 +84,7 @@ class _PairSearch:
             self._dead.add((left, wanted))
 
     def _open_to(self, left: int) -> dict[int, int]:
-        """For each of the cards that are left the partners that it still has, if any."""
+        """The remaining partners of each remaining card that has any."""
         return {
             n: self._partners[n] & left for n in self._order if left >> n & 1 and self._partners[n] & left
         }
@@ -119,16 +119,16 @@ def tilings(
 
 
 def _with_tile(state: CardState, tile: int, count: int) -> Iterator[tuple[int, ...]]:
-    """Sets of `count` free tiles, this one among them."""
+    """The sets of `count` free tiles that contain this tile."""
     for others in combinations([other for other in state.tiles if other != tile], count - 1):
         yield tuple(sorted((tile, *others)))
 
 
-# --- how many there are at most -----------------------------------------------------------------------
+# --- upper bounds of the number of pairs --------------------------------------------------------------
 
 
 def are_too_many(states: Sequence[CardState], demands: Sequence[Demand]) -> bool:
-    """Whether these demands are for more linked pairs than there can be; if not, they may fit or not."""
+    """Whether these demands need more linked pairs than an upper bound; if not, they may fit or not."""
     linked = [demand for demand in demands if demand.pod_class.linked]
     pairs = sum(demand.request.count for demand in linked) // 2
     if not pairs:
@@ -153,7 +153,7 @@ def are_too_many(states: Sequence[CardState], demands: Sequence[Demand]) -> bool
 def _most_linked_tiles(
     pair_counts: Sequence[int], links: Sequence[Sequence[Link]], states: Sequence[CardState]
 ) -> int:
-    """No more pairs than that can be made of links whose tiles are taken."""
+    """An upper bound of the pairs whose links need tiles of their own."""
     tiles = [(n, tile) for n, state in enumerate(states) if pair_counts[n] for tile in state.tiles]
     number = {tile: position for position, tile in enumerate(tiles)}
     partners = [
@@ -164,12 +164,12 @@ def _most_linked_tiles(
 
 
 def most_pairs(pair_counts: Sequence[int], partners: Sequence[int], demands: int) -> int:
-    """No more pairs than that can be given to so many demands, each of which takes a card once at most.
+    """An upper bound of the pairs for so many demands, each of which uses a card at most once.
 
-    pair_counts: how many pairs each card can be in. By Tutte and Berge (Schrijver, Combinatorial
-    Optimization, theorem 31.1) any set of cards U bounds the number: a pair touches U, or lies in a part of
-    what is left. U begins with no cards, and with those that can be in fewer pairs than their partners, and
-    is changed card by card while that helps.
+    pair_counts: the most pairs of each card. By the formula of Tutte and Berge (Schrijver, Combinatorial
+    Optimization, theorem 31.1), any set of cards U bounds the number: a pair touches U, or is inside a
+    connected component of the rest. U starts empty, and as the set of cards that can be in fewer pairs than
+    their partners. It changes card by card while the bound improves.
     """
     pair_counts = [min(free_slots, demands) for free_slots in pair_counts]
     everything = sum(1 << n for n, free_slots in enumerate(pair_counts) if free_slots)
@@ -182,7 +182,7 @@ def most_pairs(pair_counts: Sequence[int], partners: Sequence[int], demands: int
 
 
 def _least_nearby(bound: Callable[[int], int], everything: int, cut: int) -> int:
-    """The least bound that is found from a set of cards on, one card after the other."""
+    """The least bound by local search from a set of cards, one card at a time."""
     best = bound(cut)
     while True:
         nearby = min(((bound(cut ^ 1 << n), n) for n in bits(everything)), default=(best, 0))
@@ -194,7 +194,7 @@ def _least_nearby(bound: Callable[[int], int], everything: int, cut: int) -> int
 def _pairs_beside(
     pair_counts: Sequence[int], partners: Sequence[int], demands: int, everything: int, cut: int
 ) -> int:
-    """No more pairs than that touch a set of cards, or lie in a part of what it leaves."""
+    """An upper bound of the pairs that touch a set of cards, or are inside a component of the rest."""
     total = sum(pair_counts[n] for n in bits(cut))
     for part in _parts(everything & ~cut, partners):
         size = part.bit_count()
@@ -204,7 +204,7 @@ def _pairs_beside(
 
 
 def _parts(left: int, partners: Sequence[int]) -> Iterator[int]:
-    """The connected parts of these cards."""
+    """The connected components of these cards."""
     while left:
         part = new = left & -left
         while new:
@@ -218,7 +218,7 @@ def _parts(left: int, partners: Sequence[int]) -> Iterator[int]:
 
 
 def bits(mask: int) -> Iterator[int]:
-    """The numbers of the cards of a mask, ascending."""
+    """The card numbers of a mask, ascending."""
     while mask:
         yield (mask & -mask).bit_length() - 1
         mask &= mask - 1

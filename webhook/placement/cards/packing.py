@@ -1,14 +1,14 @@
-"""Whether demands fit on cards together: card by card over kinds of demands, exact up to a number of steps.
+"""Bin packing of demands on cards: card by card over classes of demands, exact within a number of steps.
 
-Demands that ask for the same are one kind, so a state is how many cards each kind still needs, whatever the
-order in which they were given out. On each card only fillings to which nothing can be added are tried, as
-giving more on one card leaves less to the others ("bin completion"); a state that failed is not tried again;
-and a state is given up at once when a total, or the number of demands of at least some size, exceeds what the
-cards left can hold. That p demands of N different cards each can be dealt out needs no more than that no card
-serves their kind more than p times (Gale-Ryser). The problem contains bin packing, so for some demands the
-steps end first: then they count as not fitting, and the answer as not exact.
+Equal demands form one class. A state is the number of cards that each class still needs, independent of
+order. On each card, only maximal fillings are tried: serving more on one card leaves less for the others
+("bin completion"). A failed state is not tried again. A state is pruned if a total, or the number of demands
+of at least some size, exceeds the capacity of the remaining cards. p demands for N distinct cards each can be
+assigned if no card serves their class more than p times (Gale-Ryser). The problem contains bin packing, so
+for some demands the steps end first. Then the demands count as not fitting, and the answer as not exact.
 
-Source: Korf, A new algorithm for optimal bin packing (AAAI 2002); here resources are many and cards unlike.
+Source: Korf, A new algorithm for optimal bin packing (AAAI 2002); here there are several resources, and cards
+differ.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -21,26 +21,26 @@ from typing import Final
 from webhook.placement.budget import Budget, OutOfSteps
 
 STEPS: Final = 5000
-"""Looks for one question; one is at one kind on one card, or at one state."""
+"""Looks for one question. A look checks one class on one card, or one state."""
 
 EACH: Final = 8
-"""Steps of a budget that a look stands for."""
+"""Budget steps per look."""
 
 LONGEST: Final = 60_000
-"""Steps of a budget after which no more pods are tried on one node."""
+"""Budget steps after which no more pods are tried on one node."""
 
 FEWEST: Final = 64
-"""Looks for one question however few steps there are."""
+"""The fewest looks for one question, even if fewer steps are left."""
 
 LARGEST: Final = 150
-"""Cards and kinds together up to which a question is looked into, as the search descends once for each."""
+"""The most cards and classes together for a search, which recurses once for each."""
 
 Amounts = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Bin:
-    """A card: what is free of each resource, and which kinds may use it."""
+    """A card: its free amounts, and the classes that may use it."""
 
     free: Amounts
     serves: tuple[bool, ...]
@@ -48,7 +48,7 @@ class Bin:
 
 @dataclass(frozen=True, slots=True)
 class DemandClass:
-    """Demands that are alike: what each takes of every card, of how many different cards, and how many."""
+    """Equal demands: the amounts per card, the number of distinct cards, and how many demands there are."""
 
     need: Amounts
     spread: int
@@ -57,7 +57,7 @@ class DemandClass:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """For each card how many demands of each kind it serves, or None; exact: None means that none exists."""
+    """For each card the number of demands served by class, or None. exact: None proves that none exists."""
 
     takes: tuple[Amounts, ...] | None
     exact: bool
@@ -66,7 +66,7 @@ class Answer:
 
 @lru_cache(maxsize=2048)
 def pack(bins: tuple[Bin, ...], classes: tuple[DemandClass, ...], most_steps: int) -> Answer:
-    """Cards for all the demands; the same question gets the answer that it got before."""
+    """Cards for all demands. Answers are cached."""
     if len(bins) + len(classes) > LARGEST:
         return Answer(None, False, 0)
     packing = _Packing(bins, classes, most_steps)
@@ -83,9 +83,9 @@ def pack(bins: tuple[Bin, ...], classes: tuple[DemandClass, ...], most_steps: in
 def most(
     bins: tuple[Bin, ...], classes: tuple[DemandClass, ...], limit: int, longest: int = LONGEST
 ) -> tuple[int, bool, int]:
-    """How many times all these demands fit, at most `limit`, whether that is exact, and the steps it takes.
+    """How many times all these demands fit, at most `limit`, whether that is exact, and the steps taken.
 
-    Every smaller number of times was found to fit as well. Ends as not exact after so many steps.
+    Each smaller number of times fits too. After `longest` steps it ends as not exact.
     """
     count = steps = 0
     while count < limit:
@@ -101,13 +101,13 @@ def most(
 
 
 def _from_each(bins: Sequence[Bin], amounts_of: Callable[[Bin], Amounts]) -> list[Amounts]:
-    """For each number the figures of the cards from it on, added up."""
+    """For each card number, the sums of the amounts of the cards from there on."""
     sums = accumulate((amounts_of(each) for each in reversed(bins)), lambda a, b: tuple(map(add, a, b)))
     return list(sums)[::-1]
 
 
 class _Packing:
-    """One question; the figures of the bounds are of the cards from a number on."""
+    """The search for one question. Its bounds cover the cards from a number on."""
 
     def __init__(self, bins: tuple[Bin, ...], classes: tuple[DemandClass, ...], most_steps: int) -> None:
         self.bins = bins
@@ -125,7 +125,7 @@ class _Packing:
         self.holds = [_from_each(bins, partial(self._holds, resource)) for resource in resources]
 
     def _holds(self, resource: int, each: Bin) -> Amounts:
-        """How often each amount of a resource that kinds ask for is there, the largest first."""
+        """How often a card has each amount of a resource that classes ask for, the largest amount first."""
         return tuple(each.free[resource] // self.classes[k].need[resource] for k in self.orders[resource])
 
     def _slot_counts(self, each: Bin) -> Amounts:
@@ -134,7 +134,7 @@ class _Packing:
         )
 
     def _times(self, each: Bin, number: int, free: Amounts, most_times: int) -> int:
-        """How many demands of a kind so much of a card can serve."""
+        """How many demands of a class the free amounts of a card can serve."""
         if not each.serves[number]:
             return 0
         for amount, need in zip(free, self.classes[number].need, strict=True):
@@ -143,7 +143,7 @@ class _Packing:
         return most_times
 
     def serve(self, number: int, left: Amounts) -> bool:
-        """Whether the cards from `number` on can serve what is left; `takes` then says how."""
+        """Whether the cards from `number` on can serve the remaining demands; if so, `takes` is set."""
         self.budget.spend()
         if not any(left):
             return True
@@ -173,7 +173,7 @@ class _Packing:
         return False
 
     def _fillings(self, number: int, left: Amounts, free: Amounts, taken: Amounts) -> Iterator[Amounts]:
-        """What a card may serve, so that nothing can be added; the first kinds, which are large, first."""
+        """The maximal fillings of a card, with the first classes, which are large, first."""
         self.budget.spend()
         each, kind = self.bins[number], len(taken)
         if kind == len(self.classes):

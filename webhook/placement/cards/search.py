@@ -1,9 +1,9 @@
 """The best choice of cards: a search over the demands on a node and over sets of cards.
 
-The demands with the fewest choices come first; cards in the same state are interchangeable, and a state that
-failed once is not searched again. Among the feasible choices the search prefers to open the fewest whole
-cards, then the least left free on the cards used, then the lowest numbers; that preference is exact up to
-`POLISH` steps and then the best found.
+Demands with the fewest choices come first. Cards in the same state are interchangeable, and a state that
+failed is not searched again. Among the feasible choices, the search prefers the fewest newly used cards, then
+the least free amounts on the cards used, then the lowest numbers. This is exact within `POLISH` descents;
+after that the result is the best found.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,33 +26,35 @@ from webhook.placement.cards.state import (
 from webhook.placement.model import CardRequest, CardShare, PodClass, Slots
 
 POLISH: Final = 3000
-"""Descents spent on the best choice once a feasible one is known."""
+"""The most descents for the best choice, once a feasible one is known."""
 
 STEPS: Final = 5000
-"""Steps of the search for a feasible choice where packing cannot tell; a step is a set of cards, or a pair of
-linked ones, that is tried."""
+"""Attempts of the search for a feasible choice where packing cannot decide. An attempt is a set of cards, or
+a pair of linked cards."""
 
 _MOST_TRIED: Final = 20_000
 """The same once a feasible choice is known."""
 
 _FIRST_STEPS: Final = 3
-"""Tries by which a rule has to find cards, for each card that is asked for."""
+"""Attempts of a rule per requested card."""
 
 _LOOK: Final = 12
-"""Steps of a budget that a look at one card stands for."""
+"""Budget steps per check of a card."""
 
 _TRY: Final = 24
-"""Steps of a budget that a set of cards that is tried stands for."""
+"""Budget steps per attempted set of cards."""
 
 DESCENT: Final = 20
-"""Steps of a budget that a descent takes for each card of the node, about."""
+"""Budget steps of a descent per card of the node, about."""
 
 _DEEPEST: Final = 300
-"""Demands up to which the search goes, which descends once for each."""
+"""The most demands of a search, which recurses once for each."""
 
 
 def first_the_hard_ones(demand: Demand) -> tuple[object, ...]:
-    """Linked wishes first, since they need particular tiles; then many cards, then large shares."""
+    """Sort key: requests for linked cards first, which need particular tiles; then many cards, then large
+    amounts.
+    """
     request = demand.request
     amounts = [-amount for _, amount in request.per_card]
     return not demand.pod_class.linked, -request.count, amounts, demand.pod, demand.containers
@@ -62,10 +64,10 @@ _Key = tuple[int, int, tuple[Choice, ...]]
 
 
 class Rule(Enum):
-    """Which cards a choice begins with; lonely ones have the fewest partners left.
+    """The order of cards in a choice. Lonely cards have the fewest partners left.
 
-    With few links one of them finds what is there: cards that may serve many pods are best taken evenly,
-    those that serve one where they would be left over.
+    With few links, one of these rules finds a solution if there is one: cards that may serve many pods are
+    best used evenly, and cards that serve one pod where they would be left over.
     """
 
     USED_AND_LONELY_FIRST = auto()
@@ -75,14 +77,14 @@ class Rule(Enum):
 
 
 class CardSearch:
-    """One search over the demands of a node."""
+    """The search over the demands of a node."""
 
     def __init__(self, states: list[CardState], demands: list[Demand], polish: int, most_steps: int) -> None:
-        """most_steps: while no feasible choice is known."""
+        """most_steps: the limit while no feasible choice is known."""
         self.states = states
         self.demands = demands
         self.steps = 0
-        """Of a budget, what the search takes."""
+        """The budget steps that the search takes."""
         self.most_steps = most_steps
         self.budget = Budget(most_steps)
         self.descents = Budget(polish)
@@ -96,7 +98,7 @@ class CardSearch:
         self.chosen: list[Choice] = []
 
     def run(self) -> list[Choice] | None:
-        """The best choice for each demand; `cut` tells whether the steps ended before one was found."""
+        """The best choice for each demand. `cut` is true if the steps ended before one was found."""
         searched = any(is_searched(demand.pod_class) for demand in self.demands)
         if searched and are_too_many(self.states, self.demands):
             return None
@@ -112,9 +114,9 @@ class CardSearch:
         return self.best[1] if self.best is not None else None
 
     def _fit_by_rules(self) -> bool:
-        """Find a feasible choice by rules, which give each demand the first choice that there is for it.
+        """Find a feasible choice by rules, which give each demand its first choice.
 
-        Where links are few, a search may miss for long what a simple rule finds at once.
+        With few links, a simple rule may find at once what a search finds late.
         """
         numbers = range(len(self.demands))
         as_asked = sorted(numbers, key=lambda n: (self.demands[n].pod, self.demands[n].containers))
@@ -138,7 +140,7 @@ class CardSearch:
         return True
 
     def _descend(self, depth: int, states: list[CardState]) -> bool:
-        """True when a feasible end was found below."""
+        """Whether a feasible choice was found below."""
         if self.best is not None:
             self.descents.spend()
         if depth == len(self.demands):
@@ -190,7 +192,7 @@ class CardSearch:
     def _rank(
         self, n: int, demand: Demand, states: list[CardState], after: Mapping[int, CardState], rule: Rule
     ) -> tuple[int, ...]:
-        """By which cards are tried in order."""
+        """The sort key by which cards are tried."""
         if rule is Rule.BY_NUMBER:
             return ()
         if rule in (Rule.FREE_FIRST, Rule.FREE_AND_LONELY_FIRST):
@@ -217,7 +219,9 @@ class CardSearch:
         after: Mapping[int, CardState],
         rule: Rule,
     ) -> Iterator[tuple[Choice, list[CardState]]]:
-        """Without tiles any way to pair the same cards is as good as another. An uneven number has none."""
+        """Choices of linked cards. Without tiles, all pairings of the same cards are equal. Odd numbers have
+        none.
+        """
         if demand.request.count % 2:
             return
         partners = partners_of(self.links, states)
@@ -235,7 +239,7 @@ class CardSearch:
                 yield _taken(states, dict.fromkeys(cards, ()), after)
 
     def _card_key(self, state: CardState) -> int:
-        """A number that cards share which are interchangeable, where they have no names."""
+        """A key that is equal for interchangeable cards, if no request names cards."""
         card = state.card
         key = (card.numa, card.disabled, state.free, tuple(card.capacity.items()), state.tiles)
         return self.numbers.setdefault(key, len(self.numbers))
@@ -249,7 +253,7 @@ class CardSearch:
         )
 
     def _groups(self, demand: Demand, states: list[CardState], order: list[int]) -> Iterator[list[int]]:
-        """The sets out of which a choice may be made: all cards, or the cards of one NUMA node."""
+        """The sets of cards for a choice: all cards, or the cards of each NUMA node."""
         if not demand.pod_class.single_numa or all(state.card.numa is None for state in states):
             yield order
             return
@@ -280,7 +284,7 @@ class CardSearch:
 def _taken(
     states: Sequence[CardState], tiles: Mapping[int, tuple[int, ...]], after: Mapping[int, CardState]
 ) -> tuple[Choice, list[CardState]]:
-    """These cards with their tiles as a choice, and all cards once it is taken."""
+    """A choice of these cards with their tiles, and the states of all cards after it."""
     result = list(states)
     for n, taken in tiles.items():
         result[n] = CardState(states[n].card, after[n].free, without(states[n].tiles, taken))
@@ -288,7 +292,7 @@ def _taken(
 
 
 def demands_name_cards(demands: Sequence[Demand]) -> bool:
-    """Whether a wish tells cards apart by name or link, so that no two are interchangeable."""
+    """Whether a request distinguishes cards by name or link, so that no two are interchangeable."""
     return any(
         d.pod_class.allowed_cards is not None or d.pod_class.denied_cards or d.pod_class.linked
         for d in demands

@@ -1,10 +1,10 @@
-"""What is free on the cards of a node, and what containers ask of them.
+"""The free amounts of a node's cards, and the card requests of containers.
 
-Which cards the pods have for which nobody chose any: as their node tells, else as it gives by default.
+If topogate did not choose the cards of a pod, they are those that the node reports, else the default ones.
 
-The default is that of the node's allocator (labeler.allocator.choose.default_devices): of the cards that have
-shares left different ones for a container if possible, from the highest number down. It is a guess, as it
-depends on who was there when the pod came; the allocator tells within seconds.
+The default is that of the node's allocator (labeler.allocator.choose.default_devices): cards with free shares
+from the highest number down, different ones for a container if possible. It is a guess, since it depends on
+the pods that were there when the pod came. The allocator reports the real cards within seconds.
 """
 
 from collections import Counter
@@ -18,7 +18,7 @@ from webhook.placement.names import natural
 
 @dataclass(frozen=True, slots=True)
 class CardState:
-    """A card and what is free on it."""
+    """A card and its free amounts and tiles."""
 
     card: Card
     free: Vector
@@ -26,11 +26,11 @@ class CardState:
 
     @property
     def is_unused(self) -> bool:
-        """Whether nothing of the card is used."""
+        """Whether the card is unused."""
         return all(dict(self.free).get(r, 0) == amount for r, amount in self.card.capacity.items())
 
     def take(self, amounts: Vector, tiles: int) -> "CardState | None":
-        """The card after one more demand, or None if it does not fit; the tiles taken are not yet named."""
+        """The card after one more demand, or None if it does not fit. The tiles are not chosen yet."""
         free = dict(self.free)
         for resource, amount in amounts:
             left = free.get(resource, 0) - amount
@@ -43,17 +43,17 @@ class CardState:
 
 
 def card_state(card: Card, used: Mapping[str, int], used_tiles: frozenset[int]) -> CardState:
-    """What is free on a card beside its users; more use than capacity leaves 0."""
+    """The state of a card with this usage; over-committed amounts count as 0 free."""
     free = tuple((r, max(0, amount - used.get(r, 0))) for r, amount in card.capacity.items())
     tiles = tuple(t for t in range(card.tiles) if t not in used_tiles and t not in card.disabled_tiles)
     return CardState(card, free, tiles)
 
 
 def overbooked_cards(node: NodeInfo, usages: Iterable[Usage]) -> list[str]:
-    """Names of the cards on which these pods together take more than there is, in the order of numbers.
+    """Names of the cards that these pods over-commit together, by card number.
 
-    That is: more of a resource than the card holds, a tile given to two pods, or anything of a card that the
-    node does not have. card_state cannot tell, as it shows 0 left in all these cases.
+    That is more of a resource than the card has, a tile assigned to two pods, or a card that the node does
+    not have. card_state cannot detect it, since it shows 0 free in all these cases.
     """
     sums: dict[str, Counter[str]] = {}
     tiles: dict[str, Counter[int]] = {}
@@ -77,7 +77,7 @@ def overbooked_cards(node: NodeInfo, usages: Iterable[Usage]) -> list[str]:
 
 
 def tile_run(free: Sequence[int], count: int) -> tuple[int, ...]:
-    """`count` of the free tiles: from the tightest contiguous run that holds them, else the lowest."""
+    """`count` of the free tiles: from the shortest contiguous run that has enough, else the lowest ones."""
     runs: list[list[int]] = []
     for tile in sorted(free):
         if runs and runs[-1][-1] == tile - 1:
@@ -90,13 +90,13 @@ def tile_run(free: Sequence[int], count: int) -> tuple[int, ...]:
 
 
 def without(tiles: tuple[int, ...], taken: Sequence[int]) -> tuple[int, ...]:
-    """The tiles that are left."""
+    """The tiles that remain."""
     return tuple(tile for tile in tiles if tile not in taken)
 
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """One container's wish, or that of several that share one card."""
+    """The request of one container, or of several containers that share a card."""
 
     pod: int
     containers: tuple[int, ...]
@@ -105,21 +105,23 @@ class Demand:
 
 
 def usable(card: Card, pod: PodClass) -> bool:
-    """Whether the pod may have the card, whatever is free on it."""
+    """Whether the pod may use the card, whatever is free on it."""
     if card.disabled or card.name in pod.denied_cards:
         return False
     return pod.allowed_cards is None or card.name in pod.allowed_cards
 
 
 def may_serve(card: Card, pod: PodClass, has_numa: bool) -> bool:
-    """Whether the card may serve the pod. Where some of the node's cards tell their NUMA node, one that does
-    not is of no use to a pod that wants a single one.
+    """Whether the card may serve the pod.
+
+    If some cards of the node have a known NUMA node, a card without one cannot serve a pod that asks for a
+    single NUMA node.
     """
     return usable(card, pod) and not (pod.single_numa and has_numa and card.numa is None)
 
 
 def demands_of(number: int, pod: PodClass) -> Iterator[Demand]:
-    """What the pod of that number asks for."""
+    """The card demands of the pod with that number."""
     if pod.same_card:
         amounts: dict[str, int] = {}
         for index in pod.same_card:
@@ -132,12 +134,12 @@ def demands_of(number: int, pod: PodClass) -> Iterator[Demand]:
 
 
 def is_searched(pod: PodClass) -> bool:
-    """Whether it matters which cards a container gets together, which packing cannot tell."""
+    """Whether the combination of cards matters, which packing cannot decide."""
     return pod.linked or (pod.single_numa and any(request.count > 1 for request in pod.cards))
 
 
 def times(state: CardState, request: CardRequest) -> int:
-    """How many such wishes the card can serve."""
+    """How many such requests the card can serve."""
     free = dict(state.free)
     slot_counts = [free.get(resource, 0) // amount for resource, amount in request.per_card if amount > 0]
     if request.tiles:
@@ -153,7 +155,7 @@ Amounts = Mapping[str, int]
 
 
 def unmanaged_use(node: NodeInfo, usages: Sequence[Usage]) -> dict[str, dict[str, int]]:
-    """What such pods take of each card, by its name; {} without any."""
+    """The usage of each card, by its name, by pods whose cards topogate did not choose; {} if none."""
     without = sorted((usage for usage in usages if usage.unmanaged), key=_known_first(node))
     if not without:
         return {}
@@ -179,7 +181,7 @@ def _known_first(node: NodeInfo) -> Callable[[Usage], tuple[bool, str, str]]:
 def _guessed(
     node: NodeInfo, request: CardRequest, own: Sequence[str], taken: Mapping[str, Amounts]
 ) -> Iterable[str]:
-    """The cards of a container that are not reported. taken: what others have of each."""
+    """The guessed cards of a container whose cards are not reported. taken: the usage of others by card."""
     shares = dict(request.per_card)
     resource = next((each for each in keys.PLUGIN_RESOURCES if shares.get(each)), "")
     left = {
@@ -190,7 +192,7 @@ def _guessed(
     used = list(own)
     names = sorted(left, key=natural, reverse=True)
     for _ in range(request.count - len(own) if names else 0):
-        name = min(names, key=lambda each: (left[each] <= 0, used.count(each)))  # the first of equal ones
+        name = min(names, key=lambda each: (left[each] <= 0, used.count(each)))  # ties go to the first
         used.append(name)
         left[name] -= shares[resource]
     return used[len(own) :]

@@ -1,4 +1,4 @@
-"""Gangs of several classes of pods: joint bounds, first-fit decreasing, a pattern program for each domain."""
+"""Gangs of several pod classes: joint bounds, first-fit decreasing, and a pattern program for each domain."""
 
 from typing import Final
 
@@ -8,21 +8,21 @@ from webhook.placement.question import Counts, Question
 from webhook.placement.vertex import Vertex
 
 MOST: Final = 16_000_000
-"""Classes times nodes up to which a gang is worked out in columns."""
+"""The largest product of classes and nodes that the array solvers accept."""
 
 NEAREST_PART: Final = 16
-"""The part of that up to which the nearest domain of a gang that has no place is looked for."""
+"""The nearest domain is searched for up to one part in so many of MOST."""
 
-# Numpy and HiGHS take a fifth of a second to load: not before a gang needs them.
+# Numpy and HiGHS take a fifth of a second to load, so they are imported on the first use.
 
 
 def solve(
     question: Question, root: Vertex, nodes: int, budget: Budget, *, fills_only: bool = False
 ) -> Solution:
-    """The best place that is found within the steps, and whether it is proven that there is no better one.
+    """The best solution found within the steps, and whether it is proven that no better one exists.
 
-    nodes: at least as many as there are in the tree. fills_only: by first-fit alone. Gangs that are spread
-    are not for it.
+    nodes: an upper bound of the nodes in the tree. fills_only: use first-fit alone. It does not serve gangs
+    that are spread.
     """
     if question.spread is not None or len(question.counts) * nodes > MOST:
         return Solution(None, False)
@@ -36,7 +36,9 @@ def solve(
 
 
 def nearest(question: Question, root: Vertex, nodes: int, budget: Budget) -> tuple[Vertex, Counts] | None:
-    """Which domain of the required level comes nearest to holding the gang, and what it holds together."""
+    """The domain of the required level with the most capacity for the gang, and the pods of each class that
+    fit.
+    """
     if question.spread is not None or len(question.counts) * nodes > MOST // NEAREST_PART:
         return None
     from webhook.placement.heterogeneous.arrays import TooLargeError

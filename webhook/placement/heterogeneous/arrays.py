@@ -1,4 +1,4 @@
-"""A gang's tree as arrays: nodes in topology order, each domain a run of them, amounts in columns."""
+"""A gang's tree as arrays: nodes in topology order, each domain a range of nodes, amounts in columns."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ from webhook.placement.vertex import Leaves, Vertex
 Ints = NDArray[np.int64]
 Array = NDArray[Any]
 Ranges = tuple[tuple[int, int], ...]
-"""Runs of node numbers, each the first and the one after the last."""
+"""Half-open ranges of node numbers."""
 
 Taken = dict[int, Counts]
 """Node number -> pods of each class on it."""
@@ -23,9 +23,9 @@ Taken = dict[int, Counts]
 
 @dataclass(slots=True, eq=False)
 class DomainRange:
-    """A domain with capacity for the gang, or a node (vertex.state is set), as a run of node numbers.
+    """A domain with capacity for the gang, or a node (vertex.state is set), as a range of node numbers.
 
-    Nodes of vertex.leaves are no domains of their own here.
+    Nodes of vertex.leaves have no DomainRange.
     """
 
     vertex: Vertex
@@ -41,31 +41,31 @@ class DomainRange:
 
     @property
     def own(self) -> int:
-        """The cost of using it, that of what is in it left out; 0 for a node, see GangArrays.node_cost."""
+        """The cost of using the domain itself; 0 for a node, see GangArrays.node_cost."""
         return 0 if self.is_node else self.vertex.own
 
     def inside(self) -> Iterator["DomainRange"]:
-        """It and all domains in it, in topology order."""
+        """The domain and all domains inside it, in topology order."""
         yield self
         for part in self.parts:
             yield from part.inside()
 
 
 LARGEST: Final = 2**62
-"""The most that is added up of a resource, in its grains: sums are machine words."""
+"""The largest sum of a resource in grains, so that sums are machine words."""
 
 
 class TooLargeError(Exception):
-    """Amounts are too large to be added up in machine words."""
+    """The sums of amounts do not fit machine words."""
 
 
 class GangArrays:
-    """Amounts are counted in the resources' grains. Raises TooLargeError.
+    """The gang and its tree as arrays, with amounts in the resources' grains. Raises TooLargeError.
 
-    counts: pods of each class. requests: class x resource. totals: what it asks for of each resource.
-    slot_counts: class x node, capacity for each class alone, at most what the gang has. free: node x
-    resource, at most the totals. starts: at each level the node numbers where domains begin; paid: whether
-    anchors use these.
+    counts: pods of each class. requests: class x resource. totals: the gang's total request of each resource.
+    slot_counts: class x node, the free slots for each class alone, at most its pods. free: node x resource,
+    at most the totals. starts: for each level the first node numbers of its domains. paid: whether anchors
+    use these domains.
     """
 
     def __init__(self, question: Question, root: Vertex) -> None:
@@ -76,24 +76,24 @@ class GangArrays:
         self.resources = sorted({resource for pod in question.classes for resource, _ in pod.requests})
         rows = self._rows_in_grains()
         self.request_rows = [[(n, amount) for n, amount in enumerate(row) if amount] for row in rows]
-        """Of each class the resources that it asks for, by their numbers, and how much."""
+        """For each class the resources that it requests, by number, and the amounts."""
         self.requests: Ints = np.array(rows, dtype=np.int64).reshape(self.classes, len(self.resources))
         self.totals: Ints = self._totals(rows)
         self.carded = [pod.wants_cards for pod in question.classes]
         self.states: list[NodeState] = []
         self.holders: list[DomainRange] = []
-        """The domains just around nodes, and nodes that stand alone, in topology order."""
+        """The innermost domains around nodes, and nodes without one, in topology order."""
         self._read_tree(root)
         columns = [self._free(number) for number in range(len(self.resources))]
         self.free: Ints = np.array(columns, dtype=np.int64).reshape(len(columns), len(self.states)).T.copy()
 
     def is_in_slices(self, number: int) -> bool:
-        """Whether slices bind the pods of a class."""
+        """Whether slices bind a class."""
         question = self.question
         return bool(question.slices) and question.unbound_slices[number] < len(question.slices)
 
     def _read_tree(self, root: Vertex) -> None:
-        """Number the nodes, and note where domains begin, and what has capacity for what."""
+        """Number the nodes, and record the starts of domains and the free slots."""
         self._starts: list[list[int]] = [[] for _ in range(self.costs.depth)]
         self._paid: list[list[bool]] = [[] for _ in range(self.costs.depth)]
         slot_counts: list[Array] = []
@@ -109,7 +109,7 @@ class GangArrays:
         self.firsts = np.array([holder.first for holder in self.holders], dtype=np.int64)
 
     def _rows_in_grains(self) -> list[list[int]]:
-        """What each class asks for of each resource, in grains: the largest amounts that divide all."""
+        """The requests by class and resource, in grains: the greatest common divisors of the amounts."""
         asked = [
             [dict(pod.requests).get(name, 0) for name in self.resources] for pod in self.question.classes
         ]
@@ -117,14 +117,14 @@ class GangArrays:
         return [[amount // grain for amount, grain in zip(row, self._grains, strict=True)] for row in asked]
 
     def _totals(self, rows: Sequence[Sequence[int]]) -> Ints:
-        """What the gang asks for of each resource. Raises TooLargeError."""
+        """The gang's total request of each resource. Raises TooLargeError."""
         totals = [sum(map(int.__mul__, self.question.counts, column)) for column in zip(*rows, strict=True)]
         if max(totals, default=0) > LARGEST:
             raise TooLargeError
         return np.array(totals, dtype=np.int64)
 
     def _free(self, number: int) -> Ints:
-        """What each node has free of a resource, at most what the gang asks for."""
+        """The free amount of a resource on each node, at most the gang's total request."""
         name, grain, total = self.resources[number], self._grains[number], int(self.totals[number])
         amounts = [state.free.get(name, 0) for state in self.states]
         if max(amounts, default=0) > LARGEST:
@@ -154,11 +154,11 @@ class GangArrays:
         first, count = len(self.states), len(leaves.states)
         for level in range(leaves.top, self.costs.depth):
             self._starts[level] += range(first, first + count)
-            self._paid[level] += [False] * count  # no anchor is in a domain of leaves
+            self._paid[level] += [False] * count  # domains of leaves have no anchors
         self.states += leaves.states
         different = {
             id(column): column for column in leaves.every
-        }  # those of classes without capacity are one
+        }  # all classes without capacity share one entry
         number = {key: position for position, key in enumerate(different)}
         columns = np.array([*different.values()], dtype=np.int64)
         slot_counts.append(columns[[number[id(column)] for column in leaves.every]])
@@ -166,22 +166,22 @@ class GangArrays:
     # --- costs ---------------------------------------------------------------------------------------
 
     def holder(self, node: int) -> DomainRange:
-        """The domain just around a node, or the node itself where it stands alone."""
+        """The innermost domain around a node, or the node itself if it has none."""
         return self.holders[int(np.searchsorted(self.firsts, node, side="right")) - 1]
 
     def around(self, node: int) -> DomainRange:
-        """The domain just around a node."""
+        """The innermost domain around a node."""
         holder = self.holder(node)
         return holder.parent if holder.is_node and holder.parent is not None else holder
 
     def node_cost(self, node: int, holder: DomainRange | None = None) -> int:
-        """The cost of using a node, that of the domains around it left out."""
+        """The cost of using a node, without the domains around it."""
         holder = holder or self.holder(node)
         leaves = holder.vertex.leaves
         return holder.vertex.own if leaves is None else leaves.own(node - holder.first)
 
     def base(self, domain: DomainRange | None) -> int:
-        """The cost of using a domain and those around it."""
+        """The cost of using a domain and the domains around it."""
         total = 0
         while domain is not None:
             total += domain.own
@@ -202,9 +202,9 @@ class GangArrays:
         return total
 
     def is_paid(self, domain: DomainRange) -> bool:
-        """Whether anchors pay for a domain, or a node, and for all levels that it stands for."""
+        """Whether anchors use a domain, or a node, at all levels that it covers."""
         return bool(self.question.anchored) and domain.vertex.key in self.question.anchored
 
     def named(self, taken: Taken) -> dict[str, Counts]:
-        """The same by the nodes' names, in topology order."""
+        """The pods by node name, in topology order."""
         return {self.states[node].name: tuple(taken[node]) for node in sorted(taken)}

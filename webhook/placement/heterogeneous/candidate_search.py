@@ -1,10 +1,10 @@
-"""One gang: domain after domain in the order of what they cost at least, while one may be better.
+"""Branch and bound over candidate domains, in order of their lower cost bounds, while one may be better.
 
-Each is filled by first-fit decreasing, and then, while the bounds leave something better open, decided by
-the pattern program. A domain that the bounds rule out, or that costs at least as much as the best place so
-far, is skipped. One that the linear program rules out teaches a measure by which others may be ruled
-out. Of a domain too large for one program sets of its parts are candidates: those of the fewest parts, then
-of more. So what is left is proven; the headroom, a tie-break, is not part of any bound here.
+First-fit decreasing fills each candidate. If its bound still allows a better solution, the pattern program
+decides it. The search skips a candidate that the bounds exclude, or whose bound is not below the incumbent. A
+candidate that the linear program excludes yields a measure, which may exclude others. If a domain is too
+large for one program, sets of its parts become candidates, the smallest sets first. So the incumbent that
+remains is proven optimal. The headroom, a tie-break, is in no bound here.
 """
 
 import heapq
@@ -28,38 +28,38 @@ from webhook.placement.question import Question, pods_of
 from webhook.placement.vertex import Vertex
 
 ALONE: Final = 16
-"""Nodes of a domain that are asked whether their cards serve the whole gang, those that cost least first."""
+"""The most nodes of a domain whose cards are checked for the whole gang, the cheapest first."""
 
 WIDEST: Final = 3
-"""Domains with the most capacity that are filled in any case."""
+"""So many domains with the most capacity are always filled."""
 
 FINE: Final = 64
-"""Nodes up to which a place that is better in the headroom alone is looked for."""
+"""The most nodes for which the search improves the headroom alone."""
 
 SMALL: Final = 1500
-"""Columns up to which a domain is decided by one program."""
+"""The most columns of a program for a whole domain."""
 
 SETS: Final = 3000
-"""Sets of parts of a domain that are looked at."""
+"""The most sets of parts of a domain."""
 
 LESSONS: Final = 16
-"""Linear programs that are asked for one more measure."""
+"""The most linear programs that are solved for a measure."""
 
 MOST_NODE_CLASSES: Final = 3000
-"""Kinds of nodes up to which a measure is learnt."""
+"""The most node groups for which a measure is learned."""
 
 MANY: Final = 64
-"""Classes beyond which first-fit alone looks for a place."""
+"""With more classes than this, first-fit is the only solver."""
 
 FILLING: Final = 4
-"""The part of the steps for first-fit."""
+"""First-fit has one part in so many of the steps."""
 
 LISTING: Final = 2
-"""The part of the steps for the patterns of nodes, and for what they are worth."""
+"""The patterns of nodes and their values have one part in so many of the steps."""
 
 
 class _Entry(NamedTuple):
-    """least: at most its cost. measures: how many there were when that was worked out."""
+    """least: a lower bound of its cost. measures: the number of measures behind that bound."""
 
     least: int
     number: int
@@ -69,7 +69,7 @@ class _Entry(NamedTuple):
 
 
 class CandidateSearch:
-    """One question. fills_only: first-fit alone looks for a place."""
+    """The search for one question. fills_only: use first-fit alone."""
 
     def __init__(self, question: Question, root: Vertex, budget: Budget, *, fills_only: bool) -> None:
         self.question = question
@@ -86,9 +86,9 @@ class CandidateSearch:
         self._lessons = LESSONS
 
     def solve(self) -> Solution:
-        """The best place that is found within the steps, and whether nothing better exists.
+        """The best solution found within the steps, and whether none is better.
 
-        A place in the domains with the most capacity is looked for in any case.
+        The domains with the most capacity are always searched.
         """
         for candidate in self._candidates(self.arrays.root):
             self._push(candidate)
@@ -107,7 +107,7 @@ class CandidateSearch:
         return Solution(self.arrays.named(taken), is_best, cost)
 
     def _look_at(self, entry: _Entry) -> None:
-        """Look for a place there, or work out its bound again where measures have come since."""
+        """Search an entry, or recompute its bound if there are new measures."""
         if isinstance(entry.candidate, int):
             self._on_one_node(entry.candidate)
         elif entry.measures < len(self.bounds.measures):
@@ -116,8 +116,9 @@ class CandidateSearch:
             self._look(entry.candidate, entry.least)
 
     def _may_be_better(self, least: int) -> bool:
-        """Whether something of this bound may be better, in many nodes but for the headroom, and better ones
-        matter.
+        """Whether a candidate with this bound may improve the incumbent, and improvements still matter.
+
+        With many nodes, the headroom does not count.
         """
         if self.best is None:
             return True
@@ -131,7 +132,7 @@ class CandidateSearch:
     # --- candidates ----------------------------------------------------------------------------------
 
     def _push(self, candidate: Candidate | int) -> None:
-        """A candidate, unless the bounds rule it out."""
+        """Add a candidate, unless the bounds exclude it."""
         arrays = self.arrays
         if isinstance(candidate, int):
             least = arrays.base(self._outside(candidate)) + arrays.node_cost(candidate)
@@ -145,12 +146,12 @@ class CandidateSearch:
         heapq.heappush(self._heap, _Entry(least, self._entries, len(self.bounds.measures), candidate))
 
     def _outside(self, node: int) -> DomainRange | None:
-        """The domain around a node whose cost the node's own does not have."""
+        """The domain around a node whose cost is not in the node's own cost."""
         holder = self.arrays.holder(node)
         return holder.parent if holder.is_node else holder
 
     def _candidates(self, domain: DomainRange) -> Iterator[Candidate | int]:
-        """A domain, and those in it, that may hold the gang, and single nodes."""
+        """The domain and the domains inside it that may fit the gang, and single nodes."""
         self.budget.take(len(self.bounds.measures))
         if not self.bounds.may_hold(((domain.first, domain.end),)):
             return
@@ -169,7 +170,7 @@ class CandidateSearch:
             self.is_certain &= len(fitting) <= most or most == 1
             yield from fitting[:most]
 
-    # --- looking at one ------------------------------------------------------------------------------
+    # --- one candidate -------------------------------------------------------------------------------
 
     def _on_one_node(self, node: int) -> None:
         pods = pods_of(self.question.classes, self.question.counts)
@@ -180,7 +181,7 @@ class CandidateSearch:
             self._keep((self.arrays.cost(taken), taken))
 
     def _look(self, candidate: Candidate, least: int) -> None:
-        """Look for a place there, until there is none better than the best, or that is not certain."""
+        """Search a candidate until the incumbent cannot improve, or the rest is undecided."""
         is_filled = self._fill(candidate, least)
         if not self._may_be_better(least):
             return
@@ -190,7 +191,7 @@ class CandidateSearch:
             self._solve(candidate, is_filled=is_filled)
 
     def _fill(self, candidate: Candidate, least: int) -> bool:
-        """Keep what first-fit finds, if it may be asked; whether it found a place."""
+        """Keep the solution of first-fit, if steps are left; returns whether it found one."""
         if self.filler.budget.exhausted:
             return False
         filled = self.filler.fill(candidate.ranges, least | (1 << SCORE_BITS) - 1)
@@ -198,7 +199,7 @@ class CandidateSearch:
         return filled is not None
 
     def _solve(self, candidate: Candidate, *, is_filled: bool) -> None:
-        """Keep what the pattern program finds; of a candidate that it rules out a measure is learnt."""
+        """Keep the solution of the pattern program. A candidate that it excludes yields a measure."""
         program = PatternProgram(self.arrays, self.patterns, self.bounds.measures, candidate, self.budget)
         if program.is_too_large or self.budget.exhausted:
             self.is_certain = False
@@ -213,13 +214,13 @@ class CandidateSearch:
             self._keep((self.arrays.cost(found.taken), found.taken))
 
     def _known(self, candidate: Candidate) -> dict[int, int]:
-        """Of the fields of numbers of domains what is known to be the least."""
+        """Known lower bounds of the domain counts, by cost field."""
         costs = self.arrays.costs
         levels = range(candidate.domain.vertex.bottom + 1, costs.depth)
         return {costs.domains[level]: self.bounds.fewest(level, candidate.ranges) or 0 for level in levels}
 
     def _learn(self, program: PatternProgram) -> bool:
-        """One more measure, by which the candidate holds less than the gang; whether there is one."""
+        """Add a measure that excludes the candidate; returns whether there is one."""
         if not self._lessons or self.question.slices:
             return False
         self._lessons -= 1
@@ -245,7 +246,7 @@ class CandidateSearch:
     # --- sets of the parts of a large domain ---------------------------------------------------------
 
     def _split(self, candidate: Candidate) -> bool:
-        """Whether sets of its parts are looked at instead, as it is too large."""
+        """Whether the candidate is too large, so that sets of its parts replace it."""
         if candidate.uses_all or not candidate.parts or not self._is_large(candidate):
             return False
         is_paid = self.arrays.is_paid
@@ -280,14 +281,14 @@ class CandidateSearch:
     def _sets(
         self, paid: list[DomainRange], others: list[DomainRange], size: int
     ) -> Iterator[list[DomainRange]]:
-        """Sets of so many parts that may hold the gang beside those that anchors pay for."""
+        """Sets of so many parts that may fit the gang together with the anchored parts."""
         needs = self.bounds.needs
         contributed = self.bounds.contributions(others)
         if paid:
             needs = needs - self.bounds.contributions(paid).sum(axis=0)
         if comb(len(others), size) > SETS:
             top = np.sort(contributed, axis=0)[::-1][: size - 1].sum(axis=0)
-            enough = np.flatnonzero((contributed + top >= needs).all(axis=1))  # any set is of these
+            enough = np.flatnonzero((contributed + top >= needs).all(axis=1))  # every set consists of these
             others, contributed = [others[number] for number in enough], contributed[enough]
         if comb(len(others), size) > SETS:
             self.is_certain = False
@@ -302,7 +303,7 @@ class CandidateSearch:
     def _roomiest(
         others: list[DomainRange], contributed: Ints, needs: Ints, size: int
     ) -> Iterator[list[DomainRange]]:
-        """The set of the parts that hold most of what is needed, where there are too many sets."""
+        """The set of the parts with the largest contributions, if there are too many sets."""
         value = np.minimum(contributed / np.maximum(needs, 1), 1.0).min(axis=1)
         order = np.lexsort((np.arange(len(others)), -value))
         yield [others[number] for number in order[:size]]

@@ -1,4 +1,4 @@
-"""A set of nodes while pods go onto them, class after class."""
+"""Fills a set of nodes with pods, class by class."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -12,26 +12,26 @@ from webhook.placement.heterogeneous.arrays import Array, GangArrays, Ints, Take
 from webhook.placement.question import pods_of
 
 CLASS: Final = 40
-"""Steps that a class takes in a set of nodes however few these are."""
+"""The fewest steps per class in a set of nodes."""
 
 NODES: Final = 25
-"""Nodes with capacity for a class for which it takes one more step."""
+"""One more step per so many nodes with capacity for the class."""
 
 LOOKED: Final = 300
-"""Nodes that are looked at for capacity in one step."""
+"""Nodes whose capacity is checked in one step."""
 
 LOOKS: Final = 60
-"""Looks of one exact question about cards; see packing.STEPS."""
+"""The looks of one exact card search; see packing.STEPS."""
 
 EXACT: Final = 2
-"""The part of the steps for such questions."""
+"""Exact card searches have one part in so many of the steps."""
 
 
 class SlotsBeside:
-    """How many pods with cards a node takes beside others, worked out once for each node and these.
+    """Free slots of a node for pods with cards beside other pods, cached by node and other pods.
 
-    The first cards that serve each pod are a lower bound. Exact questions for more end with their share of
-    the steps, since a single one may take as many as thousands of others.
+    First-fit of cards gives a lower bound. Exact searches for more end with their share of the steps, since a
+    single one may take as many steps as thousands of others.
     """
 
     def __init__(self, arrays: GangArrays, budget: Budget) -> None:
@@ -41,7 +41,7 @@ class SlotsBeside:
         self._known: dict[tuple[int, int, tuple[tuple[int, int], ...]], int] = {}
 
     def of(self, number: int, node: int, others: Mapping[int, int]) -> int:
-        """For how many pods of a class there are cards beside so many pods of each class that are there."""
+        """How many pods of a class find cards beside so many other pods of each class."""
         key = number, node, tuple(others.items())
         if key not in self._known:
             most = int(self._arrays.slot_counts[number][node])
@@ -77,7 +77,7 @@ class SlotsBeside:
 
 
 class Filling:
-    """Nodes by their numbers, in the order in which they are filled, all domains in one piece.
+    """Nodes by number in the order of filling; the nodes of a domain are consecutive.
 
     left: pods of the class placed last that have no node yet.
     """
@@ -90,7 +90,7 @@ class Filling:
         self._placed: dict[int, dict[int, int]] = {}
 
     def place(self, number: int) -> None:
-        """As many pods of a class as each node has capacity for, whether it is in use or not."""
+        """Place pods of a class on each node up to its capacity, whether it is in use or not."""
         alone = self._arrays.slot_counts[number][self._numbers]
         at = np.flatnonzero(alone)
         self._budget.take(CLASS + len(alone) // LOOKED + len(at) // NODES)
@@ -117,7 +117,7 @@ class Filling:
         }
 
     def _use(self, number: int, at: Array, amounts: Ints) -> None:
-        """So many pods of a class go onto the nodes at these positions."""
+        """Put pods of a class on the nodes at these positions."""
         taken = np.flatnonzero(amounts)
         at, amounts = at[taken], amounts[taken]
         self._free[at] -= amounts[:, None] * self._arrays.requests[number]
@@ -126,13 +126,13 @@ class Filling:
             self._placed.setdefault(position, {})[number] = amount
 
     def _in_order(self, free_slots: Ints) -> Ints:
-        """How many pods each node takes, one node after the other."""
+        """The pods of each node, filled in order."""
         given: Ints = np.diff(np.minimum(np.cumsum(free_slots), self.left), prepend=0)
         self.left -= int(given.sum())
         return given
 
     def _with_cards(self, number: int, at: Array, free_slots: Ints) -> Ints:
-        """The same of pods that want cards: beside others as many as cards are found for."""
+        """The same for pods with cards: beside others only as many as find cards."""
         given = np.zeros_like(free_slots)
         begun = 0
         for each in np.flatnonzero(self._used[at]).tolist():
@@ -148,7 +148,7 @@ class Filling:
         return given
 
     def _in_slices(self, number: int, at: Array, free_slots: Ints) -> Ints:
-        """The same of pods in whole slices, domain after domain; cards of nodes in use count as taken."""
+        """The same for pods in complete slices, domain by domain; cards of nodes in use count as taken."""
         arrays, question = self._arrays, self._arrays.question
         if arrays.carded[number]:
             free_slots = np.where(self._used[at], 0, free_slots)
@@ -168,8 +168,6 @@ class Filling:
         for below in range(len(slot_counts) - 2, -1, -1):
             around = np.searchsorted(begins[below + 1], begins[below], side="right") - 1
             before = np.cumsum(slot_counts[below]) - slot_counts[below]
-            inside = (
-                before - before[np.searchsorted(around, around)]
-            )  # parts of one domain stand side by side
+            inside = before - before[np.searchsorted(around, around)]  # parts of a domain are adjacent
             given = np.clip(given[around] - inside, 0, slot_counts[below])
         return given

@@ -1,7 +1,7 @@
-"""First-fit decreasing: class after class, the largest first, each pod onto the first node that it fits on.
+"""First-fit decreasing: the largest classes first, each pod on the first node that fits it.
 
-Source: Johnson, Near-optimal bin packing algorithms (1973). Domains are taken one after the other, those
-first with the most free of what is scarcest; so few of them are used, at every level.
+Source: Johnson, Near-optimal bin packing algorithms (1973). Domains are filled one by one, those with the
+most of the scarcest resource first. So few of them are used at every level.
 """
 
 from functools import cached_property
@@ -14,17 +14,17 @@ from webhook.placement.heterogeneous.arrays import LARGEST, Array, GangArrays, I
 from webhook.placement.heterogeneous.filling import CLASS, Filling, SlotsBeside
 
 ORDERS: Final = 6
-"""Orders of the classes that are tried."""
+"""The most class orders that are tried."""
 
 Filled = tuple[int, Taken]
 """The cost, and the nodes used."""
 
 Order = tuple[int, ...]
-"""The numbers of the classes in the order in which they are placed."""
+"""Class numbers in the order of placement."""
 
 
 class FirstFitDecreasing:
-    """Fills domains for one gang. budget: is taken from, and looked at by who asks, before each domain."""
+    """Fills domains for one gang. It takes steps from the budget; callers check it before each domain."""
 
     def __init__(self, arrays: GangArrays, budget: Budget) -> None:
         self.arrays = arrays
@@ -33,8 +33,9 @@ class FirstFitDecreasing:
 
     @cached_property
     def orders(self) -> list[Order]:
-        """By the largest share of a node, by the fewest nodes to choose from, by each resource; classes in
-        slices take what the others leave, and in the last order all there is.
+        """The class orders: by the largest share of a node, by the fewest usable nodes, and by each resource.
+
+        Classes in slices come last, except in the last order, where they come first.
         """
         arrays = self.arrays
         numbers, sizes = np.arange(arrays.classes), -self._shares_of_largest()
@@ -46,7 +47,7 @@ class FirstFitDecreasing:
         return list(dict.fromkeys(found))
 
     def _shares_of_largest(self) -> Array:
-        """The largest share that a pod of each class takes of what the largest node has when it is empty."""
+        """For each class the largest share of an empty, largest node that a pod takes of any resource."""
         names, shares = self.arrays.resources, []
         nodes = [state.node.allocatable for state in self.arrays.states]
         largest = {name: max((has.get(name, 0) for has in nodes), default=0) for name in names}
@@ -56,7 +57,7 @@ class FirstFitDecreasing:
         return np.array(shares)
 
     def fill(self, ranges: Ranges, limit: int = -1) -> Filled | None:
-        """The best way to place the gang on some nodes, or None. limit: a cost that is good enough."""
+        """The best filling of some nodes with the gang, or None. limit: a cost that is good enough."""
         best: Filled | None = None
         for order in self.orders:
             if self.budget.left < CLASS * self.arrays.classes or (best is not None and best[0] <= limit):
@@ -68,9 +69,9 @@ class FirstFitDecreasing:
         return best
 
     def fill_partly(self, ranges: Ranges, order: Order, *, stops_when_short: bool = False) -> Taken:
-        """As many pods as there is capacity for on some nodes, class after class in this order.
+        """As many pods as fit on some nodes, class by class in this order.
 
-        stops_when_short: it ends at a class that is short.
+        stops_when_short: whether to stop at the first class that does not fit completely.
         """
         numbers = np.concatenate([np.arange(first, end) for first, end in ranges])
         numbers = numbers[np.argsort(self._places[numbers], kind="stable")]
@@ -83,8 +84,10 @@ class FirstFitDecreasing:
 
     @cached_property
     def _places(self) -> Ints:
-        """Where each node stands: after domains that anchors use, the others by what they have free of the
-        resource of which the gang asks for the largest share, from the coarsest level down.
+        """The position of each node in the order of filling: nodes of anchored domains come first.
+
+        The other domains follow by their free amount of the scarcest resource, from the coarsest level down.
+        The scarcest resource is the one of which the gang requests the largest share.
         """
         arrays = self.arrays
         nodes = np.arange(len(arrays.states))

@@ -1,9 +1,10 @@
-"""An integer program on HiGHS whose objectives come one after the other, each held at what it reached.
+"""A lexicographic integer program on HiGHS: each objective in turn, fixed at its optimum for the next ones.
 
-Work is bounded by counts: nodes of the search, and how often HiGHS looks at its limits, each look weighed by
-the size of the matrix. There is no clock, one thread and a fixed seed, so the answers are the same
-everywhere. Python's lock is not held meanwhile. What HiGHS claims is checked: a value is worked out of the
-solution, and no solution is handed to it (after `setSolution` it once took a hint for its answer).
+Work is bounded by counts: the nodes of the search, and the number of times that HiGHS checks its limits,
+weighted by the size of the matrix. There is no clock, one thread and a fixed seed, so the answers are the
+same on every machine. HiGHS runs without Python's global interpreter lock. Its claims are checked: values are
+computed from the solution, and no start solution is passed (with `setSolution` it once returned a hint as its
+answer).
 
 Source: Huangfu and Hall, Parallelizing the dual revised simplex method (2018), https://highs.dev.
 """
@@ -19,52 +20,52 @@ from numpy.typing import NDArray
 from webhook.placement.budget import Budget
 
 NODES: Final = 200
-"""Nodes of the search for one objective."""
+"""The most nodes of the search for one objective."""
 
 LOOK: Final = 1
-"""Steps for an entry of the matrix each time that HiGHS looks at its limits."""
+"""Steps per matrix entry each time that HiGHS checks its limits."""
 
 ROOT_LOOK: Final = 3
-"""The same before it branches, where cuts and heuristics lie between two looks."""
+"""The same before it branches, since cuts and heuristics run between two checks there."""
 
 LOOKS: Final = 24
-"""Looks that one objective may take however few steps there are, if its matrix is small."""
+"""The fewest checks for one objective with a small matrix, even if fewer steps are left."""
 
 SPARE: Final = 60_000
-"""Entries of the matrix, times looks, that one objective may take however few steps there are."""
+"""The fewest matrix entries times checks for one objective, even if fewer steps are left."""
 
 SOLVE: Final = 6
-"""Steps for an entry of the matrix that is handed to HiGHS and solved without a search."""
+"""Steps per matrix entry to pass it to HiGHS and solve it without a search."""
 
 Row = Mapping[int, float]
-"""Factors of columns, by their numbers."""
+"""Coefficients by column number."""
 
 INFINITE: Final = float("inf")
 
 
 @dataclass(slots=True)
 class IntegerProgram:
-    """upper: the most of each column, whose least is 0. rows: least, most and factors of each."""
+    """upper: upper bounds of columns, whose lower bounds are 0. rows: both bounds, and coefficients."""
 
     upper: list[float] = field(default_factory=list)
     rows: list[tuple[float, float, Row]] = field(default_factory=list)
 
     def column(self, most: float) -> int:
-        """One more column; its number."""
+        """Add a column; returns its number."""
         self.upper.append(most)
         return len(self.upper) - 1
 
     def row(self, least: float, most: float, factors: Row) -> None:
-        """One more row."""
+        """Add a row."""
         self.rows.append((least, most, factors))
 
     @property
     def entries(self) -> int:
-        """How many factors there are."""
+        """The number of coefficients."""
         return sum(len(factors) for _, _, factors in self.rows)
 
     def model(self, *, is_integer: bool = True) -> Any:
-        """It as HiGHS takes it, without an objective."""
+        """The model for HiGHS, without an objective."""
         lp = highspy.HighsLp()
         lp.num_col_, lp.num_row_ = len(self.upper), len(self.rows)
         lp.col_cost_ = np.zeros(len(self.upper))
@@ -86,14 +87,14 @@ class IntegerProgram:
 
 
 class Minimum(NamedTuple):
-    """values: of the columns; None: nothing was found. exact: nothing better exists."""
+    """values: of the columns, None if none were found. exact: none are better."""
 
     values: NDArray[Any] | None
     exact: bool
 
 
 class LexicographicSearch:
-    """One program, asked for one objective after the other."""
+    """Solves one program for one objective after another."""
 
     def __init__(self, program: IntegerProgram, budget: Budget) -> None:
         self._columns = np.arange(len(program.upper), dtype=np.int32)
@@ -115,17 +116,17 @@ class LexicographicSearch:
 
     @property
     def is_over(self) -> bool:
-        """Whether the steps are used up, and the matrix is too large to solve it without any."""
+        """Whether the steps are spent and the matrix is too large to solve without any."""
         return self._budget.left < 0 and self._most_looks < LOOKS
 
     def at_most(self, costs: Sequence[float], most: float) -> None:
-        """From now on these costs come to no more than that."""
+        """Add an upper bound of these costs for all further objectives."""
         factors = np.array(costs, dtype=float)
         used = np.flatnonzero(factors)
         self._highs.addRow(-INFINITE, most, len(used), used.astype(np.int32), factors[used])
 
     def minimise(self, costs: Sequence[float]) -> Minimum:
-        """The least of these costs."""
+        """Minimize these costs."""
         factors = np.array(costs, dtype=float)
         self._looks = 0
         self._budget.take(self._entries * SOLVE)
@@ -145,9 +146,9 @@ class LexicographicSearch:
 
 
 def prices(program: IntegerProgram, costs: Sequence[float], rows: int) -> tuple[float, list[float]] | None:
-    """The least costs without the wish for integers, and what each of the first rows costs there.
+    """The optimum of the linear relaxation, and the dual values of its first rows.
 
-    None where there is no solution, or no least one.
+    None if it is infeasible or unbounded.
     """
     solver = _solver()
     lp = program.model(is_integer=False)

@@ -1,9 +1,9 @@
-"""What a set of domains holds at most, over all classes and resources together: surrogate constraints.
+"""Upper bounds of the capacity of domains over all classes and resources together: surrogate constraints.
 
-A measure says what each node can contribute to some sum, and how much of it the gang needs: for each class
-its pods, for each resource what all pods of the gang ask for, and later sums that a linear program teaches
-(see pattern_program). Domains whose contributions fall short in any measure cannot hold the gang, and of the
-domains of a level at least as many are used as the largest contributions need to come to the sum.
+A measure is a sum to which each node contributes at most some amount, with the need of the gang. There is a
+measure for the pods of each class, one for the total request of each resource, and more from linear programs
+(see pattern_program). Domains whose contributions fall short in any measure cannot fit the gang. At each
+level the gang uses at least as many domains as the largest contributions need to reach the sum.
 
 Source: Glover, Surrogate constraints, Operations Research 16 (1968).
 """
@@ -17,26 +17,26 @@ import numpy as np
 from webhook.placement.heterogeneous.arrays import Array, DomainRange, GangArrays, Ints, Ranges
 
 CLASSES: Final = 64
-"""Classes of which each has a measure: those for which capacity is the scarcest."""
+"""The most classes with a measure: those with the scarcest capacity."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Measure:
-    """of_nodes: what each contributes at most; sums: of the nodes before each number; need: of the gang."""
+    """of_nodes: the largest contribution of each; sums: their prefix sums; need: the need of the gang."""
 
     of_nodes: Ints
     need: int
     sums: Ints
     of_domains: tuple[Ints, ...]
-    """The same of the domains of each level."""
+    """The contributions of the domains of each level."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Candidate:
-    """Where the gang may be: a domain, or some of its parts.
+    """A candidate for the gang: a domain, or some of its parts.
 
-    fewest_parts: it uses at least so many parts that no anchors pay for. uses_all: whatever is worth looking
-    for uses each of the parts.
+    fewest_parts: a lower bound of the parts used that are not anchored. uses_all: whether every useful
+    solution uses each of the parts.
     """
 
     domain: DomainRange
@@ -47,12 +47,12 @@ class Candidate:
 
     @staticmethod
     def of_domain(domain: DomainRange, fewest_parts: int) -> "Candidate":
-        """A domain whose parts share the gang."""
+        """The candidate of a domain whose parts share the gang."""
         return Candidate(domain, tuple(domain.parts), ((domain.first, domain.end),), fewest_parts)
 
     @staticmethod
     def of_parts(domain: DomainRange, parts: Sequence[DomainRange], *, uses_all: bool) -> "Candidate":
-        """Some parts of a domain."""
+        """The candidate of some parts of a domain."""
         ordered = sorted(parts, key=lambda part: part.first)
         ranges: list[tuple[int, int]] = []
         for part in ordered:
@@ -64,7 +64,7 @@ class Candidate:
 
 
 class JointBounds:
-    """The measures of one gang, and the bounds that follow."""
+    """The measures of one gang and their bounds."""
 
     def __init__(self, arrays: GangArrays) -> None:
         self.arrays = arrays
@@ -79,7 +79,7 @@ class JointBounds:
         self.needs: Ints = np.array([measure.need for measure in self.measures], dtype=np.int64)
 
     def _scarcest(self) -> list[int]:
-        """The classes with the least capacity for their number, as many as are distinguished."""
+        """The classes with the least capacity per pod, as many as have measures."""
         shares = self.arrays.slot_counts.sum(axis=1) / self.arrays.counts
         scarcest: list[int] = np.argsort(shares, kind="stable")[:CLASSES].tolist()
         return scarcest
@@ -93,32 +93,32 @@ class JointBounds:
         self.measures.append(Measure(of_nodes, need, sums, of_domains))
 
     def add(self, of_nodes: Ints, need: int) -> None:
-        """One more measure. need: of the whole gang."""
+        """Add a measure. need: of the whole gang."""
         self._add(of_nodes, need)
         self.needs = np.append(self.needs, need)
 
     def contributions(self, parts: Sequence[DomainRange]) -> Ints:
-        """What each of some domains contributes to each measure."""
+        """The contribution of each domain to each measure."""
         firsts = np.array([part.first for part in parts], dtype=np.int64)
         ends = np.array([part.end for part in parts], dtype=np.int64)
         return np.stack([measure.sums[ends] - measure.sums[firsts] for measure in self.measures], axis=1)
 
     def may_hold(self, ranges: Ranges) -> bool:
-        """Whether no sum rules out that these nodes hold the gang."""
+        """Whether no measure excludes that the gang fits on these nodes."""
         return all(
             sum(int(measure.sums[end] - measure.sums[first]) for first, end in ranges) >= measure.need
             for measure in self.measures
         )
 
     def nodes_that_may_hold(self, first: int, end: int) -> Array:
-        """Of a run of nodes those that may hold the gang alone; without cards those that do."""
+        """The nodes of a range that may fit the gang alone; without cards they do fit it."""
         fits = np.ones(end - first, dtype=np.bool_)
         for measure in self.measures:
             fits &= measure.of_nodes[first:end] >= measure.need
         return np.flatnonzero(fits) + first
 
     def fewest(self, level: int, ranges: Ranges) -> int | None:
-        """At least so many domains of a level, without those of anchors, are used; None: they do not fit."""
+        """A lower bound of the used domains of a level without anchored ones; None: the gang does not fit."""
         starts = self.arrays.starts[level]
         at = numbers_between(starts, ranges)
         paid = self.arrays.paid[level][at]
@@ -140,9 +140,9 @@ class JointBounds:
         return fewest
 
     def least_cost(self, candidate: Candidate) -> int | None:
-        """At most the cost of holding the gang there, that of using the domain itself left out.
+        """A lower bound of the cost of the gang in a candidate, without the cost of the domain itself.
 
-        None where it cannot hold the gang.
+        None if the gang cannot fit.
         """
         arrays, costs = self.arrays, self.arrays.costs
         total = 0
@@ -167,7 +167,7 @@ class JointBounds:
 
 
 def numbers_between(starts: Ints, ranges: Ranges) -> Ints:
-    """The numbers of the domains that begin in some runs of nodes."""
+    """The numbers of the domains that start in some ranges of nodes."""
     return np.concatenate([
         np.arange(*np.searchsorted(starts, (first, end))) for first, end in ranges
     ])  # fmt: skip

@@ -1,4 +1,4 @@
-"""Which domain comes nearest to holding a gang that has no place: the one found to hold most of its pods."""
+"""The domain in which most pods of a gang fit, for a gang that cannot be placed."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -13,11 +13,11 @@ from webhook.placement.question import Counts, Question
 from webhook.placement.vertex import Vertex
 
 MOST: Final = 64
-"""Domains that are filled: those first that may hold most by what is scarcest."""
+"""The most domains that are filled, those with the most of the scarcest resource first."""
 
 
 def nearest_domain(question: Question, root: Vertex, budget: Budget) -> tuple[Vertex, Counts] | None:
-    """A domain of the required level, or the cluster, and how many pods of each class it holds together."""
+    """A domain of the required level, or the cluster, and the pods of each class that fit together."""
     arrays = GangArrays(question, root)
     bounds = JointBounds(arrays)
     domains = list(_domains(arrays.root, -1 if question.required is None else question.required))
@@ -37,7 +37,7 @@ def nearest_domain(question: Question, root: Vertex, budget: Budget) -> tuple[Ve
 
 
 def _domains(domain: DomainRange, level: int) -> Iterator[DomainRange]:
-    """The domains of a level, or of none, in a domain."""
+    """The domains of a level inside a domain, or the domain itself."""
     if domain.vertex.bottom >= level:
         yield domain
     elif domain.vertex.leaves is not None:
@@ -48,9 +48,7 @@ def _domains(domain: DomainRange, level: int) -> Iterator[DomainRange]:
 
 
 def _largest_filling(filler: FirstFitDecreasing, domain: DomainRange) -> Counts:
-    """How many pods of each class a domain is found to hold together: of some fillings, one with the smallest
-    pods first, the largest.
-    """
+    """The pods of each class in the largest of several fillings, one of which has the smallest pods first."""
     arrays = filler.arrays
     best = nothing = (0,) * arrays.classes
     for order in (*filler.orders, filler.orders[0][::-1]):

@@ -1,9 +1,9 @@
-"""The pattern program of one candidate: how many nodes of each kind take which pattern, in which domains.
+"""The pattern program of one candidate: the number of nodes in each group that take each pattern.
 
-Columns: for each domain that costs something whether it is used, and for nodes that are alike in one domain
-how many take each pattern. Rows: a domain that is used is in one that is used; nodes are taken in used
-domains alone; each class is covered. Slices are columns too: at their level each domain has a number of
-them, and holds that many pods. The objective is the documented order, one field after the other.
+Columns: for each domain with a cost whether it is used, and for each group of equal nodes in a domain the
+number that take each pattern. Rows: a used domain is inside a used domain; nodes are used only in used
+domains; each class is covered. Slices are columns too: at their level each domain has a number of slices, and
+holds that many pods. The objective is the documented order, one field after the other.
 
 Source: Gilmore and Gomory (1961), see patterns.
 """
@@ -30,29 +30,29 @@ from webhook.placement.heterogeneous.patterns import NodePatterns
 from webhook.placement.question import Counts
 
 COLUMNS: Final = 2500
-"""Columns beyond which only the best patterns of each kind of node are taken."""
+"""With more columns, the program has only the best patterns of each node group."""
 
 LARGEST: Final = 20_000
-"""Columns beyond which nothing is tried."""
+"""With more columns, the program is not solved."""
 
 NODE: Final = 10
-"""Steps to write a node down."""
+"""Steps per node to write the program."""
 
 COLUMN: Final = 4
-"""Steps to write a column down."""
+"""Steps per column to write the program."""
 
 FINE: Final = 400
-"""Nodes up to which the headroom is part of the program, in the last place."""
+"""The most nodes for which the headroom is an objective, the last one."""
 
 SCALE: Final = 10_000
-"""Parts of a measure's need that a domain contributes."""
+"""The resolution of contributions, as parts of a measure's need."""
 
 WEIGHTS: Final = 1_000_000
-"""The largest weight that prices teach."""
+"""The largest weight from dual values."""
 
 
 def fields_of(costs: Costs) -> list[tuple[int, int]]:
-    """The fields of a cost but for the headroom, the most important first: where each begins, its bits."""
+    """The fields of a cost without the headroom, the most important first: first bit, and number of bits."""
     fields = [(shift, COUNT_BITS) for shift in costs.domains]
     fields += [(shift, SLOT_BITS) for shift in costs.leftover]
     if costs.machine is not None:
@@ -61,14 +61,14 @@ def fields_of(costs: Costs) -> list[tuple[int, int]]:
 
 
 def value_of(cost: int, field_of_cost: tuple[int, int]) -> int:
-    """A field of a cost."""
+    """The value of a field of a cost."""
     shift, bits = field_of_cost
     return cost >> shift & (1 << bits) - 1
 
 
 @dataclass(frozen=True, slots=True)
 class NodeGroup:
-    """Nodes that are alike in one domain, those that cost least first, and the column of each pattern."""
+    """Equal nodes of one domain, the cheapest first, and the column of each pattern."""
 
     nodes: tuple[int, ...]
     columns: tuple[tuple[int, Counts], ...]
@@ -76,7 +76,7 @@ class NodeGroup:
 
 @dataclass(frozen=True, slots=True)
 class Quota:
-    """Pods of a class in a run of nodes: so many for each one that a column counts."""
+    """The pods of a class in a range of nodes: a number per unit of a column."""
 
     number: int
     first: int
@@ -87,16 +87,16 @@ class Quota:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """taken: something better than asked for, or None. exact: nothing better exists in the candidate."""
+    """taken: a solution below the limit, or None. exact: the candidate has no better one."""
 
     taken: Taken | None
     exact: bool
 
 
 class PatternProgram:
-    """One candidate.
+    """The program of one candidate.
 
-    is_too_large: it has too many columns, and is not to be solved. exact: it has all patterns of all nodes.
+    is_too_large: it has too many columns and must not be solved. exact: it has all patterns of all nodes.
     """
 
     def __init__(
@@ -107,23 +107,23 @@ class PatternProgram:
         candidate: Candidate,
         budget: Budget,
     ) -> None:
-        """budget: of the steps to write it down."""
+        """budget: the steps to write the program."""
         self.arrays = arrays
         self.patterns = patterns
         self.candidate = candidate
         self.exact = True
         self.is_too_large = False
         self.size = sum(end - first for first, end in candidate.ranges)
-        """Nodes of the candidate."""
+        """The number of nodes of the candidate."""
         self.is_fine = self.size <= FINE
         self.program = IntegerProgram()
         self.budget = budget
         self.costs: list[int] = []
-        """Of each column what one of it costs."""
+        """The cost of each column."""
         self.groups: list[NodeGroup] = []
         self.quotas: list[Quota] = []
         self._used: dict[int, int] = {}
-        """By a domain's id the column that says whether it is used."""
+        """The column of each domain's use, by its id."""
         self._covers: list[dict[int, float]] = [{} for _ in range(arrays.classes)]
         self._add_domains()
         self._add_nodes()
@@ -163,7 +163,7 @@ class PatternProgram:
             self._add_group(holder, nodes, patterns)
 
     def _add_group(self, holder: DomainRange, nodes: Sequence[int], patterns: Sequence[Counts]) -> None:
-        """Nodes that are alike in a domain: a column for each pattern, and no more of them than nodes."""
+        """Add equal nodes of a domain: a column for each pattern, and a row that limits them to the nodes."""
         cost = self.arrays.node_cost(nodes[0])
         if not self.is_fine:
             cost = cost >> SCORE_BITS << SCORE_BITS
@@ -181,7 +181,7 @@ class PatternProgram:
         self.groups.append(NodeGroup(tuple(nodes), columns))
 
     def _equal_nodes(self) -> Iterator[tuple[DomainRange, list[int]]]:
-        """Nodes of one domain that are alike, in the order of what they cost."""
+        """Groups of equal nodes of a domain, sorted by cost."""
         arrays = self.arrays
         groups: dict[tuple[object, ...], list[int]] = defaultdict(list)
         levels = [level for level, _ in arrays.question.slices]
@@ -211,9 +211,11 @@ class PatternProgram:
                 self.program.row(count, INFINITE, self._covers[number])
 
     def _cover_by_slices(self, number: int, count: int, layers: Sequence[tuple[int, int]]) -> None:
-        """layers: level and size of each kind of slice that binds the class, the coarsest first."""
+        """Add the slices of a class. layers: level and size of each slice layer that binds it, coarsest
+        first.
+        """
         inner: dict[int, tuple[int, int]] | None = None
-        """Of the layer below: where a domain begins -> its column, and the slices' size."""
+        """For the finer layer: the start of a domain -> its column, and the slice size."""
         for level, size in reversed(layers):
             here = {}
             for first, end in self._zones(level):
@@ -235,7 +237,7 @@ class PatternProgram:
         self.program.row(count, count, {column: float(size) for column, size in inner.values()})
 
     def _zones(self, level: int) -> Iterator[tuple[int, int]]:
-        """The domains of a level as runs of nodes, also those around the candidate."""
+        """The domains of a level as ranges of nodes, including those around the candidate."""
         starts = self.arrays.starts[level]
         for first, end in self.candidate.ranges:
             low, high = np.searchsorted(starts, (first, end))
@@ -252,7 +254,10 @@ class PatternProgram:
         }
 
     def _add_measures(self, measures: Sequence[Measure]) -> None:
-        """The used domains just around nodes have capacity by each measure: implied, but for fractions."""
+        """Add rows: the used innermost domains have enough capacity by each measure.
+
+        These are implied for integers and strengthen the relaxation.
+        """
         nodes_in: dict[int, list[int]] = {}
         for node in self._nodes():
             nodes_in.setdefault(id(self.arrays.around(node)), []).append(node)
@@ -261,7 +266,7 @@ class PatternProgram:
             beside = 0
             for around, nodes in nodes_in.items():
                 free_slots = min(measure.need, int(measure.of_nodes[nodes].sum()))
-                if around in self._used:  # rounded up, so that it is implied
+                if around in self._used:  # rounded up, so that the row is implied
                     row[self._used[around]] = -(-free_slots * SCALE // measure.need)
                 else:
                     beside += free_slots
@@ -271,9 +276,9 @@ class PatternProgram:
     # --- solving it ----------------------------------------------------------------------------------
 
     def solve(self, limit: int | None, least: Mapping[int, int]) -> Found:
-        """The best place that costs less than the limit, both without what is paid for around the candidate.
+        """The best solution below the limit; both costs are without the domains around the candidate.
 
-        least: of fields, by where they begin, what is known to be the least.
+        least: known lower bounds of fields, by their first bits.
         """
         if limit is not None and limit <= 0:
             return Found(None, exact=True)
@@ -290,11 +295,11 @@ class PatternProgram:
         return Found(taken, progress.exact and taken is not None)
 
     def _fields(self) -> list[tuple[int, int]]:
-        """Those that are decided: see fields_of."""
+        """The fields that the program decides: see fields_of."""
         return fields_of(self.arrays.costs) + ([(0, SCORE_BITS)] if self.is_fine else [])
 
     def _taken(self, values: Array) -> Taken | None:
-        """The nodes that a solution takes; None where it does not hold what it should."""
+        """The nodes of a solution; None if it does not cover the gang."""
         pods_on: dict[int, list[int]] = {}
         for group in self.groups:
             nodes = iter(group.nodes)
@@ -312,13 +317,15 @@ class PatternProgram:
         sums = tuple(map(sum, zip(*taken.values(), strict=True)))
         return taken if sums == self.arrays.question.counts else None
 
-    # --- what a relaxation teaches -------------------------------------------------------------------
+    # --- the linear relaxation -----------------------------------------------------------------------
 
     def _best_patterns(
         self, every: Sequence[Sequence[Counts]], numbers: Sequence[int]
     ) -> list[Sequence[Counts]]:
-        """Of each group of nodes the patterns that are worth most, where there are too many columns; [] where
-        that is not known. every: their patterns; numbers: of nodes.
+        """The patterns of each node group with the highest values, if there are too many columns; [] if
+        unknown.
+
+        every: the patterns of each group. numbers: the nodes in each group.
         """
         share, worth = self._relaxed(zip(every, numbers, strict=True))
         if share <= 0 or not any(worth):
@@ -331,7 +338,7 @@ class PatternProgram:
         return best
 
     def weights(self) -> list[int] | None:
-        """Weights of the classes by which the candidate holds less than the gang; None if there are none."""
+        """Class weights by which the candidate has less capacity than the gang needs; None without any."""
         groups = (([pattern for _, pattern in each.columns], len(each.nodes)) for each in self.groups)
         share, worth = self._relaxed(groups)
         if not 0 <= share < 1 - 1e-7 or not any(worth):
@@ -339,12 +346,14 @@ class PatternProgram:
         return [round(each / max(worth) * WEIGHTS) for each in worth]
 
     def _relaxed(self, groups: Iterable[tuple[Sequence[Counts], int]]) -> tuple[float, list[float]]:
-        """How large a part of the gang the nodes hold if they may be cut, and what a pod of each class is
-        worth then; -1 where that is not known. groups: the patterns of nodes, and how many there are.
+        """The largest fraction of the gang that fits in the relaxation, and the dual value per pod of each
+        class.
+
+        The fraction is -1 if unknown. groups: the patterns of nodes, and the number of nodes.
         """
         counts = self.arrays.question.counts
         numbers = Counter[tuple[Counts, ...]]()
-        """Of nodes with the same patterns, how many there are."""
+        """The number of nodes with the same patterns."""
         for every, number in groups:
             numbers[tuple(every)] += number
         program = IntegerProgram()
@@ -368,10 +377,10 @@ class PatternProgram:
 
 @dataclass(slots=True)
 class _Progress:
-    """How far the fields of the objective are decided.
+    """The progress of the lexicographic objective, field by field.
 
-    is_better: whether a field is below that of the cost to beat, all before it the same. is_hopeless: nothing
-    is as good as that. values: of the columns, the best so far.
+    is_better: a field is below that of the cost to beat, with all fields before it equal. is_hopeless: no
+    solution is as good as the cost to beat. values: the best values of the columns so far.
     """
 
     search: LexicographicSearch
@@ -383,7 +392,10 @@ class _Progress:
     decided: list[list[float]] = field(default_factory=list)
 
     def take(self, costs: list[float], most: int, least: int) -> bool:
-        """Decide one more field; whether to go on. most: that of the cost to beat. least: as is known."""
+        """Decide one more field; returns whether to continue.
+
+        most: the field of the cost to beat. least: a known lower bound.
+        """
         if not any(costs):
             self.is_better |= most > 0
             return True
@@ -402,14 +414,14 @@ class _Progress:
         return self.values is not None and costs in self.decided
 
     def _improve(self, costs: list[float]) -> bool:
-        """Look for less of a field; whether to go on with what was found."""
+        """Minimize a field; returns whether to continue with the result."""
         if self.search.is_over and self.values is not None:
             self.exact = False
             return False
         return self._minimise(costs)
 
     def _hold(self, costs: list[float], most: int) -> bool:
-        """Keep a field at what was found; whether that is not above the cost to beat."""
+        """Fix a field at its result; returns whether that is not above the cost to beat."""
         total = self._total(costs)
         if not self.is_better and total > most:
             return False
@@ -419,7 +431,7 @@ class _Progress:
 
     @property
     def is_proven(self) -> bool:
-        """Whether it is certain, once a field ended it, that nothing better exists."""
+        """Whether it is proven, after the last field, that no solution is better."""
         return self.exact and (self.is_hopeless or not self.is_better)
 
     def _total(self, costs: list[float]) -> float:
@@ -437,7 +449,7 @@ class _Progress:
 
 
 def _add_to_covers(covers: Sequence[dict[int, float]], columns: Iterable[tuple[int, Counts]]) -> None:
-    """Enter how many pods of each class one of each column stands for. covers: of each class, by column."""
+    """Add the pods of each class per unit of each column. covers: for each class, by column."""
     for column, pattern in columns:
         for number, count in enumerate(pattern):
             if count:
@@ -445,7 +457,7 @@ def _add_to_covers(covers: Sequence[dict[int, float]], columns: Iterable[tuple[i
 
 
 def _trim(pods_on: Mapping[int, list[int]], number: int, nodes: range, wanted: int) -> None:
-    """Take pods of a class away, on the emptiest nodes first, until there are so many on these nodes."""
+    """Remove pods of a class, from the emptiest nodes first, until these nodes have the wanted number."""
     mine = [node for node in pods_on if node in nodes and pods_on[node][number]]
     surplus = sum(pods_on[node][number] for node in mine) - wanted
     for node in sorted(mine, key=lambda node: (sum(pods_on[node]), -node)):

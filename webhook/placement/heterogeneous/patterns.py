@@ -1,8 +1,8 @@
-"""Patterns of a node: how many pods of each class it takes together so that nothing can be added.
+"""Patterns of a node: the maximal numbers of pods of each class that fit together.
 
-A solution needs no others, as pods may be taken away from a pattern. Nodes with the same capacities, free
+Maximal patterns suffice, since pods can be removed from a pattern. Nodes with the same capacities, free
 amounts and cards have the same patterns. Source: Gilmore and Gomory, A linear programming approach to the
-cutting-stock problem (1961); here resources are many and nodes unlike.
+cutting-stock problem (1961); here there are several resources, and nodes differ.
 """
 
 from dataclasses import dataclass, field
@@ -15,39 +15,39 @@ from webhook.placement.heterogeneous.arrays import GangArrays
 from webhook.placement.question import Counts, pods_of
 
 MOST: Final = 3000
-"""Patterns of one kind of node."""
+"""The most patterns of one node kind."""
 
 VISITS: Final = 20_000
-"""Steps for the patterns of one kind of node at least."""
+"""The fewest steps for the patterns of one node kind."""
 
 SHARE: Final = 8
-"""The part of the steps that are left for the patterns of one kind of node."""
+"""The patterns of one node kind have one part in so many of the remaining steps."""
 
 VISIT: Final = 3
-"""Steps to try a number of pods of one class."""
+"""Steps to try one number of pods of a class."""
 
 CLASSES: Final = 30
-"""Classes with capacity on one node beyond which its patterns are too many to begin with."""
+"""With more classes on a node, its patterns are too many to enumerate."""
 
 CARDS: Final = 10
-"""Steps of a question to the cards beside those that they take themselves."""
+"""Steps per card search, beside those that it takes itself."""
 
 LOOKS: Final = 1000
-"""Looks of such a question: pods whose cards are packed are mostly found to fit in few."""
+"""The looks of such a search: packing usually finds that pods fit in a few looks."""
 
 NodeKind = tuple[object, ...]
-"""What the patterns of a node follow from."""
+"""The facts that determine the patterns of a node."""
 
 
 class Patterns(NamedTuple):
-    """every: all that there are, if they are exact; else some of them."""
+    """every: all patterns if exact, else some of them."""
 
     every: tuple[Counts, ...]
     exact: bool
 
 
 class NodePatterns:
-    """The patterns of the nodes of one gang, worked out once for each kind of node."""
+    """The patterns of nodes for one gang, computed once per node kind."""
 
     def __init__(self, arrays: GangArrays, budget: Budget) -> None:
         self.arrays = arrays
@@ -78,14 +78,14 @@ class NodePatterns:
 
 @dataclass(slots=True)
 class _Listing:
-    """The patterns of one node, those of the classes with the least capacity decided first."""
+    """Enumerates the patterns of one node, starting with the classes that have the least capacity."""
 
     arrays: GangArrays
     node: int
     budget: Budget
     exact: bool = True
     is_cut: bool = False
-    """Whether the steps ended before all were found."""
+    """Whether the steps ended before the enumeration was complete."""
     found: list[Counts] = field(default_factory=list)
     slot_counts: list[int] = field(init=False)
     order: list[int] = field(init=False)
@@ -93,7 +93,7 @@ class _Listing:
     fits: dict[tuple[tuple[int, int], ...], bool] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Work out what each class has capacity for."""
+        """Compute the capacity for each class."""
         self.slot_counts = self.arrays.slot_counts[:, self.node].tolist()
         self.order = sorted(
             (c for c, free_slots in enumerate(self.slot_counts) if free_slots),
@@ -102,14 +102,14 @@ class _Listing:
         self.carded = frozenset(c for c in self.order if self.arrays.carded[c])
 
     def patterns(self) -> Patterns:
-        """All of them, or those found before the steps ended."""
+        """All patterns, or those found before the steps ended."""
         self.is_cut = len(self.order) > CLASSES
         if self.order and not self.is_cut:
             self._choose(0, self.arrays.free[self.node].tolist(), {})
         return Patterns(tuple(self.found[:MOST]), self.exact and not self.is_cut)
 
     def _choose(self, position: int, left: list[int], pods: dict[int, int]) -> None:
-        """Every number of pods of the class at a position. left: of each resource."""
+        """Try every number of pods of the class at a position. left: free amounts."""
         self.budget.take(VISIT)
         if len(self.found) > MOST or self.budget.exhausted:
             self.is_cut = True
@@ -132,7 +132,7 @@ class _Listing:
         pods.pop(number, None)
 
     def _counts(self, position: int, left: list[int]) -> range:
-        """How many pods of the class at a position are tried, the most first; of the last one only these."""
+        """The numbers of pods to try at a position, the largest first; for the last class only that one."""
         number = self.order[position]
         most = min(
             [self.slot_counts[number], *(left[r] // amount for r, amount in self.arrays.request_rows[number])]
@@ -141,7 +141,7 @@ class _Listing:
         return range(most, (most if is_last else 0) - 1, -1)
 
     def _add(self, left: list[int], pods: dict[int, int]) -> None:
-        """One more pattern, if nothing can be added to it."""
+        """Add a pattern if it is maximal."""
         if not any(self._fits_more(each, left, pods) for each in self.order):
             self.found.append(tuple(pods.get(each, 0) for each in range(len(self.slot_counts))))
 
@@ -154,7 +154,7 @@ class _Listing:
         return not self.carded or self._cards_fit({**pods, number: pods[number] + 1})
 
     def _cards_fit(self, pods: dict[int, int]) -> bool:
-        """Whether the cards serve the pods; what is not decided counts as not, and nothing is exact then."""
+        """Whether the cards serve the pods. If undecided, it is False and the result is not exact."""
         wanted = tuple(sorted((each, count) for each, count in pods.items() if count and each in self.carded))
         if len(wanted) <= 1:
             return all(count <= self.slot_counts[each] for each, count in wanted)

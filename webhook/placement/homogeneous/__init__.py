@@ -8,7 +8,7 @@ from webhook.placement.tree import FEW_CLASSES
 from webhook.placement.vertex import Vertex
 
 MOST_PODS = 8
-"""Minority pods up to which a gang is taken to be homogeneous."""
+"""The most minority pods of a homogeneous gang."""
 
 
 def serves(question: Question) -> bool:
@@ -20,7 +20,7 @@ def serves(question: Question) -> bool:
 
 
 def _is_homogeneous(question: Question) -> bool:
-    """Whether but for few pods all are workers that slices bind as a whole, if there are any."""
+    """Whether all pods but a few are workers, and all slices bind them."""
     bound = question.unbound_slices
     in_slices = not bound or (bound[0] == 0 and all(done >= len(question.slices) for done in bound[1:]))
     return sum(question.counts[1:]) <= MOST_PODS and in_slices and question.confinement(0) is None
@@ -28,14 +28,14 @@ def _is_homogeneous(question: Question) -> bool:
 
 def solve(question: Question, root: Vertex, budget: Budget) -> Solution:
     """The optimum. Raises OutOfSteps."""
-    # Numpy takes a tenth of a second to load: not before a gang needs it.
+    # Numpy takes a tenth of a second to load, so it is imported on the first use.
     from webhook.placement.homogeneous.surrogate import solve as found
 
     return found(question, root, budget)
 
 
 def cover(question: Question, root: Vertex, pods: int, budget: Budget) -> Cover | None:
-    """The nodes that hold so many pods of the first class at least cost; None if there is no capacity.
+    """The cheapest nodes for so many pods of the first class; None if they do not fit.
 
     Raises OutOfSteps.
     """

@@ -1,22 +1,23 @@
 """The optimum for identical pods, in slices or with few minority pods: a covering knapsack over the tree.
 
-Theory. To identical pods a node is a number, its capacity, and a solution is a set of nodes whose capacities
-add up to at least the demand; its cost is the sum of the costs of the nodes and domains used (see
-costs.Costs). Slices change only in which units a domain holds pods (see items); for minority pods beside
-slices the knapsack gets a second coordinate, the free slots that are left for them (see lattice and
-surrogate). The tree knapsack for "at least k" and its bounds are standard (Kellerer, Pferschy, Pisinger:
-Knapsack Problems, 2004). Three arguments keep it small in large clusters:
+Theory. For identical pods a node is a number, its capacity. A solution is a set of nodes whose capacities add
+up to at least the demand. Its cost is the sum of the costs of the nodes and domains used (see costs.Costs).
+Slices change only the units of the capacities (see items). For minority pods beside slices the knapsack has a
+second coordinate, the spare slots left for them (see lattice and surrogate). The tree knapsack for "at least
+k" and its bounds are standard (Kellerer, Pferschy, Pisinger: Knapsack Problems, 2004). Three arguments keep
+it small in large clusters:
 
-* A domain that holds the whole gang alone beats any two of its level. Domains that may (by capacity, an upper
-  bound) are tried best bound first, each before what is around it; a domain that turns out too small for the
-  spare slots as well leaves the question to the one around it.
-* In mode keep-whole a machine that holds the whole gang may be worse than two smaller ones, so machines are
-  never tried alone. What nodes cost then is bounded by the squares of the smallest capacities that hold the
-  gang, of the last one only the share that is needed: capacity for each pod, at the price of the node's
-  capacity.
-* In a domain whose children share the gang, most cannot be part of a solution with the fewest (see
-  screening). If the knapsack over the others finds a solution with so few, it is the optimum; else all are
-  taken. Beside anchors, where one more child suffices, each is asked about for itself (see one_more).
+* A single domain with capacity for the whole gang beats any two of its level. Domains whose capacity, an
+  upper bound, suffices are tried in order of their cost bounds, each before the domain around it. If a domain
+  lacks the spare slots, the search continues in the domain around it.
+* In mode keep-whole a machine that fits the whole gang may cost more than two smaller ones, so machines are
+  never tried alone. The node costs then have a lower bound: the squares of the smallest capacities that fit
+  the gang. The last of these counts in proportion to the pods that it takes, so each pod costs the capacity
+  of its node.
+* In a domain whose children share the gang, most children cannot be in a solution with the fewest children
+  (see screening). If the knapsack over the others finds a solution with so few, it is the optimum. Otherwise
+  the knapsack takes all children. Beside anchors, if one more child suffices, each is tried alone (see
+  one_more).
 """
 
 from bisect import bisect_left
@@ -45,18 +46,17 @@ from webhook.placement.question import Question
 from webhook.placement.vertex import Vertex, regions
 
 EACH: Final = 12
-"""Capacities that are sorted in a step of the budget."""
+"""Capacities that are sorted in one step of the budget."""
 
 MOST: Final = 200_000
-"""Capacities beyond which distinguishing the domains takes longer than all of them together."""
+"""Above so many capacities, a search per domain takes longer than one search over all of them."""
 
 
 def one_more(vertex: Vertex, wanted: int, costs: Costs, budget: Budget) -> list[tuple[int, Vertex]]:
-    """The domain with what anchors use and just one more child, for each that has enough capacity, and at
-    most what holding so many pods in it costs, that of using it left out; the cheapest first.
+    """The domain with the anchored children and one more child, for each child with enough capacity.
 
-    [] where none or several are needed beside what anchors use, or fewer than three may be the one. Raises
-    OutOfSteps.
+    Each comes with a lower bound of the cost inside it, the lowest first. It returns [] if no child or
+    several are needed beside the anchored ones, or if fewer than three qualify. Raises OutOfSteps.
     """
     first = vertex.bottom + 1
     if not vertex.parts or (costs.machine is not None and first >= costs.machine):
@@ -73,8 +73,9 @@ def one_more(vertex: Vertex, wanted: int, costs: Costs, budget: Budget) -> list[
 def _least_of_each(
     vertex: Vertex, others: Sequence[int], anchored: set[int], wanted: int, costs: Costs, budget: Budget
 ) -> list[tuple[int, int]]:
-    """At most what holding so many pods in the anchored children and one of the others costs, and which one
-    it is, the cheapest first; [] where telling that takes too long. Raises OutOfSteps.
+    """A lower bound of the cost in the anchored children and one other, and which one, the lowest first.
+
+    It returns [] if that takes too long. Raises OutOfSteps.
     """
     levels = range(vertex.bottom + 1, costs.depth)
     more = {n: [slot_counts_beside(vertex.parts[n], level, costs)[1] for level in levels] for n in others}
@@ -96,7 +97,7 @@ def _least_of_each(
 def _slot_counts_beside(
     vertex: Vertex, numbers: set[int], level: int, costs: Costs
 ) -> tuple[list[int], list[int]]:
-    """Of some children together: see bounds.slot_counts_beside."""
+    """The sum of bounds.slot_counts_beside over some children."""
     found = [slot_counts_beside(vertex.parts[number], level, costs) for number in sorted(numbers)]
     return [free_slots for free, _ in found for free_slots in free], [
         free_slots for _, paid in found for free_slots in paid
@@ -104,7 +105,7 @@ def _slot_counts_beside(
 
 
 def _least(slot_counts: list[int], wanted: int, level: int, costs: Costs) -> int:
-    """At most the cost of so many pods in domains of a level with these capacities, the level for itself."""
+    """A lower bound of the cost of so many pods in domains with these capacities, at this level alone."""
     slot_counts.sort()
     number = bisect_left(list(accumulate(reversed(slot_counts), initial=0)), wanted)
     filled = max(0, wanted, sum(slot_counts[:number]))
@@ -112,20 +113,20 @@ def _least(slot_counts: list[int], wanted: int, level: int, costs: Costs) -> int
 
 
 def _only(vertex: Vertex, numbers: set[int]) -> Vertex:
-    """The domain as if it had these children alone."""
+    """The domain with these children alone."""
     parts = tuple(vertex.parts[number] for number in sorted(numbers))
     return replace(vertex, parts=parts, free_slots=sum(part.free_slots for part in parts), notes={})
 
 
 _PARTS = 4
-"""Questions about one more child beside anchors that are asked for themselves, before all together are."""
+"""The most children that are tried alone beside the anchored ones, before all are tried together."""
 
 _Found = tuple[int, Filled]
-"""Cost, and what was chosen."""
+"""The cost, and the chosen nodes and domains."""
 
 
 class CoveringSearch:
-    """One question, with free slots that stay beside the workers."""
+    """The search for one question, with spare slots beside the workers."""
 
     def __init__(self, question: Question, spare: SpareSlots, budget: Budget) -> None:
         self.question = question
@@ -135,10 +136,10 @@ class CoveringSearch:
         self.screening = Screening(question, spare, budget)
         self.workers = question.counts[0]
         self.least = self.workers + spare.most
-        """Free slots of the nodes of any solution, at least."""
+        """The fewest free slots of the nodes in any solution."""
 
     def solve(self, root: Vertex) -> _Found | None:
-        """The optimum, and its cost. Raises OutOfSteps."""
+        """The optimum and its cost. Raises OutOfSteps."""
         best: _Found | None = None
         enough = [each for each in regions(root, self.question.required) if each[1].free_slots >= self.least]
         least = [around + (self._bound(domain) if len(enough) > 1 else 0) for around, domain in enough]
@@ -152,7 +153,7 @@ class CoveringSearch:
         return best
 
     def inside(self, vertex: Vertex, limit: int | None) -> _Found | None:
-        """The best in a domain, the cost of using it left out; None if nothing costs less than the limit."""
+        """The best solution inside a domain, without the domain's cost; None if none is below the limit."""
         if vertex.free_slots < self.least:
             return None
         if vertex.state is not None:
@@ -161,7 +162,7 @@ class CoveringSearch:
         return best if best is not None else self._sharing(vertex, limit)
 
     def _in_one(self, vertex: Vertex, limit: int | None) -> _Found | None:
-        """The same in one of the children, where these are no machines."""
+        """The best solution in one of the children, if they are not machines."""
         machine = self.costs.machine
         if machine is not None and vertex.bottom + 1 >= machine:
             return None
@@ -177,15 +178,15 @@ class CoveringSearch:
         return best
 
     def _alone(self, vertex: Vertex, limit: int | None) -> _Found | None:
-        """A node that holds all."""
+        """A single node that fits all pods."""
         if vertex.slot_counts[0] < self.least or (limit is not None and vertex.own >= limit):
             return None
         return vertex.own, Filled(0, self.workers, 1, vertex.own, vertex.state)
 
     def _by_bound(self, vertex: Vertex) -> list[tuple[int, Vertex]]:
-        """The children that may hold the gang, and at least what using them costs, the cheapest first.
+        """The children with capacity for the gang, and a lower bound of their costs, the lowest first.
 
-        Beside anchors the one that these use, if it is one alone: with it all others cost more.
+        If anchors use exactly one child, it is the only one, since the others cost more.
         """
         slot_counts = child_slot_counts(vertex)
         if self.question.anchored:
@@ -205,7 +206,7 @@ class CoveringSearch:
         return least if self.costs.machine is None else least + (self._holes(child) << self.costs.holes)
 
     def _holes(self, vertex: Vertex) -> int:
-        """At most the squares of the capacities of nodes that hold the gang; see the module's text."""
+        """A lower bound of the sum of squared node capacities; see the module docstring."""
         total, left = 0, self.least
         for free_slots in sorted(slot_counts_below(vertex)[-1]):
             total += free_slots * min(free_slots, left)
@@ -217,7 +218,7 @@ class CoveringSearch:
     # --- a domain whose children share the gang -----------------------------------------------------
 
     def _sharing(self, vertex: Vertex, limit: int | None) -> _Found | None:
-        """The same in a domain of which no child holds all."""
+        """The best solution in a domain if no single child fits all pods."""
         parts = one_more(vertex, self.least, self.costs, self.budget) if self.question.anchored else []
         best: _Found | None = None
         for least, part in parts[:_PARTS]:
@@ -252,7 +253,7 @@ class CoveringSearch:
         return cost, Filled(0, self.workers, 1, 0, parts=filled.parts)
 
     def _knapsack(self, vertex: Vertex, levels: Sequence[int]) -> DomainKnapsack:
-        """The children that matter, if with them the best solution is as good as it can be; else all."""
+        """The knapsack over the screened children if it reaches the lower bound, else over all children."""
         terms = self._terms(vertex, levels)
         unit = terms.unit(vertex.bottom)
         are_distinct = self.spare.below(unit) is self.spare
@@ -267,9 +268,9 @@ class CoveringSearch:
         return DomainKnapsack(self._terms(vertex, levels), vertex, wanted)
 
     def _levels(self, vertex: Vertex) -> list[int]:
-        """The levels at which the number of domains has to be searched for.
+        """The levels for which the search must find the number of domains.
 
-        Not where it is given, nor where it is that of the level below as each domain holds just one.
+        It omits levels where the number is given, and levels whose domains each have only one child.
         """
         found, depth = census(vertex), self.costs.depth
         every = self.question.anchored or self.costs.machine is not None
@@ -294,7 +295,7 @@ class CoveringSearch:
         return KnapsackTerms(counts, counts, self.budget, self.costs, self.spare, slices)
 
     def _fewest(self, inside: DomainKnapsack, terms: KnapsackTerms) -> list[int] | None:
-        """The numbers of domains of each level in the best solution; 0 where they follow from those below."""
+        """The number of domains of each level in the best solution; 0 if it follows from the level below."""
         packed = inside.counts[-1, inside.wanted]
         if packed >= never(terms.counts.fits):
             return None
@@ -302,7 +303,7 @@ class CoveringSearch:
         return [cost >> shift & (1 << COUNT_BITS) - 1 for shift in self.costs.domains]
 
     def _least(self, inside: DomainKnapsack, levels: Sequence[int]) -> int:
-        """At most the cost of the best solution, now that the numbers of domains are known."""
+        """A lower bound of the cost of the best solution, given the numbers of domains."""
         packed = int(inside.counts[-1, inside.wanted])
         leftover = 0 if self.question.anchored else self.least
         return inside.terms.counts.unpack(packed) + sum(
@@ -320,7 +321,7 @@ class CoveringSearch:
 
 
 def cover(question: Question, root: Vertex, pods: int, budget: Budget) -> Cover | None:
-    """The nodes that hold so many pods of the first class at least cost; None if there is no capacity.
+    """The cheapest nodes for so many pods of the first class; None if they do not fit.
 
     Raises OutOfSteps.
     """

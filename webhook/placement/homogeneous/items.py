@@ -1,8 +1,8 @@
-"""What shares the pods in a domain: nodes that are alike, and domains, with whole slices or not.
+"""The knapsack items in a domain: groups of equal nodes, and domains, with or without slices.
 
-Between two levels of slices all capacities are counted in units of the next finer slice (a zone); inside the
-finest, and without slices, in pods. A domain that holds slices of s pods thus offers whole units of s to what
-is around it, and is itself a knapsack in the finer unit.
+Between two slice levels (a zone), capacities are counted in units of the next finer slice. Inside the finest
+slice, and without slices, they are counted in pods. So a domain with slices of s pods offers whole units of s
+to the domain around it, and is itself a knapsack in the finer unit.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -30,10 +30,11 @@ from webhook.placement.snapshot import NodeState
 from webhook.placement.vertex import Leaves, Vertex
 
 
-@dataclass(slots=True, eq=False)  # frozen ones take three times as long, and there are as many as nodes
+@dataclass(slots=True, eq=False)  # not frozen: that takes three times as long, and there is one per node
 class Filled:
-    """What was chosen: a node or a domain. number: among its siblings. holds: workers, in units of the zone
-    around it; unit: pods in one. own: the cost of using it.
+    """A chosen node or domain. number: its position among the siblings. own: the cost of using it.
+
+    holds: its workers, in units of the zone around it. unit: pods per unit.
     """
 
     number: int
@@ -45,11 +46,11 @@ class Filled:
 
     @property
     def cost(self) -> int:
-        """The cost of using it and everything inside it."""
+        """The cost of using it and everything chosen inside it."""
         return self.own + sum(part.cost for part in self.parts)
 
     def deliver(self, units: int, found: dict[str, int]) -> None:
-        """Give workers to the nodes, the first ones first: node name -> workers, also where it is none."""
+        """Distribute workers over the nodes in order: node name -> workers, 0 included."""
         pods = units * self.unit
         if self.node is not None:
             found[self.node.name] = pods
@@ -64,7 +65,7 @@ class Filled:
         return (node for node, _ in self.slot_counts())
 
     def slot_counts(self) -> Iterator[tuple[NodeState, int]]:
-        """The same, each with the workers that it may take."""
+        """The chosen nodes, each with its free slots for workers."""
         if self.node is not None:
             yield self.node, self.holds * self.unit
         for part in self.parts:
@@ -77,8 +78,9 @@ Slices = tuple[tuple[int, int], ...]
 
 @dataclass(slots=True, eq=False)
 class KnapsackTerms:
-    """What all items of one covering domain have in common. counts, values: in which fields items tell their
-    costs, first the counts, then the values.
+    """The terms shared by all items of one covering domain.
+
+    counts, values: the cost fields that are minimized first (counts), and then (values).
     """
 
     counts: PackedCost
@@ -90,11 +92,11 @@ class KnapsackTerms:
     insides: dict[int, "DomainKnapsack"] = field(default_factory=dict)
 
     def unit(self, level: int) -> int:
-        """Pods in a unit of the capacities just below a level."""
+        """Pods per unit of the capacities just below a level."""
         return next((size for at, size in self.slices if at > level), 1)
 
     def inside(self, vertex: Vertex, wanted: int) -> "DomainKnapsack":
-        """What shares the pods in a domain, up to `wanted` of its units; the same for every call."""
+        """The knapsack of a domain for up to `wanted` of its units; every call returns the same object."""
         if id(vertex) not in self.insides:
             self.insides[id(vertex)] = DomainKnapsack(self, vertex, wanted)
         return self.insides[id(vertex)]
@@ -102,23 +104,24 @@ class KnapsackTerms:
 
 @dataclass(slots=True, eq=False)
 class NodesItem:
-    """Nodes of one domain with the same capacities (of each state of spare slots, in units) and the same cost
-    but for the headroom penalty.
+    """Nodes of a domain with equal capacities and equal costs except the headroom penalty.
+
+    The capacities are in units, for each state of spare slots.
     """
 
     terms: KnapsackTerms
     spare: SpareSlots
     unit: int
     wanted: int
-    """Of units, by all items together."""
+    """The demand of the whole knapsack, in units."""
     slot_counts: tuple[int, ...]
     cost: int
     penalty: Callable[[int], int]
     """Of a node, by its number among the children."""
     nodes: list[tuple[int, NodeState]] = field(default_factory=list)
-    """By number; once values are asked for, the least penalty first."""
+    """Pairs of number and node; sorted by penalty once values are computed."""
     choices: "NodeChoices" = field(init=False)
-    """Once it has made its offer."""
+    """Set by `offer`."""
     penalties: list[int] = field(default_factory=list)
 
     def offer(self) -> Offer:
@@ -155,19 +158,19 @@ class NodesItem:
 
 
 class NodeChoices:
-    """What so many nodes with these capacities hold together, and how."""
+    """The capacities that several nodes with these capacities have together, and how."""
 
     def __init__(
         self, spare: SpareSlots, slot_counts: Sequence[int], number: int, cost: int, narrow: bool
     ) -> None:
-        """cost: of a node, counted. narrow: whether count costs fit a machine word."""
+        """cost: the count cost of a node. narrow: whether count costs fit a machine word."""
         self.used: dict[State, int] = {(0, 0): 0}
-        """For nothing, and for what is offered, the nodes it takes."""
+        """The number of nodes for each offered state, and 0 for none."""
         self.spare = spare
         self.offered = self._offered(self._most(spare, slot_counts, number), cost, narrow)
 
     def _most(self, spare: SpareSlots, slot_counts: Sequence[int], number: int) -> list[list[int]]:
-        """The most units for each number of nodes from 0 and each state of spare slots; -1: none."""
+        """The most units for each number of nodes and each state of spare slots; -1: impossible."""
         states = range(len(spare.losses))
         if len(states) == 1:
             return [[count * slot_counts[0]] for count in range(number + 1)]
@@ -200,7 +203,7 @@ class NodeChoices:
 
 
 class EqualNodesAlone:
-    """What nodes with the same capacity hold by themselves, workers alone: a lattice of one item."""
+    """A lattice of one item: nodes of equal capacity, for workers without spare slots."""
 
     def __init__(self, item: NodesItem) -> None:
         self.item = item
@@ -218,7 +221,9 @@ class EqualNodesAlone:
         return [state]
 
     def _state_for(self, target: State) -> State | None:
-        """What is held for just such a state, (0, 0) for nothing; None where nothing is just that."""
+        """The offered state that reaches exactly this target, (0, 0) for none; None if there is no such
+        state.
+        """
         free_slots, (_, wanted) = self.item.slot_counts[0], target
         rounded = -(-wanted // free_slots) * free_slots
         return (0, rounded) if rounded == wanted or wanted == self.item.wanted else None
@@ -234,8 +239,8 @@ class DomainKnapsack:
     def __init__(
         self, terms: KnapsackTerms, vertex: Vertex, wanted: int, least: Mapping[int, int] | None = None
     ) -> None:
-        """wanted: units. least: numbers of the children that matter, with the least units that each holds in
-        an optimal solution; None for all. Raises OutOfSteps.
+        """wanted: units. least: the children that can be in an optimal solution, with the fewest units of
+        each; None for all children. Raises OutOfSteps.
         """
         self.terms = terms
         self.vertex = vertex
@@ -244,12 +249,12 @@ class DomainKnapsack:
         self.wanted = wanted
         self.least = least
         self.is_plain = vertex.leaves is not None and not self.spare.most and terms.costs.machine is None
-        """Whether it is of workers on single nodes that differ in their capacities alone."""
+        """Whether it has only workers, on single nodes that differ only in their capacities."""
         self.counts: Array = self._of_sorted_nodes() if self.is_plain else self.searched.counts
         """See lattice.Lattice."""
 
     def _of_sorted_nodes(self) -> Array:
-        """The counts where each node costs the same: those of the largest nodes first."""
+        """The counts if all nodes cost the same: the largest nodes are used first."""
         leaves, terms = self.vertex.leaves, self.terms
         assert leaves is not None
         terms.budget.spend(2 * PART + self.wanted // 60)
@@ -258,13 +263,13 @@ class DomainKnapsack:
 
     @cached_property
     def items(self) -> list["NodesItem | DomainItem"]:
-        """The children that can hold something."""
+        """The children with capacity."""
         self.terms.budget.spend(2 * len(child_slot_counts(self.vertex)))
         return list(_items(self, self.vertex, self.least))
 
     @cached_property
     def lattice(self) -> Lattice | EqualNodesAlone:
-        """What they hold together."""
+        """The lattice of all items."""
         only = self.items[0] if self.is_plain and len(self.items) == 1 else None
         if isinstance(only, NodesItem):
             only.offer()
@@ -273,16 +278,16 @@ class DomainKnapsack:
 
     @cached_property
     def searched(self) -> Lattice:
-        """The same by a search."""
+        """The lattice, computed by a search."""
         offers, terms = [item.offer() for item in self.items], self.terms
         return Lattice(offers, self.spare, self.wanted, terms.counts.fits, terms.budget)
 
     def solve(self, states: Sequence[State]) -> list[int | None]:
-        """The least value of each state."""
+        """The least value for each state."""
         return self.lattice.least(states, self.terms.values.fits)
 
     def filled(self, state: State) -> tuple[Filled, ...]:
-        """The best solution of a state, in topology order."""
+        """The best solution for a state, in topology order."""
         found: list[Filled] = []
         best = self.lattice.best_for(state, self.terms.values.fits)
         for item, target in zip(self.items, best, strict=True):
@@ -292,22 +297,22 @@ class DomainKnapsack:
 
 
 class DomainItem:
-    """A domain below."""
+    """A child domain as an item."""
 
     def __init__(self, around: DomainKnapsack, number: int, vertex: Vertex, least: int) -> None:
-        """number: among the children. least: units that it holds in an optimal solution."""
+        """number: its position among the children. least: the fewest units in an optimal solution."""
         self.around = around
         self.number = number
         self.vertex = vertex
         self.least = least
         unit = around.terms.unit(vertex.bottom)
         self.ratio = around.unit // unit
-        """How many units inside make one around it."""
+        """Inner units per outer unit."""
         self.is_uniform = around.spare.below(unit) is not around.spare
-        """Whether it does not tell apart what stands beside the workers."""
+        """Whether it does not distinguish states of spare slots."""
         wanted = around.wanted * self.ratio + (around.spare.losses[-1] if self.is_uniform else 0)
         self.most = min(wanted, vertex.free_slots // unit)
-        """Units inside up to which it matters what it holds."""
+        """The most inner units that matter."""
 
     @property
     def inside(self) -> DomainKnapsack:
@@ -325,15 +330,15 @@ class DomainItem:
         return Offer(offered(rows, self.least, own, narrow), self)
 
     def _row(self, inside: DomainKnapsack, spare: int) -> tuple[Array, int]:
-        """The counts inside for a state outside, and what is lost of the capacities there."""
+        """The inner counts for an outer state, and the capacity that is lost there."""
         if self.is_uniform:
             return inside.counts[0], self.around.spare.losses[spare]
         return inside.counts[spare], 0
 
     def _inner(self, states: Sequence[State]) -> list[list[State]]:
-        """For each state the ones inside that are just this state outside, at the same count cost."""
+        """For each outer state the inner states with the same result and the same count cost."""
         inside = self.inside
-        if self.ratio == 1:  # nothing is rounded: there is just one
+        if self.ratio == 1:  # nothing is rounded, so there is exactly one
             self.around.terms.budget.spend(1 + len(states))
             losses = self.around.spare.losses
             return [
@@ -369,7 +374,7 @@ class DomainItem:
 def _items(
     around: DomainKnapsack, vertex: Vertex, least: Mapping[int, int] | None
 ) -> Sequence[NodesItem | DomainItem]:
-    """The children of a domain; those that have no slots for any unit, spare ones included, offer nothing."""
+    """The items for a domain's children; children without capacity for any unit or spare slot have none."""
     groups = _EqualNodes(around, vertex)
     if vertex.leaves is not None:
         groups.add_leaves(vertex.leaves)
@@ -390,14 +395,14 @@ def _items(
 
 
 class _EqualNodes:
-    """Nodes among the children of a domain, grouped by their capacities and cost."""
+    """The nodes among a domain's children, grouped by capacities and cost."""
 
     def __init__(self, around: DomainKnapsack, vertex: Vertex) -> None:
         self.around = around
         self.items: dict[object, NodesItem] = {}
 
     def add_leaves(self, leaves: Leaves) -> None:
-        """All nodes of a domain of leaves."""
+        """Add all nodes of a domain of leaves."""
         every = self.around.spare.slot_counts(leaves.every[0])
         groups: dict[tuple[Counts, int], list[tuple[int, NodeState]]] = {}
         for number, key in enumerate(zip(every, leaves.slot_counts, strict=True)):
@@ -410,7 +415,7 @@ class _EqualNodes:
     def add(
         self, nodes: list[tuple[int, NodeState]], cost: int, slot_counts: Counts, penalty: _Penalty
     ) -> NodesItem | None:
-        """The item that these nodes are of; None where they hold nothing. cost: without their penalties."""
+        """Add nodes to their item; None if they have no capacity. cost: without the penalties."""
         around = self.around
         if around.unit > 1:
             slot_counts = tuple(

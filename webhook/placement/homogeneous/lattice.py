@@ -1,15 +1,15 @@
-"""The vector operations for workers and spare slots: what items in a row hold together, at which cost.
+"""The dynamic program over workers and spare slots, as vector operations: the least cost of several items.
 
-Theory. After the first i items a state (e, j) says that the spare slots of state e are left, exactly, and
-that the nodes used have capacity for j workers beside them; j ends at the number wanted, which stands for all
-beyond it. Let P_i(e, j) be the least count cost (domains and nodes used) of leaving e and capacity for at
-least j. Any optimal solution passes, after i items, some exact state at a count cost of P_i(e, j): a cheaper
-way to the same e with as much capacity could replace its beginning (exchange argument). So from the end
-backwards only steps with P_(i-1)(e - f, j - x) + c_i(f, x) = P_i(e, j) are part of optimal solutions, and on
-them a forward pass finds the least value (leftover and headroom penalty).
+Theory. After the first i items, a state (e, j) means that exactly the spare slots of state e are left and
+that the nodes used also have capacity for j workers. j ends at the demand, which stands for all larger
+values. Let P_i(e, j) be the least count cost (domains and nodes used) that leaves e and capacity for at least
+j. After i items, any optimal solution is in an exact state with count cost P_i(e, j): a cheaper prefix with
+the same e and as much capacity could replace its own (exchange argument). So backwards from the end, only
+transitions with P_(i-1)(e - f, j - x) + c_i(f, x) = P_i(e, j) are part of optimal solutions. A forward pass
+over these finds the least value (leftover and headroom penalty).
 
-With E states of spare slots and K workers the counts take O(E^2 K) vector elements for each amount offered;
-for a single leader E is 2, without minority pods 1.
+With E states of spare slots and K workers, the counts take O(E^2 K) vector elements per offered amount. E is
+2 for a single leader, and 1 without minority pods.
 """
 
 from collections.abc import Sequence
@@ -23,18 +23,18 @@ from webhook.placement.homogeneous.min_plus import Array, Choices, Offer, PaidIt
 from webhook.placement.homogeneous.minority_pods import SpareSlots
 
 CHUNK = 1 << 17
-"""Elements that are compared at once."""
+"""Elements that are compared in one vector operation."""
 
 SORTED = 8
-"""Steps of items that are distinguished in one step of the budget: they are sorted for it."""
+"""Transitions that are deduplicated, by sorting, in one step of the budget."""
 
 
 @dataclass(slots=True, eq=False)
 class StateSteps:
-    """Ways from states before an item to states after it, as flat numbers.
+    """Transitions from states before an item to states after it, as flat numbers.
 
-    states: what the item holds on any of them, and values: its least value then; which: on each, as a number
-    of these.
+    states: the distinct states that the item takes on them. values: its least value for each. which: for each
+    transition the number of its item state.
     """
 
     before: Array
@@ -45,11 +45,11 @@ class StateSteps:
 
 
 _Found = tuple[Array, Array, Array, Array]
-"""States before and after, state of spare slots and capacity that the item holds."""
+"""States before and after, and the spare slots and capacity that the item takes."""
 
 
 class Lattice:
-    """Items in a row, and capacity for `wanted` workers."""
+    """The dynamic program over a sequence of items, for `wanted` workers."""
 
     def __init__(
         self, offers: Sequence[Offer], spare: SpareSlots, wanted: int, narrow: bool, budget: Budget
@@ -78,14 +78,14 @@ class Lattice:
     # --- values -----------------------------------------------------------------------------------
 
     def least(self, targets: Sequence[State], narrow: bool) -> list[int | None]:
-        """What `solve` finds, or has found before."""
+        """The result of `solve`, cached."""
         missing = [target for target in targets if target not in self.found]
         if missing:
             self.found.update(zip(missing, self.solve(missing, narrow), strict=True))
         return [self.found[target] for target in targets]
 
     def solve(self, targets: Sequence[State], narrow: bool) -> list[int | None]:
-        """The least value of just these states at their least count cost, None for never.
+        """The least value of exactly these states at their least count cost, None if unreachable.
 
         narrow: whether values fit a machine word. Raises OutOfSteps.
         """
@@ -93,7 +93,7 @@ class Lattice:
         self.is_narrow = narrow
         self.never = never(narrow)
         self.solved = frozenset(targets)
-        if not any(int(self.rows[-1][target]) for target in targets):  # all is paid for
+        if not any(int(self.rows[-1][target]) for target in targets):  # everything is paid for
             self.paid = PaidItems(self.offers, self.spare, self.wanted, narrow, self.budget)
             return [self.paid.value(target) for target in targets]
         self.paid = None
@@ -105,12 +105,12 @@ class Lattice:
         return [None if value >= self.never else value for value in found]
 
     def _decide(self, wanted: Array) -> None:
-        """Find the least values of the wanted states: `best`, and the steps and values that lead there."""
+        """Find the least values of the wanted states: `best`, and the transitions and values on the way."""
         self.steps = self._optimal(wanted)
         self.best = self._forward(self.steps)
 
     def _optimal(self, wanted: Array) -> list[StateSteps]:
-        """For each item the steps of least count cost that lead to a wanted state."""
+        """For each item the transitions of least count cost that lead to a wanted state."""
         steps: list[StateSteps] = []
         for number in range(len(self.offers), 0, -1):
             found = self._steps_into(wanted, number)
@@ -137,7 +137,7 @@ class Lattice:
         self.budget.spend(len(slot_counts) // SORTED)
         width = int(slot_counts.max(initial=0)) + 1
         codes = spares * width + slot_counts
-        ordered = np.sort(codes)  # np.unique would load numpy.ma, half as much again as numpy
+        ordered = np.sort(codes)  # np.unique would import numpy.ma, half the size of numpy
         is_new = np.ones(len(ordered), dtype=np.bool_)
         np.not_equal(ordered[1:], ordered[:-1], out=is_new[1:])
         distinct = ordered[is_new]
@@ -153,7 +153,7 @@ class Lattice:
         )
 
     def _values(self, number: int, states: Sequence[State]) -> list[int | None]:
-        """The least value of each state that an item may take; None for what it cannot hold at its cost."""
+        """The least value of each item state; None if the item cannot take it at its count cost."""
         asked = [state for state in states if state != (0, 0)]
         self.budget.spend(len(states))
         found = self.offers[number - 1].source.values(asked) if asked else []
@@ -161,7 +161,7 @@ class Lattice:
         return [known.get(state, 0) for state in states]
 
     def _steps_of(self, number: int, choices: Choices, targets: Array) -> list[_Found]:
-        """The steps into these states on which the item holds something; each has a state before."""
+        """The transitions into these states on which the item takes something."""
         before, after = self.rows[number - 1].ravel(), self.rows[number].ravel()
         spares, slot_counts, counts = choices.spares, choices.slot_counts, choices.counts
         state, free_slots = np.divmod(targets, self.width)
@@ -178,9 +178,9 @@ class Lattice:
         return [(begin, into, spare, taken), *found]
 
     def _beyond(self, before: Array, *steps: Array) -> list[_Found]:
-        """Steps to the full capacity from states that hold more than they would need to, at the same cost.
+        """Transitions to the full capacity from states with more capacity than needed, at the same cost.
 
-        steps: from states that hold just enough, as a _Found.
+        steps: the transitions from states with exactly enough, as a _Found.
         """
         found = []
         self.budget.spend(PART * len(steps[0]) // 2)
@@ -208,13 +208,13 @@ class Lattice:
         return best
 
     def best_for(self, target: State, narrow: bool) -> list[State]:
-        """What each item holds in the best solution of a state."""
+        """The state that each item takes in the best solution for a target."""
         if target not in self.solved:
             self.solve([target], narrow)
         return self._taken(target) if self.paid is None else self.paid.taken(target)
 
     def _taken(self, target: State) -> list[State]:
-        """What each item holds in the best solution of a state; of equals the first items hold most."""
+        """The state that each item takes in the best solution for a target; ties go to the first items."""
         at = target[0] * self.width + target[1]
         taken: list[State] = []
         for number in range(len(self.offers) - 1, -1, -1):

@@ -1,11 +1,11 @@
-"""Min-plus products: the least cost of what items hold together, by the capacity that they have for workers.
+"""Min-plus products: the least cost of several items together, by their capacity for workers.
 
-The least of rows of costs, shifted by amounts, each at its own cost, is a step of such a product.
+One step of a product takes the minimum of cost rows that are shifted by amounts, each at its own cost.
 
-For the counts of domains and nodes see StateRows and lattice. Where a state costs nothing in domains and
-nodes (beside anchors), each way to it that costs nothing is as good in counts, and there are as many as
-products of what the items offer: too many to follow. So there values are added up in the same way, see
-PaidItems. What an item can hold is its offer.
+StateRows and lattice compute the counts of domains and nodes. If a state costs nothing in domains and nodes
+(beside anchors), all transitions to it that cost nothing are equal in counts. There are as many as products
+of the offers, too many to follow. For these, PaidItems adds up values in the same way. An item's offer is the
+set of states that it can take.
 """
 
 from collections.abc import Sequence
@@ -20,30 +20,29 @@ from webhook.placement.budget import PART, SHIFTED, Budget, added
 from webhook.placement.homogeneous.minority_pods import SpareSlots
 
 ASKED: Final = 2
-"""Values that are asked for in a step of the budget."""
+"""Values that are computed in one step of the budget."""
 
 SHIFT: Final = 3
-"""As many elements of rows one by one as one of a row of many states takes, when it is shifted."""
+"""An element of a shifted row of many states costs as much as this many elements of single rows."""
 
 
 Array = NDArray[Any]
 State = tuple[int, int]
-"""A state of the spare slots, and capacity for workers."""
+"""A state of the spare slots, and a capacity for workers."""
 
 
 class OfferSource(Protocol):
-    """What is behind an offer: it knows the values of what it can hold."""
+    """The source of an offer, which computes the values of its states."""
 
     def values(self, states: Sequence[State]) -> list[int | None]:
-        """The least value of each; None for what cannot be held at just its count cost."""
+        """The least value of each state; None if it cannot be taken at exactly its count cost."""
 
 
 @dataclass(eq=False)
 class Choices:
-    """All that an item can hold: for each, spare slots by their state, capacity for workers, and the least
-    count cost.
+    """All states that an item can take: spare slots, capacity for workers, and the least count cost of each.
 
-    Ascending by state, then by capacity.
+    They are sorted by spare slots, then by capacity.
     """
 
     spares: Array
@@ -55,17 +54,17 @@ class Choices:
 
     @cached_property
     def states(self) -> list[int]:
-        """The states of spare slots, each once."""
+        """The distinct states of spare slots."""
         return sorted(set(self.spares.tolist()))
 
     @cached_property
     def furthest(self) -> int:
-        """The most capacity, 0 for nothing."""
+        """The largest capacity, 0 if there is none."""
         return int(self.slot_counts.max(initial=0))
 
     @cached_property
     def most(self) -> tuple[Array, Array, Array]:
-        """Of these the most capacity at each count cost, for each state of spare slots."""
+        """The largest capacity at each count cost, for each state of spare slots."""
         spares, counts = self.spares, self.counts
         last = ((counts[1:] != counts[:-1]) | (spares[1:] != spares[:-1])).nonzero()[0]
         ends = np.append(last, len(counts) - 1)
@@ -75,23 +74,23 @@ class Choices:
 def choices(
     spares: Sequence[int], slot_counts: Sequence[int], counts: Sequence[int], narrow: bool
 ) -> Choices:
-    """These, in order; narrow: whether the costs fit a machine word."""
+    """The choices in order. narrow: whether the costs fit a machine word."""
     as_counts = np.array(counts, dtype=np.int64 if narrow else object)
     return Choices(np.array(spares, dtype=np.int64), np.array(slot_counts, dtype=np.int64), as_counts)
 
 
 @dataclass(slots=True, eq=False)
 class Offer:
-    """What one item can hold, which items that are alike share, and who knows what it is worth."""
+    """The states that an item can take, which equal items share, and the source of their values."""
 
     choices: Choices
     source: OfferSource
 
 
 def counts_of_equals(slot_counts: Sequence[int], unit: int, each: int, wanted: int, narrow: bool) -> Array:
-    """The only row of Lattice.counts for nodes with capacities for so many pods that cost `each` alike.
+    """The only row of Lattice.counts for nodes with these capacities that all cost `each`.
 
-    The largest nodes are the fewest.
+    Using the largest nodes first takes the fewest nodes.
     """
     sums = np.cumsum(-np.sort(-(np.array(slot_counts, dtype=np.int64) // unit)))
     number = np.searchsorted(sums, np.arange(wanted + 1), side="left") + 1
@@ -102,9 +101,9 @@ def counts_of_equals(slot_counts: Sequence[int], unit: int, each: int, wanted: i
 
 
 def offered(rows: Array, first: int, own: int, narrow: bool) -> Choices:
-    """What a domain holds from `first` units up; rows [state of spare slots, units] are its least counts.
+    """The choices of a domain with at least `first` units. rows: least counts [state of spare slots, units].
 
-    own: what using it costs besides.
+    own: the cost of using the domain itself.
     """
     found = rows < never(narrow)
     found[:, :first] = False
@@ -114,7 +113,7 @@ def offered(rows: Array, first: int, own: int, narrow: bool) -> Choices:
 
 
 def shifted_back(row: Array, losses: Sequence[int], ratio: int, narrow: bool) -> Array:
-    """[loss, units of `ratio`]: the row from each loss on; what lies beyond its end is never."""
+    """[loss, units of `ratio`]: the row from each loss on; values beyond its end are unreachable."""
     if len(losses) == 1:
         return row[losses[0] :: ratio][None, :]
     ended = np.append(row, never(narrow))
@@ -124,34 +123,34 @@ def shifted_back(row: Array, losses: Sequence[int], ratio: int, narrow: bool) ->
 
 
 def never(narrow: bool) -> int:
-    """More than any cost, and twice that still fits a machine word where costs do."""
+    """The cost of unreachable states: more than any cost; twice it still fits a machine word if costs do."""
     return 1 << 62 if narrow else 1 << 4096
 
 
 def into_shifted(found: Array, rows: Array, amounts: Array, costs: Array) -> None:
-    """Lower `found` to the least of the rows, shifted along by each amount at its cost.
+    """Lower `found` to the minimum of the rows, shifted by each amount at its cost.
 
-    found, rows: [row, amount held], as many rows, those of `rows` no longer; not overlapping. amounts: below
-    the length of the rows of `found`.
+    found, rows: [row, amount], with the same number of rows, those of `rows` not longer; they do not overlap
+    in memory. amounts: below the row length of `found`.
     """
     width = found.shape[1]
     scratch = np.empty_like(rows)
     for amount, cost in zip(amounts.tolist(), costs.tolist(), strict=True):
         length = min(rows.shape[1], width - amount)
         window, shifted = found[:, amount : amount + length], scratch[:, :length]
-        # Into memory that is there: to make some each time takes longer than to add.
+        # Into a reused buffer: to allocate one each time takes longer than the addition.
         np.add(rows[:, :length], cost, out=shifted)
         np.minimum(window, shifted, out=window)
 
 
 def _shift_steps(rows: int, width: int, shifts: int, narrow: bool) -> int:
-    """The steps of the budget that `into_shifted` takes. narrow: whether costs fit a machine word."""
+    """The budget steps of `into_shifted`. narrow: whether costs fit a machine word."""
     elements = (SHIFT if rows > 1 else 1) * rows * width * shifts
     return PART // 2 + SHIFTED * shifts + added(elements, narrow)
 
 
 class StateRows:
-    """Items in a row, and capacity for `wanted` workers. rows: of each number of items [state, capacity]."""
+    """The rows [state, capacity] after each item of a sequence, for `wanted` workers."""
 
     def __init__(
         self, offers: Sequence[Offer], spare: SpareSlots, wanted: int, narrow: bool, budget: Budget
@@ -160,16 +159,16 @@ class StateRows:
         self.narrow = narrow
         self.budget = budget
         self.unreachable: int = never(narrow)
-        """As a count cost."""
+        """The count cost of unreachable states."""
         number = len(spare.losses)
         dtype: Any = np.int64 if narrow else object
         first = np.full((number, wanted + 1), self.unreachable, dtype=dtype)
         first[0, 0] = 0
         pairs = {each: np.array(spare.sums[each]).T for offer in offers for each in offer.choices.states}
         self.parts = {each: (_rows(before), _rows(after)) for each, (before, after) in pairs.items()}
-        """For each state that an item may hold those before, and those after."""
+        """For each item state the states before and after it."""
         self.origins = np.full((number, number), -1)
-        """For each state that an item may hold: of each state after it the one before, -1 for none."""
+        """For each item state: the state before each state after it, -1 for none."""
         for spare_state, (before, after) in pairs.items():
             self.origins[spare_state, after] = before
         self.rows = [first]
@@ -179,20 +178,23 @@ class StateRows:
             self.rows.append(self._merged(self.rows[-1], offer, reach))
 
     def _merged(self, row: Array, offer: Offer, reach: int) -> Array:
-        """The row once the item may hold something too: each amount shifts it. reach: capacity for so many
-        then at most.
+        """The row after one more item: each amount of its offer shifts the row.
+
+        reach: the largest capacity then.
         """
         merged = row.copy()
         self.budget.spend(3 * PART)
         if len(offer.choices):
             self._shift(merged[:, : reach + 1], row[:, : reach + 1], offer)
         inside = merged[:, : reach + 1]
-        inside[:] = np.minimum.accumulate(inside[:, ::-1], axis=1)[:, ::-1]  # capacity for more is enough
+        inside[:] = np.minimum.accumulate(inside[:, ::-1], axis=1)[
+            :, ::-1
+        ]  # more capacity than needed suffices
         return merged
 
     def _shift(self, merged: Array, row: Array, offer: Offer) -> None:
         spares, slot_counts, counts = offer.choices.most
-        slot_counts = np.minimum(slot_counts, row.shape[1] - 1)  # what is wanted stands for all beyond
+        slot_counts = np.minimum(slot_counts, row.shape[1] - 1)  # the demand stands for all larger values
         for spare in offer.choices.states:
             before, after = self.parts[spare]
             found, mine = merged[after], (spares == spare).nonzero()[0]
@@ -204,13 +206,13 @@ class StateRows:
 
 
 def _rows(numbers: Array) -> slice | Array:
-    """These rows, as a slice where they follow each other."""
+    """The row numbers, as a slice if they are consecutive."""
     first, last = int(numbers[0]), int(numbers[-1])
     return slice(first, last + 1) if last - first + 1 == len(numbers) else numbers
 
 
 class PaidItems(StateRows):
-    """The same by values in place of counts, of only what costs nothing in domains and nodes."""
+    """The same with values instead of counts, for states that cost nothing in domains and nodes."""
 
     def __init__(
         self, offers: Sequence[Offer], spare: SpareSlots, wanted: int, narrow: bool, budget: Budget
@@ -220,12 +222,12 @@ class PaidItems(StateRows):
         super().__init__(self.valued, spare, wanted, narrow, budget)
 
     def value(self, target: State) -> int | None:
-        """The least value of a state, None for never."""
+        """The least value of a state, None if unreachable."""
         found = int(self.rows[-1][target])
         return None if found >= self.unreachable else found
 
     def taken(self, target: State) -> list[State]:
-        """What each item holds in the best solution of a state; of equals the first items hold most."""
+        """The state that each item takes in the best solution for a target; ties go to the first items."""
         taken: list[State] = []
         for number in range(len(self.valued) - 1, -1, -1):
             row, best = self.rows[number], self.rows[number + 1][target]
@@ -243,7 +245,7 @@ class PaidItems(StateRows):
 
 
 def _valued(offer: Offer, narrow: bool, budget: Budget) -> Offer:
-    """Of an offer what costs nothing, with its values in place of its counts. Raises OutOfSteps."""
+    """The part of an offer that costs nothing, with values instead of counts. Raises OutOfSteps."""
     costs_nothing = offer.choices
     free = (costs_nothing.counts == 0).nonzero()[0]
     states = list(

@@ -1,4 +1,4 @@
-"""The minority pods of a gang: which are placed so far, as one number, and what they leave of a node."""
+"""The minority pods of a gang: the placed ones as a state number, and the slots that they leave on a node."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -12,13 +12,14 @@ from webhook.placement.question import Counts, Question, pods_of
 from webhook.placement.snapshot import NodeState
 
 Sums = tuple[tuple[tuple[int, int], ...], ...]
-"""Pairs of states, for each state; what was before and is after so much is added."""
+"""For each added state: pairs of the states before and after the addition."""
 
 
 @dataclass(frozen=True)
 class MinorityPods:
-    """The classes of a question but for the first, the workers. states: the vectors of pods placed so far,
-    none first and all last; a state's number is its place there.
+    """The classes of a question except the first, the workers.
+
+    A state is a vector of placed pods, numbered by its position in `states`: none first, all last.
     """
 
     question: Question
@@ -27,17 +28,17 @@ class MinorityPods:
 
     @property
     def counts(self) -> Counts:
-        """How many minority pods there are of each class."""
+        """The number of minority pods of each class."""
         return self.question.counts[1:]
 
     @property
     def most(self) -> int:
-        """How many there are."""
+        """The number of all minority pods."""
         return sum(self.counts)
 
     @cached_property
     def states(self) -> tuple[Counts, ...]:
-        """Every number of minority pods, class by class, that one node or domain may hold."""
+        """All vectors of minority pods by class that a node or domain may hold."""
         return tuple(product(*(range(count + 1) for count in self.counts)))
 
     @cached_property
@@ -55,7 +56,7 @@ class MinorityPods:
 
     @cached_property
     def onward(self) -> Sums:
-        """For each state the pairs of what is added, something, and the state after."""
+        """For each state: pairs of a non-empty added state and the state after."""
         found: list[list[tuple[int, int]]] = [[] for _ in self.states]
         for more, pairs in enumerate(self.sums[1:], start=1):
             for before, after in pairs:
@@ -64,7 +65,7 @@ class MinorityPods:
 
     @cached_property
     def into(self) -> Sums:
-        """For each state the pairs of what is added, nothing first, and the state before."""
+        """For each state: pairs of an added state, the empty one first, and the state before."""
         found: list[list[tuple[int, int]]] = [[] for _ in self.states]
         for more, pairs in enumerate(self.sums):
             for before, after in pairs:
@@ -72,7 +73,7 @@ class MinorityPods:
         return tuple(map(tuple, found))
 
     def slot_counts(self, nodes: Sequence[NodeState], alone: Sequence[Counts]) -> list[tuple[int, ...]]:
-        """Of each node: how many workers it takes beside each state; -1 where it does not take that.
+        """For each node: its slots for workers beside each state; -1 if the state does not fit.
 
         alone: the free slots of each node for each class alone.
         """
@@ -80,11 +81,11 @@ class MinorityPods:
         return [self.slot_counts_of[key] for key in keys]
 
     def profiles(self, nodes: Sequence[NodeState], alone: Sequence[Counts]) -> set[tuple[int, ...]]:
-        """The different answers of `slot_counts` for these nodes."""
+        """The distinct results of `slot_counts` for these nodes."""
         return {self.slot_counts_of[key] for key in set(self._keys(nodes, alone))}
 
     def _keys(self, nodes: Sequence[NodeState], alone: Sequence[Counts]) -> list[tuple[object, ...]]:
-        """What the capacities of each node follow from, of which all capacities are known then."""
+        """For each node a key that determines its capacities; it computes the capacities of all keys."""
         self.budget.spend(len(nodes))
         free = [[node.free.get(resource, 0) for node in nodes] for resource in self._resources]
         cards = [id(node) if node.cards else 0 for node in nodes] if self._carded else [0] * len(nodes)
@@ -122,7 +123,7 @@ class MinorityPods:
         return self._with_cards(node, state, free_slots) if node.cards and self._carded else free_slots
 
     def _with_cards(self, node: NodeState, state: Counts, most: int) -> int:
-        """The same where cards may leave less capacity than the sums do. Raises OutOfSteps if not decided."""
+        """The slots for workers if cards may leave fewer than the sums. Raises OutOfSteps if undecided."""
         worker, *others = self.question.classes
         pods = pods_of(others, state)
         for free_slots in range(min(most, self.question.counts[0]), -1, -1):
@@ -136,9 +137,9 @@ class MinorityPods:
 
 @dataclass(frozen=True)
 class SpareSlots:
-    """Free slots that are left beside the workers, for minority pods.
+    """Spare slots: free slots that are left beside the workers, for minority pods.
 
-    losses: for each state the slots that are left then; none first, all last. sums: see Sums.
+    losses: the spare slots in each state; none first, all last. sums: see Sums.
     """
 
     losses: tuple[int, ...]
@@ -147,19 +148,19 @@ class SpareSlots:
 
     @property
     def most(self) -> int:
-        """All of them, which are on as many nodes at most."""
+        """The number of all spare slots, and so the most nodes with any."""
         return self.losses[-1]
 
     def below(self, unit: int) -> "SpareSlots":
-        """What of it is distinguished in domains whose free slots are counted in such units: where no slice
-        has its domain below, all slots are alike.
+        """The spare slots that matter in domains with such units: without slices below, none are
+        distinguished.
         """
         return self if unit > 1 else NONE
 
     def slot_counts(self, alone: Sequence[int]) -> list[tuple[int, ...]]:
-        """Of each node: how many workers it takes beside each state; -1 where it does not leave so many.
+        """For each node: its slots for workers beside each state; -1 if it cannot leave so many.
 
-        alone: the workers that each node takes.
+        alone: the slots for workers of each node.
         """
         return [self._slot_counts(free_slots) for free_slots in alone]
 
@@ -172,14 +173,14 @@ class SpareSlots:
 
 
 NONE = SpareSlots((0,), (((0, 0),),))
-"""No slots beside the workers."""
+"""No spare slots."""
 
 
 def spare_slots(losses: Sequence[int], sums: Sums, more: int = 0) -> SpareSlots:
-    """Slots for minority pods, and so many more. losses, sums: of the states of these pods.
+    """Spare slots for minority pods, and `more` slots. losses, sums: of the states of these pods.
 
-    Distinguished by the minority pods placed so far, or by the slots left so far, whichever has fewer states;
-    the second lets domains share the slots for one pod.
+    The states are the minority pods placed so far, or the slots left so far, whichever has fewer states. The
+    second lets domains share the slots for one pod.
     """
     most = losses[-1] + more
     if most + 1 >= len(losses):

@@ -1,8 +1,8 @@
-"""Which children of a domain can be part of the best solution: judging by what they hold at most.
+"""Screening: the children of a domain that can be in the best solution, by upper bounds of their capacity.
 
-In a domain whose children share the gang, no fewer children can do than the workers alone need, and in a
-solution with just so many each child used holds what the others cannot (see priced). What anchors use is
-given and costs nothing, whatever it holds.
+If children share the gang, a solution needs at least as many children as the workers alone. With exactly so
+many, each child must take the pods that do not fit into the others (see priced). Anchored children are used
+anyway and cost nothing.
 """
 
 from collections import Counter
@@ -27,15 +27,16 @@ from webhook.placement.question import Question
 from webhook.placement.vertex import Vertex
 
 Ranges = list[tuple[int, int]]
-"""Amounts from the first to the second, both included."""
+"""Inclusive ranges of amounts."""
 
 Enough = Callable[[tuple[int, ...]], int | None]
-"""How many parts of the domains with these numbers suffice, at best; None where all do not."""
+"""A lower bound of the parts of these domains that suffice; None if all of them do not."""
 
 
 def by_parts(heads: Sequence[Sequence[int]], wanted: int) -> Enough:
-    """Where a domain holds what its parts do. heads: of each domain what it holds with its 0, 1, 2, ...
-    largest parts.
+    """For domains that hold as much as their parts.
+
+    heads: for each domain its capacity with its 0, 1, 2, ... largest parts.
     """
     slot_counts = [np.diff(np.array(head, dtype=np.int64)) for head in heads]
 
@@ -51,8 +52,10 @@ def by_parts(heads: Sequence[Sequence[int]], wanted: int) -> Enough:
 
 
 def by_units(heads: Sequence[Sequence[int]], unit: int, wanted: int, more: int, budget: Budget) -> Enough:
-    """Where a domain holds whole units of what its parts do. heads: as for by_parts. wanted: units; more:
-    what one of the domains holds besides. What is given back raises OutOfSteps.
+    """For domains that hold whole units of the capacity of their parts. heads: as for by_parts.
+
+    wanted: units. more: additional slots that one of the domains must hold. The returned function raises
+    OutOfSteps.
     """
     never = 1 << 40
     plain, loaded = ([_parts_of_units(head, unit, beside) for head in heads] for beside in (0, more))
@@ -77,7 +80,7 @@ def by_units(heads: Sequence[Sequence[int]], unit: int, wanted: int, more: int, 
 
 
 def _parts_of_units(head: Sequence[int], unit: int, beside: int) -> list[tuple[int, int]]:
-    """For each number of units, of 0 too, the parts that hold them and so much beside."""
+    """For each number of units from 0, the parts needed for them and for `beside` slots more."""
     amounts = np.arange(0, head[-1] - beside + 1, unit) + beside
     return list(enumerate(np.searchsorted(head, amounts).tolist()))
 
@@ -85,19 +88,19 @@ def _parts_of_units(head: Sequence[int], unit: int, beside: int) -> list[tuple[i
 _NONE = -(1 << 60)
 
 PRICES = 24
-"""How many prices are tried."""
+"""The most prices that are tried."""
 
 SHAPED = 8
-"""Nodes of a domain that are compared with those of others in a step."""
+"""Nodes of a domain that are compared with those of others in one step."""
 
 
 def heads_beside(free: Sequence[int], others: Sequence[int]) -> list[int]:
-    """What a child holds at most with 0, 1, 2, ... parts that cost."""
+    """The largest capacity of a child with 0, 1, 2, ... paid parts."""
     return list(accumulate(sorted(others, reverse=True), initial=sum(free)))
 
 
 def needed_beside(heads: Mapping[int, Sequence[int]], numbers: Iterable[int], wanted: int) -> int | None:
-    """The fewest parts that cost with which these children hold so much; None where all do not."""
+    """The fewest paid parts with which these children hold so much; None if all parts do not suffice."""
     chosen = list(numbers)
     left = wanted - sum(heads[number][0] for number in chosen)
     slot_counts = sorted(
@@ -120,16 +123,17 @@ def priced(
     budget: Budget,
     enough: Enough | None,
 ) -> tuple[dict[int, Ranges], int]:
-    """Ranges of amounts, from 0 up, that children hold in solutions that use just `fewest` of those that
-    cost, and the fewest parts that cost; children that are part of none are left out.
+    """Amounts that children can hold in solutions with exactly `fewest` paid children and the fewest paid
+    parts.
 
-    heads: see heads_beside, by child. most: parts that cost, of which so many suffice; it is bettered by
-    `enough`, which takes positions in `heads`. prices: to be tried, of which some are. Returns the ranges,
-    and `most`. Raises OutOfSteps.
+    Children that are in no such solution are left out. heads: see heads_beside, by child. most: a number of
+    paid parts that suffices; `enough` improves it, and takes positions in `heads`. prices: candidates, some
+    of which are tried. Returns the ranges of amounts, and `most`. Raises OutOfSteps.
 
-    By pricing (Lagrangian relaxation): at a price of p pods for each part, children are worth what they hold
-    beyond the price of their parts, so `fewest` of them hold at most the largest worths and p pods for each
-    part. What one child holds with r parts is bounded from below by what the others then hold at most.
+    It uses pricing (Lagrangian relaxation). At a price of p pods per part, the worth of a child is its
+    capacity minus the price of its parts. So `fewest` children hold at most the largest worths plus p pods
+    per part. An upper bound of the capacity of the others is a lower bound of the amount in one child with r
+    parts.
     """
     anchors = np.array([number in anchored for number in heads], dtype=np.bool_)
     others, most = _most_in_others(heads, anchors, fewest, most, prices, budget, enough)
@@ -151,14 +155,15 @@ def _most_in_others(
     budget: Budget,
     enough: Enough | None,
 ) -> tuple[Array, int]:
-    """[child, parts]: what the others hold at most if it uses so many parts; and `most`, bettered.
+    """[child, parts]: the largest capacity of the others if the child uses so many parts; and a better
+    `most`.
 
-    anchors: which children cost nothing; all else as for `priced`.
+    anchors: whether each child costs nothing. All else is as for `priced`.
     """
     width = max(map(len, heads.values()), default=1)
     most_of = np.array([[*head, *[_NONE] * (width - len(head))] for head in heads.values()], dtype=np.int64)
     paid = ~anchors
-    most_of[paid, 0] = _NONE  # it is not used
+    most_of[paid, 0] = _NONE  # the child is not used
     parts = np.arange(width)
     tried = sorted(each for each in set(prices) if each > 0)
     budget.spend(
@@ -182,19 +187,19 @@ def _most_in_others(
 
 
 def _ranges(head: Sequence[int], least: Sequence[int], parts: range) -> Ranges:
-    """The amounts that need just one of these numbers of parts, and are not below the least for it."""
+    """The amounts that need one of these numbers of parts, and are not below the least amount for it."""
     amounts = [-1, *head]
     steps = parts[: max(0, len(head) - parts.start)]
     return [(low, head[n]) for n in steps if (low := max(amounts[n] + 1, least[n])) <= head[n]]
 
 
 class _Children:
-    """The children of a domain by the capacities of their domains below, in units; `ratio` make one."""
+    """The children of a domain with the capacities of their subdomains in units, `ratio` per outer unit."""
 
     def __init__(
         self, slot_counts: Sequence[tuple[list[int], list[int]]], anchored: set[int], ratio: int
     ) -> None:
-        """slot_counts: of each child, see bounds.slot_counts_beside. anchored: what anchors use."""
+        """slot_counts: for each child, see bounds.slot_counts_beside. anchored: children that anchors use."""
         self.anchored = anchored
         self.ratio = ratio
         self.slot_counts = [paid for _, paid in slot_counts]
@@ -206,16 +211,16 @@ class _Children:
         return fewest_children([head[-1] // self.ratio for head in self.heads], self.anchored, wanted)
 
     def sufficing(self, numbers: Iterable[int], fewest: int, wanted: int) -> int | None:
-        """The domains below of which so many suffice in the fewest of these children; None: all do not."""
+        """The number of subdomains that suffices in the fewest of these children; None: all do not."""
         paid = sorted(set(numbers) - self.anchored, key=lambda number: (-self.heads[number][-1], number))
         used = [*self.anchored, *paid[:fewest]]
         needed = needed_beside(dict(enumerate(self.heads)), used, wanted * self.ratio)
-        wasted = len(used) if self.ratio > 1 else 0  # of each child what makes no slice
+        wasted = len(used) if self.ratio > 1 else 0  # each child may waste a part of a slice
         return None if needed is None else needed + 1 + wasted
 
 
 class Screening:
-    """Of one question, with free slots that stay beside the workers."""
+    """The screening for one question, with spare slots beside the workers."""
 
     def __init__(self, question: Question, spare: SpareSlots, budget: Budget) -> None:
         self.question = question
@@ -226,15 +231,16 @@ class Screening:
     def matter(
         self, vertex: Vertex, levels: Sequence[int], unit: int, wanted: int
     ) -> tuple[dict[int, int], int, int] | None:
-        """The children that can be part of a solution with the fewest children, with the least units of each;
-        that number of children, and the number of domains below for which it holds. None: all may be.
+        """The children that can be in a solution with the fewest children, with the fewest units of each.
 
-        By what a child and the domains below hold at most; in slices at the child's own level it may be less.
+        It also returns that number of children, and the number of subdomains for which the result holds.
+        None: no child is excluded. It uses upper bounds of the capacity of a child and its subdomains; slices
+        at the child's own level may reduce it.
         """
         first, second = vertex.bottom + 1, vertex.bottom + 2
         machine = self.costs.depth if self.costs.machine is None else self.costs.machine
         if not vertex.parts or not {first, second} <= set(levels) or first >= machine:
-            return None  # of machines more may cost less
+            return None  # more machines may cost less
         finer_level, finer = next((part for part in self.question.slices if part[0] > first), (second, 1))
         children = self._children(vertex, finer, unit // finer)
         least, fewest = children.fewest_children(wanted)
@@ -248,7 +254,7 @@ class Screening:
         return self._distinct(vertex, least, fewest), fewest, most
 
     def _children(self, vertex: Vertex, unit: int, ratio: int) -> _Children:
-        """The children of a domain by the domains below them. unit: pods; ratio: as many in a unit around."""
+        """The children of a domain with their subdomains. unit: in pods; ratio: units per outer unit."""
         level, anchored = vertex.bottom + 2, set[int]()
         if self.question.anchored:
             anchored = anchored_children(vertex, self.costs)
@@ -270,7 +276,7 @@ class Screening:
         most: int,
         enough: Enough | None,
     ) -> tuple[dict[int, int], int]:
-        """The least units of each of these children, by what others hold at best: see priced."""
+        """The fewest units of each of these children, by the bounds of `priced`."""
         heads = {number: children.heads[number] for number in numbers}
         prices = {free_slots for number in heads for free_slots in children.slot_counts[number]}
         ratio = children.ratio
@@ -280,7 +286,7 @@ class Screening:
         return {number: -(-min(of)[0] // ratio) for number, of in ranges.items()}, most
 
     def _distinct(self, vertex: Vertex, least: Mapping[int, int], fewest: int) -> dict[int, int]:
-        """Of children that differ in names alone no more than can be used: the first ones."""
+        """The children without surplus equal ones: of those that differ only in names, the first few stay."""
         if self.question.anchored or len(least) <= 2 * fewest:
             return dict(least)
         seen = Counter[object]()
@@ -295,10 +301,8 @@ class Screening:
         return distinct
 
     def _enough(self, children: _Children, numbers: Iterable[int], finer: int, wanted: int) -> Enough:
-        """How many domains below these children suffice, where capacities decide that. finer: pods in a unit
-        of these.
-        """
-        more = -(-self.spare.losses[-1] // finer)  # which has the spare slots as well
+        """The number of subdomains that suffices, by capacities. finer: pods per unit of the subdomains."""
+        more = -(-self.spare.losses[-1] // finer)  # for the child that also has the spare slots
         heads = [children.unrounded[number] for number in numbers]
         if children.ratio == 1:
             return by_parts(heads, wanted + more)

@@ -1,14 +1,13 @@
-"""A few minority pods beside workers: the workers' own knapsack for somewhat more of them.
+"""Minority pods beside workers: solve the workers' knapsack for slightly more workers.
 
-Theory (a surrogate relaxation). Minority pods that share a node take away capacity for some workers there, on
-the best node for them at least l; however they are shared out, all of them together take away at least L, the
-least sum of such l. So the nodes of any solution have capacity for K + L workers together, where K is the
-number of workers, and the optimum for so many workers alone costs no more than the gang. Where the minority
-pods find places on its nodes that leave capacity for K, it is the gang's optimum, in every field of the
-objective.
+Theory (a surrogate relaxation). Minority pods that share a node take slots from workers there: at least l
+slots on the best node for them. However they are distributed, all of them take at least L slots, the least
+sum of such l. So the nodes of any solution have capacity for K + L workers, where K is the number of workers.
+The optimum for K + L workers alone therefore costs no more than the gang. If the minority pods fit on its
+nodes and leave capacity for K workers, it is the gang's optimum in every field of the objective.
 
-Beside slices the L slots are a second coordinate of the knapsack, as a slice may not use any of them (see
-minority_pods.SpareSlots). What is found for more than L slots is a place, but not proven.
+Beside slices, the L slots are a second coordinate of the knapsack, since no slice may use them (see
+minority_pods.SpareSlots). A solution for more than L slots is a placement, but is not proven.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -25,15 +24,15 @@ from webhook.placement.snapshot import NodeState, key_of
 from webhook.placement.vertex import Vertex, around
 
 Profile = tuple[int, ...]
-"""How many workers fit beside each state of the minority pods; -1 where these do not fit."""
+"""Slots for workers beside each state of the minority pods; -1 if these do not fit."""
 
 
 def shared(
     question: Question, minority: MinorityPods, nodes: Sequence[tuple[NodeState, Profile]]
 ) -> dict[str, Counts] | None:
-    """All pods on these nodes, or None. Raises OutOfSteps.
+    """A distribution of all pods on these nodes, or None. Raises OutOfSteps.
 
-    nodes: in topology order; of equals the first ones are filled first.
+    nodes: in topology order; of equal nodes the first ones are filled first.
     """
     keyed = [(key_of(state, question.levels), _Node(state, most)) for state, most in nodes]
     rows: dict[tuple[Profile, ...], list[list[int]]] = {}
@@ -55,12 +54,12 @@ def shared(
 
 
 class _Part(Protocol):
-    """A node, or a domain that holds slices."""
+    """A node, or a domain with slices."""
 
     most: Profile
 
     def give(self, state: int, workers: int, found: dict[str, tuple[int, int]]) -> None:
-        """Note where so many workers and minority pods of a state go: node name -> workers and state."""
+        """Assign workers and the minority pods of a state: node name -> workers and state."""
 
 
 @dataclass(slots=True)
@@ -74,7 +73,7 @@ class _Node:
 
 
 class _SliceDomain:
-    """Nodes or domains that hold slices, in which workers stand by `size`."""
+    """A domain of nodes or domains, whose workers come in slices of `size`."""
 
     def __init__(
         self,
@@ -83,12 +82,12 @@ class _SliceDomain:
         minority: MinorityPods,
         known: dict[tuple[Profile, ...], list[list[int]]],
     ) -> None:
-        """known: rows of domains whose parts are the same."""
+        """known: a cache of rows by the parts of a domain."""
         self.parts = parts
         self.minority = minority
         seen: dict[Profile, int] = {}
         self.carriers: list[int] = []
-        """Numbers of the parts that may take minority pods: of equals no more than there are such pods."""
+        """Numbers of the parts that may take minority pods: of equal parts, at most as many as such pods."""
         for number, part in enumerate(parts):
             seen[part.most] = seen.get(part.most, 0) + 1
             if seen[part.most] <= minority.most:
@@ -119,7 +118,7 @@ class _SliceDomain:
 
 
 def _rows(parts: Sequence[Profile], minority: MinorityPods) -> list[list[int]]:
-    """The most workers beside each state of the minority pods on the first 0, 1, 2, ... parts."""
+    """The most workers beside each state of the minority pods, on the first 0, 1, 2, ... parts."""
     rows = [[0, *[-1] * (len(minority.states) - 1)]]
     for most in parts:
         minority.budget.spend(1 + sum(map(len, minority.sums)) // 4)
@@ -134,9 +133,9 @@ def _rows(parts: Sequence[Profile], minority: MinorityPods) -> list[list[int]]:
 
 
 def least_losses(minority: MinorityPods, root: Vertex) -> list[int] | None:
-    """For each state of minority pods the least capacity that it takes from workers, on its best nodes.
+    """For each state of minority pods the fewest slots that it takes from workers, on its best nodes.
 
-    None where the minority pods find no places at all. Raises OutOfSteps.
+    None if the minority pods do not fit at all. Raises OutOfSteps.
     """
     nodes = [kind for block in root.parts for kind in block.notes["groups"]]
     found = minority.profiles([state for state, _ in nodes], [alone for _, alone in nodes])
@@ -153,11 +152,12 @@ def least_losses(minority: MinorityPods, root: Vertex) -> list[int] | None:
 
 
 def _least_sums(minority: MinorityPods, losses: Sequence[int | None]) -> list[int]:
-    """For each state that can be reached the least sum of losses on the way to it. losses: of what is added,
-    None for what has no place.
+    """For each reachable state the least sum of losses that leads to it.
+
+    losses: of each added state, None if it does not fit.
     """
     least: dict[int, int] = {0: 0}
-    for before in range(len(losses)):  # what a state goes on to has a higher number
+    for before in range(len(losses)):  # transitions lead to higher state numbers
         for more, after in minority.onward[before] if before in least else ():
             loss = losses[more]
             if loss is not None:
@@ -175,7 +175,7 @@ def _alone(vertex: Vertex) -> tuple[list[NodeState], list[Counts]]:
 def profiles(
     minority: MinorityPods, root: Vertex, nodes: Sequence[NodeState]
 ) -> list[tuple[NodeState, Profile]]:
-    """These nodes, and how many workers each takes beside each state of the minority pods."""
+    """These nodes, each with its slots for workers beside each state of the minority pods."""
     names = {state.name for state in nodes}
     alone_on = {}
     for vertex in around(root, nodes):
@@ -187,8 +187,9 @@ def profiles(
 
 
 def solve(question: Question, root: Vertex, budget: Budget) -> Solution:
-    """The optimum of identical pods, in mode best-fit; with minority pods a place that may not be proven, or
-    none that is not decided. Raises OutOfSteps.
+    """The optimum for identical pods, in mode best-fit. Raises OutOfSteps.
+
+    With minority pods, a solution may be unproven, and so may be the answer that none exists.
     """
     if len(question.counts) > 1:
         return _beside_minority(question, root, budget)
@@ -198,7 +199,7 @@ def solve(question: Question, root: Vertex, budget: Budget) -> Solution:
     found: dict[str, int] = {}
     best[1].deliver(question.counts[0], found)
     counts = {name: (pods,) for name, pods in found.items() if pods}
-    if len(counts) == len(found):  # each takes pods, so that none of its cost is saved
+    if len(counts) == len(found):  # each node has pods, so no cost is saved
         return Solution(counts, True, best[0])
     return _priced(question, root, counts, best[1].nodes())
 
@@ -206,14 +207,15 @@ def solve(question: Question, root: Vertex, budget: Budget) -> Solution:
 def _priced(
     question: Question, root: Vertex, counts: Mapping[str, Counts], nodes: Iterable[NodeState]
 ) -> Solution:
-    """The optimum with its cost. nodes: those used, and others."""
+    """The optimum with its cost. nodes: those used, perhaps with others."""
     used = [key_of(state, question.levels) for state in nodes if state.name in counts]
     return Solution(counts, True, cost_of(root, used))
 
 
 def _beside_minority(question: Question, root: Vertex, budget: Budget) -> Solution:
-    """A place on the nodes that are best for somewhat more workers, proven if it is for no more than the
-    minority pods take at least; or that there is none.
+    """A solution on the best nodes for slightly more workers, or the answer that none exists.
+
+    It is proven if it needs no more than the fewest slots that the minority pods take.
     """
     minority = MinorityPods(question, budget)
     losses = least_losses(minority, root)
@@ -221,7 +223,7 @@ def _beside_minority(question: Question, root: Vertex, budget: Budget) -> Soluti
         return Solution(None, True)
     for more in range(minority.most + 1):
         nodes = _best_nodes(question, root, minority, losses, more)
-        if nodes is None:  # without capacity for the workers and what the minority pods take at least
+        if nodes is None:  # no capacity for the workers and the fewest slots of the minority pods
             return Solution(None, not more)
         counts = shared(question, minority, profiles(minority, root, nodes))
         if counts is not None:
@@ -232,8 +234,9 @@ def _beside_minority(question: Question, root: Vertex, budget: Budget) -> Soluti
 def _best_nodes(
     question: Question, root: Vertex, minority: MinorityPods, losses: list[int], more: int
 ) -> list[NodeState] | None:
-    """The nodes that are best for the workers, the slots that minority pods take at least, and `more`; None
-    if there are none. Raises OutOfSteps.
+    """The best nodes for the workers, the fewest slots of the minority pods, and `more` slots; None if none.
+
+    Raises OutOfSteps.
     """
     if not question.slices:
         best = cover(question, root, question.counts[0] + losses[-1] + more, minority.budget)
