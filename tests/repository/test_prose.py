@@ -55,6 +55,7 @@ FURTHER = {
     "webhook/kube": _FURTHER_OF_WEBHOOK,
     "webhook/placement": _FURTHER_OF_WEBHOOK,
     "webhook/policy": _FURTHER_OF_WEBHOOK,
+    "webhook/scheduling": _FURTHER_OF_WEBHOOK,
     "webhook/sweeper": _FURTHER_OF_WEBHOOK,
     "webhook/tasks": _FURTHER_OF_WEBHOOK,
     "webhook/ui": _FURTHER_OF_WEBHOOK,

@@ -1,1 +1,1 @@
-"""What kube-scheduler heeds, turned into the values that placement computes with."""
+"""Turns the scheduling rules that kube-scheduler enforces into the input of placement."""

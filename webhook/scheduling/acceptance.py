@@ -1,9 +1,10 @@
-"""Whether kube-scheduler takes the pods of a gang one after the other, and in which order. Pure.
+"""Whether kube-scheduler accepts the pods of a gang one by one, and in which order. Pure.
 
-What runs is counted by Neighbourhood; here the pods of one gang are added to that, one by one, as they would
-be bound. The plugins InterPodAffinity and PodTopologySpread are followed to the letter, with one addition:
-topology spread is judged by the pod as its author wrote it. Released pods carry our pin, and by default
-kube-scheduler then counts their own node alone: what that asks (with minDomains) must hold as well.
+Neighbourhood counts the running pods. This module adds the pods of one gang to these counts, one by one, as
+kube-scheduler would bind them. It follows the plugins InterPodAffinity and PodTopologySpread exactly, with
+one addition: topology spread must hold for the pod as its author wrote it. Released pods also carry
+topogate's node selector, and by default kube-scheduler then counts only their own node. The rule must hold
+for that too, for example with minDomains.
 """
 
 from collections import Counter, deque
@@ -19,18 +20,18 @@ from webhook.scheduling.tallies import RuledClass, RuleGate, SpreadOfClass, Tall
 
 @dataclass(eq=False, slots=True)
 class _EquivalentMembers:
-    """Members of a kind to nodes that are alike. gone: how many have gone."""
+    """Members of one pod class for equivalent nodes. gone: how many are placed."""
 
     kind: int
     gate: RuleGate
     tallies: list[tuple[Tally, str]]
-    """In which they are counted, with the domains there."""
+    """The tallies that count them, with the domain in each."""
     members: list[str] = field(default_factory=list)
     gone: int = 0
 
 
 class Acceptance:
-    """The pods of one gang, to be given nodes one by one. members: by name."""
+    """Accepts the pods of one gang one by one. members: by name."""
 
     def __init__(self, there: Neighbourhood, members: Mapping[str, objects.Pod]) -> None:
         self.there = there
@@ -57,29 +58,30 @@ class Acceptance:
         self.reset()
 
     def __bool__(self) -> bool:
-        """Whether any member is bound by a rule on the others."""
+        """Whether a rule of any member depends on other members."""
         return bool(self._tallies)
 
     def reset(self) -> None:
-        """Nobody of the gang has a node."""
+        """Start again without placed members."""
         for tally in self._tallies:
             tally.reset()
 
     def reason(self, name: str, node: str) -> str:
-        """Why a member may not go to a node now, "" if it may."""
+        """Why kube-scheduler would refuse a member on a node now, "" if it would not."""
         gate = self._gate(self.kind_of[name], node)
         return "" if gate.width(1) else str(gate.refused)
 
     def add(self, name: str, node: str) -> None:
-        """The member is there."""
+        """Count the member on the node."""
         for tally, value in self._counted(self.kind_of[name], node):
             tally.add(value)
 
     def order(self, nodes: Sequence[tuple[str, str]]) -> tuple[list[str], str]:
-        """The members in an order in which each may go to its node, and "" or why the others may not.
+        """An order in which kube-scheduler accepts each member on its node, and "" or why it refuses the
+        others.
 
-        nodes: member and node. Nobody of the gang is anywhere before; call reset before others are added.
-        Those that are refused wait by the domain that refused them, so that of each only one is tried again.
+        nodes: pairs of member and node. No member is placed before; call `reset` before you add others.
+        Refused members wait in a queue per refusing domain, so that only one of each queue is tried again.
         """
         self.reset()
         inert = self._inert(nodes)
@@ -102,7 +104,9 @@ class Acceptance:
     def _still_waiting(
         self, waiting: dict[object, deque[_EquivalentMembers]], ordered: list[str]
     ) -> dict[object, deque[_EquivalentMembers]]:
-        """Who waits by kind and refusal after each queue has been tried once more, until it refuses again."""
+        """The members that still wait, by class and refusal, after each queue is tried until it refuses
+        again.
+        """
         for queue, groups in list(waiting.items()):
             while groups:
                 is_left = self._advance(groups[0], ordered)
@@ -114,7 +118,7 @@ class Acceptance:
         return {queue: groups for queue, groups in waiting.items() if groups}
 
     def _inert(self, nodes: Sequence[tuple[str, str]]) -> frozenset[Tally]:
-        """Of topology spread those counts that refuse nobody, in whichever order they go to these nodes."""
+        """The tallies of topology spread that refuse no member on these nodes, in any order."""
         live = {tally for kind in self.classes for tally in (*kind.near, *(each for each, _ in kind.apart))}
         inert = set()
         on_node = Counter([node for _, node in nodes])
@@ -128,7 +132,7 @@ class Acceptance:
         return frozenset(inert)
 
     def _spread_bounds(self) -> dict[Tally, int]:
-        """Up to how many in a domain no rule of topology spread that counts so refuses anybody."""
+        """For each tally the most pods in a domain with which its spread rules refuse no pod."""
         most: dict[Tally, int] = {}
         for each in (each for kind in self.classes for each in kind.spread):
             skew, floor = each.rule.max_skew, each.tally.lowest if each.is_floored else 0
@@ -138,7 +142,7 @@ class Acceptance:
         return most
 
     def _gained(self, on_node: Mapping[str, int], key: str) -> Mapping[str | None, int]:
-        """How many go to each domain of a label, None for those without one."""
+        """How many members each domain of a label gets; the key None is for nodes without the label."""
         if not key:
             return dict(on_node.items())
         domain_of = self._domains.of_nodes(key)
@@ -149,9 +153,10 @@ class Acceptance:
         return gained
 
     def _by_height(self, groups: Sequence["_EquivalentMembers"], inert: frozenset[Tally]) -> list[str]:
-        """The order for one kind with one rule that matters, where that is topology spread; else none.
+        """The order for a single class if one topology spread rule alone matters; else [].
 
-        Who makes a domain lower goes first. Then nobody ends more above the emptiest domain than at the end.
+        Members are sorted by the count that they give their domain. Then no count is ever further above the
+        emptiest domain than at the end.
         """
         spread = self._only_spread(inert)
         if not groups or spread is None:
@@ -166,11 +171,11 @@ class Acceptance:
             final[counted[0]] += len(group.members)
             heights += [(first + more, number, name) for more, name in enumerate(group.members)]
         floor = min(final.values()) if spread.is_floored else 0
-        heights.sort()  # names are not compared: no group has two of a height
+        heights.sort()  # names are not compared: heights differ within a group
         return [name for *_, name in heights] if heights[-1][0] <= floor + spread.rule.max_skew else []
 
     def _only_spread(self, inert: frozenset[Tally]) -> SpreadOfClass | None:
-        """The topology spread that alone may refuse a member of the one kind, which it counts; else None."""
+        """The single spread rule that may refuse members of the only class and counts them; else None."""
         if len(self.classes) != 1 or self.classes[0].near or self.classes[0].apart:
             return None
         harmless = {None, *inert}
@@ -182,7 +187,7 @@ class Acceptance:
     def _groups(
         self, nodes: Sequence[tuple[str, str]], inert: frozenset[Tally]
     ) -> Sequence["_EquivalentMembers"]:
-        """Members that are alike, to nodes that are alike to the counts that matter."""
+        """Members of one class for nodes that are equivalent in the tallies that matter."""
         groups: dict[object, _EquivalentMembers] = {}
         by_node: dict[tuple[int, str], _EquivalentMembers] = {}
         kind_of = self.kind_of
@@ -205,7 +210,7 @@ class Acceptance:
         return list(groups.values())
 
     def _advance(self, group: "_EquivalentMembers", ordered: list[str]) -> bool:
-        """As many of the group as may; whether any are left, and then the gate says why."""
+        """Place as many of the group as are accepted; whether any are left. Then the gate has the refusal."""
         members, gone = group.members, group.gone
         while gone < len(members):
             more = group.gate.width(len(members) - gone)
@@ -219,7 +224,7 @@ class Acceptance:
         return gone < len(members)
 
     def excluded_nodes(self, name: str, nodes: Iterable[str]) -> dict[str, frozenset[str]]:
-        """The nodes to which a member may not go now, by the reason."""
+        """The nodes on which a member would be refused now, by reason."""
         known: dict[object, str] = {}
         found: dict[str, list[str]] = {}
         kind = self.kind_of[name]
@@ -233,7 +238,7 @@ class Acceptance:
         return {reason: frozenset(names) for reason, names in found.items()}
 
     def _values(self, node: str, keys: Iterable[str]) -> tuple[str | None, ...]:
-        """The domains of a node over these labels."""
+        """The domains of a node for these labels."""
         labels = self._domains.labels[node]
         return tuple([labels.get(key) if key else node for key in keys])
 
@@ -241,7 +246,7 @@ class Acceptance:
         return RuleGate(self.classes[kind], kind, node, self._domains, inert)
 
     def _counted(self, kind: int, node: str) -> list[tuple[Tally, str]]:
-        """Where a member counts that is on a node."""
+        """The tallies and domains in which a member on this node counts."""
         found = []
         for tally in self._of_kind[kind]:
             value = self._domains.value(node, tally.key)
@@ -249,7 +254,7 @@ class Acceptance:
                 found.append((tally, value))
         return found
 
-    # --- kinds ------------------------------------------------------------------------------------
+    # --- pod classes ------------------------------------------------------------------------------
 
     def _tally(self, tally: Tally) -> Tally:
         self._tallies.append(tally)
@@ -302,7 +307,7 @@ class Acceptance:
 def _pod_classes(
     there: Neighbourhood, members: Mapping[str, objects.Pod]
 ) -> tuple[dict[str, int], list[objects.Pod]]:
-    """The number of each member's kind, and one pod of each: they are alike to the rules of all members."""
+    """The class number of each member, and a pod per class: the rules of members treat a class equally."""
     equivalents = {name: there.equivalents(pod) for name, pod in members.items()}
     distinct = {id(each): each for each in equivalents.values()}
     label_keys = sorted({key for each in distinct.values() for key in each.rules.label_keys})
@@ -316,14 +321,14 @@ def _pod_classes(
 
 @dataclass(slots=True)
 class _PodClasses:
-    """The kinds of pods that were met. label_keys: distinguish them; pods: the first of each."""
+    """The pod classes found so far. label_keys: the labels that distinguish them; pods: the first of each."""
 
     label_keys: Sequence[str]
     pods: list[objects.Pod] = field(default_factory=list)
     _numbers: dict[tuple[object, ...], int] = field(default_factory=dict)
 
     def number_of(self, pod: objects.Pod, rules: PodRules) -> int:
-        """The number of a pod's kind, a new one where none like it was met."""
+        """The number of a pod's class, a new one if its class is new."""
         labels, spec = pod.metadata.labels, pod.spec
         own = tuple([labels.get(key) for key in self.label_keys])
         nodes = (id(spec.node_selector), id(spec.affinity), id(spec.tolerations)) if rules.spread else ()

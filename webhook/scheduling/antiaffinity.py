@@ -1,8 +1,8 @@
-"""Required pod anti-affinity over nodes: which pods a pod keeps off its node.
+"""Required pod anti-affinity over nodes: the pods that a pod excludes from its node.
 
-Source of the rules: kube-scheduler's plugin InterPodAffinity. Two things differ, both so that too little is
-allowed rather than too much: where the labels of namespaces are not known, a namespaceSelector is taken to
-select every namespace unless it asks for names alone; and each node is taken to have a hostname of its own.
+Source of the rules: kube-scheduler's plugin InterPodAffinity. Two things differ, and both allow less rather
+than more. If the labels of namespaces are unknown, a namespaceSelector selects every namespace, unless it
+asks for names alone. And each node counts as having a hostname of its own.
 """
 
 from collections import Counter
@@ -16,7 +16,7 @@ from webhook.kube.affinity import LabelSelector, PodAffinityTerm
 from webhook.placement.eligibility import Requirement, label_holds
 
 MOST_PARTS: Final = 128
-"""Values that the terms of one pod may name, times the namespaces: a pod may carry a megabyte of them."""
+"""The most values in the terms of one pod, times namespaces; users may write a megabyte of them."""
 _MOST_NAMESPACES: Final = 8
 
 NamespaceLabels = Mapping[str, Mapping[str, str]]
@@ -26,16 +26,16 @@ Place = str | None
 """A namespace, None for all of them."""
 
 Sign = tuple[str, str | None]
-"""A label by which pods are found that a term may repel: key and value, None for any; or _ALL_PODS."""
+"""A label of pods that a term may repel: key and value, None for any value; or _ALL_PODS."""
 
 _ALL_PODS: Final[Sign] = ("", None)
 
 
 @dataclass(frozen=True, slots=True)
 class AntiAffinityTerm:
-    """Pods that a carrier of this term keeps off its node. namespaces: None for every one.
+    """The pods that a carrier of this term excludes from its node. namespaces: None for all.
 
-    name: says all of it, so that equal names are equal terms; it is what people read.
+    name: the whole term in words, so that equal names mean equal terms.
     """
 
     name: str
@@ -43,7 +43,7 @@ class AntiAffinityTerm:
     requirements: tuple[Requirement, ...]
 
     def repels(self, namespace: str, labels: Mapping[str, str]) -> bool:
-        """Whether a pod with these labels is such a pod."""
+        """Whether the term excludes a pod with these labels."""
         if self.namespaces is not None and namespace not in self.namespaces:
             return False
         return all(label_holds(requirement, labels) for requirement in self.requirements)
@@ -52,12 +52,12 @@ class AntiAffinityTerm:
 def terms_of(
     pod: objects.Pod, over: str = keys.HOSTNAME_LABEL, namespaces: NamespaceLabels | None = None
 ) -> tuple[AntiAffinityTerm, ...]:
-    """The required anti-affinity of a pod, as far as it is over nodes, or over domains by another label.
+    """The required anti-affinity terms of a pod over nodes, or over the domains of another label.
 
-    namespaces: None where their labels are not known.
+    namespaces: None if their labels are unknown.
 
-    What exceeds MOST_PARTS is one term that repels all pods of the namespaces which those terms are about:
-    more than was meant, and no more than a single term may say.
+    Terms beyond MOST_PARTS become one term that repels all pods of their namespaces. That is more than the
+    author wrote, but no more than a single term may express.
     """
     affinity = pod.spec.affinity
     if affinity is None or affinity.pod_anti_affinity is None:
@@ -84,7 +84,9 @@ def terms_of(
 
 
 def _term_on_all_pods(namespaces: Sequence[frozenset[str] | None]) -> AntiAffinityTerm:
-    """The term that repels all pods of these namespaces, of any where one is None or they are too many."""
+    """The term that repels all pods of these namespaces; of all namespaces if one is None or they are too
+    many.
+    """
     named = [each for each in namespaces if each is not None]
     union = frozenset[str]().union(*named)
     few = len(named) == len(namespaces) and len(union) <= _MOST_NAMESPACES
@@ -92,7 +94,7 @@ def _term_on_all_pods(namespaces: Sequence[frozenset[str] | None]) -> AntiAffini
 
 
 def term_of(namespaces: frozenset[str] | None, requirements: tuple[Requirement, ...]) -> AntiAffinityTerm:
-    """The term that repels pods of these namespaces whose labels are so."""
+    """The term that repels pods of these namespaces with these labels."""
     text = ", ".join(map(text_of, requirements)) or "of any kind"
     if namespaces is None:
         where = "any namespace"
@@ -102,7 +104,7 @@ def term_of(namespaces: frozenset[str] | None, requirements: tuple[Requirement, 
 
 
 def size_of(selector: LabelSelector) -> int:
-    """How many values it names, one at least."""
+    """The number of values in a selector, at least one."""
     of_expressions = sum(max(1, len(each.values)) for each in selector.match_expressions)
     return max(1, len(selector.match_labels) + of_expressions)
 
@@ -110,7 +112,7 @@ def size_of(selector: LabelSelector) -> int:
 def chosen_by(
     pod: objects.Pod, term: PodAffinityTerm, known: NamespaceLabels | None = None
 ) -> frozenset[str] | None:
-    """The namespaces whose pods a term of this pod is about, as kube-scheduler reads it; None for every one.
+    """The namespaces that a term of this pod covers, as kube-scheduler reads it; None for all.
 
     known: the labels of all namespaces.
     """
@@ -122,9 +124,9 @@ def chosen_by(
 def namespaces_of(
     term: PodAffinityTerm, own: str, known: NamespaceLabels | None = None
 ) -> frozenset[str] | None:
-    """The namespaces whose pods a term is about, None for every one (also for want of their labels).
+    """The namespaces that a term covers, None for all or if their labels are unknown.
 
-    own: of the pod that carries it. known: the labels of all namespaces.
+    own: the namespace of the pod that carries it. known: the labels of all namespaces.
     """
     selector = term.namespace_selector
     if selector is None:
@@ -139,13 +141,13 @@ def namespaces_of(
 
 
 def _holds_of_no_labels(selector: LabelSelector | None) -> bool:
-    """Whether a selector of namespaces asks for something, and namespaces without any label have it.
+    """Whether a namespaceSelector has requirements that a namespace without labels meets.
 
-    For a pod that is yet to be bound, kube-scheduler 1.36 takes such a selector for one of all namespaces: it
-    compares with the pods there, and with the pod itself, as if their namespaces had no labels
-    (mergeAffinityTermNamespacesIfNotEmpty in pkg/scheduler/framework/plugins/interpodaffinity is handed a
-    copy of the term). A version that reads affinity as it is meant refuses a pod that was sent to pods of
-    other namespaces, and it is placed again.
+    For a pod that is not bound yet, kube-scheduler 1.36 reads such a selector as one of all namespaces. It
+    compares with running pods, and with the pod itself, as if their namespaces had no labels, because
+    mergeAffinityTermNamespacesIfNotEmpty in pkg/scheduler/framework/plugins/interpodaffinity gets a copy of
+    the term. A fixed version refuses a pod that was placed near pods of other namespaces, and it is placed
+    again.
     """
     if selector is None:
         return False
@@ -154,9 +156,9 @@ def _holds_of_no_labels(selector: LabelSelector | None) -> bool:
 
 
 def selected_names(selector: LabelSelector) -> frozenset[str] | None:
-    """The namespaces that a selector asks for by name; None if it may select others.
+    """The namespaces that a selector names; None if it may select others.
 
-    Every namespace bears its name as a label that cannot be changed.
+    Every namespace has its name as an immutable label.
     """
     found: frozenset[str] | None = None
     for requirement in requirements_of(selector):
@@ -169,7 +171,7 @@ def selected_names(selector: LabelSelector) -> frozenset[str] | None:
 
 
 def requirements_of(selector: LabelSelector) -> tuple[Requirement, ...]:
-    """What a selector asks of labels, in one order, whichever way it was written."""
+    """The requirements of a selector in a canonical order."""
     found = {Requirement(key, "In", (value,)) for key, value in selector.match_labels.items()}
     found |= {
         Requirement(each.key, each.operator, tuple(sorted(set(each.values))))
@@ -193,7 +195,9 @@ def text_of(requirement: Requirement) -> str:
 
 
 def found_by(term: AntiAffinityTerm, how_many: Mapping[tuple[Place, Sign], int]) -> Requirement | None:
-    """The requirement by which pods are found: that which the fewest terms have; None if none finds any."""
+    """The requirement by which the index finds a term: the one that the fewest terms share; None if none
+    serves.
+    """
 
     def crowd(requirement: Requirement) -> int:
         return max((how_many.get(each, 0) for each in places_of(term, requirement)), default=0)
@@ -206,7 +210,7 @@ def found_by(term: AntiAffinityTerm, how_many: Mapping[tuple[Place, Sign], int])
 
 
 def places_of(term: AntiAffinityTerm, requirement: Requirement | None) -> Iterator[tuple[Place, Sign]]:
-    """Where a term is kept that is found by this requirement."""
+    """The index entries of a term with this requirement."""
     if requirement is None:
         signs: list[Sign] = [_ALL_PODS]
     elif requirement.operator == "In":
@@ -221,27 +225,27 @@ def places_of(term: AntiAffinityTerm, requirement: Requirement | None) -> Iterat
 
 
 class Index:
-    """Finds the terms that repel a pod without asking each of them."""
+    """An index that finds the terms that repel a pod without a check of each term."""
 
     def __init__(self, terms: Iterable[AntiAffinityTerm]) -> None:
-        """Terms of different names."""
+        """terms: with distinct names."""
         terms = list(terms)
         how_many = Counter(
             each for term in terms for wanted in term.requirements for each in places_of(term, wanted)
         )
         self._terms: dict[Place, dict[Sign, list[AntiAffinityTerm]]] = {}
         self.found_by = {term.name: found_by(term, how_many) for term in terms}
-        """By which requirement each term is found."""
+        """The requirement by which each term is found."""
         for term in terms:
             for place, sign in places_of(term, self.found_by[term.name]):
                 self._terms.setdefault(place, {}).setdefault(sign, []).append(term)
 
     def may_repel(self, namespace: str) -> bool:
-        """Whether any of them is about pods of a namespace."""
+        """Whether any term covers a namespace."""
         return namespace in self._terms or None in self._terms
 
     def repelling(self, namespace: str, labels: Mapping[str, str]) -> list[AntiAffinityTerm]:
-        """Those that repel a pod with these labels."""
+        """The terms that repel a pod with these labels."""
         return [
             term
             for place, sign in self.hits(namespace, labels)
@@ -250,7 +254,7 @@ class Index:
         ]
 
     def hits(self, namespace: str, labels: Mapping[str, str]) -> Iterator[tuple[Place, Sign]]:
-        """Where the terms are kept that may repel a pod with these labels."""
+        """The index entries of terms that may repel a pod with these labels."""
         for place in (namespace, None):
             signs = self._terms.get(place)
             if signs is None:

@@ -1,7 +1,7 @@
-"""The pods that have a node, found by their labels. Pure.
+"""An index by labels of the pods that have a node. Pure.
 
-Pods are indexed by a label when they are first looked for by it, and by all labels where they are looked for
-by many: so many terms of one namespace cost one look at its pods, however few pods each of them finds.
+A label is indexed on its first use, and all labels at once if many are used. So many terms of one namespace
+cost one pass over its pods, even if each of them finds few pods.
 """
 
 from collections.abc import Iterable, Mapping
@@ -15,14 +15,14 @@ AssignedPod = tuple[objects.Pod, str]
 """A pod and its node."""
 
 _SINGLE_KEYS: Final = 4
-"""Labels of a namespace's pods that are indexed one by one; beyond these all are."""
+"""The most labels of a namespace's pods that are indexed one by one; after that all are indexed."""
 
 _Index = tuple[dict[tuple[str, str], list[AssignedPod]], int]
-"""Pods by key and value, and how many of the namespace's pods it has."""
+"""Pods by key and value, and the number of the namespace's pods that are indexed."""
 
 
 class _IndexedPods:
-    """Pods with their nodes, to which others are added."""
+    """Pods with their nodes; more can be added."""
 
     def __init__(self, assigned: Iterable[AssignedPod]) -> None:
         self.all = list(assigned)
@@ -33,7 +33,7 @@ class _IndexedPods:
         self._found: dict[str, tuple[list[AssignedPod], int]] = {}
 
     def found(self, term: AntiAffinityTerm) -> list[AssignedPod]:
-        """The pods that a term finds; those that were added come last."""
+        """The pods that a term selects; added pods come last."""
         found, done = self._found.get(term.name, ([], 0))
         if done < len(self.all) or not done:
             fresh = self.all[done:] if done else self._candidates(term)
@@ -60,7 +60,7 @@ class _IndexedPods:
         return found
 
     def _labelled(self, namespace: str, key: str) -> Mapping[tuple[str, str], list[AssignedPod]]:
-        """The pods of a namespace by a label of theirs, or by all."""
+        """The pods of a namespace by one label, or by all labels."""
         pods = self._by_namespace[namespace]
         single = self._by_key.setdefault(namespace, {})
         if namespace not in self._by_label and (key in single or len(single) < _SINGLE_KEYS):
@@ -80,10 +80,10 @@ class _IndexedPods:
 
 
 class AssignedPods:
-    """Pods with their nodes: a value, of which others are made with more pods.
+    """Pods with their nodes: an immutable value, from which values with more pods are made.
 
-    Values that were made of one another share an index, which knows the pods of the last one. An earlier one
-    that is asked again indexes its own pods.
+    Values that are derived from each other share an index of the pods of the latest one. If an earlier value
+    is used again, it indexes its own pods.
     """
 
     def __init__(self, assigned: Iterable[AssignedPod]) -> None:
@@ -96,7 +96,7 @@ class AssignedPods:
         return self._own().all
 
     def with_added(self, added: Iterable[AssignedPod]) -> "AssignedPods":
-        """These and some more, which come last."""
+        """These pods and more, which come last."""
         made = copy(self)
         indexed = self._own()
         indexed.all.extend(added)
@@ -104,16 +104,16 @@ class AssignedPods:
         return made
 
     def found(self, term: AntiAffinityTerm) -> list[AssignedPod]:
-        """The pods that a term finds; those that were added come last. It is valid until others are made."""
+        """The pods that a term selects; added pods come last. It is valid until the next value is made."""
         return self._own().found(term)
 
     @property
     def order(self) -> object:
-        """What stays the same as long as more pods only follow those that were found before."""
+        """A token that stays the same as long as new pods are only appended."""
         return self._own()
 
     def _own(self) -> _IndexedPods:
-        """An index that has these pods and no others."""
+        """An index of exactly these pods."""
         if len(self._indexed.all) > self._count:
             self._indexed = _IndexedPods(self._indexed.all[: self._count])
         return self._indexed

@@ -1,14 +1,14 @@
-"""How many volumes of each CSI driver a node still takes, as resources that the placement core counts. Pure.
+"""Attach limits: how many more volumes of each CSI driver a node takes, as synthetic resources. Pure.
 
-A node takes so many different volumes of a driver: one that several pods of it use counts once. Volumes that
-one waiting pod alone uses are what that pod asks for. Those that others use as well are the same for many
-pods: for each such set of volumes there is a resource of its own, of which a node has what is left beside
-them. What a pod takes of the resources of other sets it need not find there; it is counted once it has a
-node. There each pod counts all of its volumes, so that between gangs that are planned at once too little may
-be allowed, until their pods stand on their nodes and are counted as they are.
+A node takes a number of distinct volumes of a driver; a volume that several of its pods use counts once. A
+waiting pod requests the volumes that it alone uses. Shared volumes are the same for many pods, so each such
+set of volumes is a resource of its own. A node has of it the attachments that remain beside the set. Amounts
+of the resources of other sets need not be free on the node. They count once the pod has a node, where each
+pod counts all its volumes. So between gangs planned in the same pass too little may be allowed, until their
+pods are bound and counted exactly.
 
-Source of the rules: kube-scheduler's plugin NodeVolumeLimits. Volumes of plugins from before CSI count as
-those of the drivers that took their place; volumes that a pod names itself, without a claim, do not count.
+Source of the rules: kube-scheduler's plugin NodeVolumeLimits. Volumes of in-tree plugins count as those of
+the CSI drivers that replaced them. Volumes that a pod names itself, without a claim, do not count.
 """
 
 import hashlib
@@ -23,16 +23,16 @@ from webhook.kube.volume_objects import PersistentVolume, PersistentVolumeClaim
 from webhook.scheduling.storage import Storage, class_name
 
 DriverVolume = tuple[str, str]
-"""A driver, and its volume: by its handle, or by the claim that waits for one."""
+"""A driver and its volume: the handle, or the claim that waits for a volume."""
 
 LimitedSet = tuple[str, frozenset[DriverVolume]]
-"""A driver, and volumes that pods have in common."""
+"""A driver and volumes that pods share."""
 
 UNIT: Final = 1000
-"""What one volume is of a resource. A pod all of whose volumes are common takes 1, so as to ask at all."""
+"""The amount of one volume. A pod with shared volumes alone takes 1, so that it requests the resource."""
 
 UNLIMITED: Final = 1_000_000_000
-"""What a node has whose driver tells no limit."""
+"""The amount of a node whose driver reports no limit."""
 
 DRIVERS_BEFORE_CSI: Final = {
     "kubernetes.io/aws-ebs": "ebs.csi.aws.com",
@@ -41,11 +41,11 @@ DRIVERS_BEFORE_CSI: Final = {
     "kubernetes.io/gce-pd": "pd.csi.storage.gke.io",
     "kubernetes.io/portworx-volume": "pxd.portworx.com",
 }
-"""Plugin -> the driver that took its place, where kube-scheduler 1.36 counts its volumes."""
+"""In-tree plugin -> the CSI driver that replaced it, if kube-scheduler 1.36 counts its volumes."""
 
 
 def driver_volumes(pod: Pod, storage: Storage) -> frozenset[DriverVolume]:
-    """The volumes of a pod that drivers attach, those that are still to be made as well."""
+    """The volumes of a pod that drivers attach, including those not provisioned yet."""
     found = set[DriverVolume]()
     for each in pod.spec.volumes:
         claim = storage.claim_of(pod, each)
@@ -84,21 +84,21 @@ def _attached(volume: PersistentVolume) -> DriverVolume | None:
 
 
 def _limits(node: CSINode) -> dict[str, int]:
-    """By driver, how many volumes a node attaches, of those that say so."""
+    """The attach limit of a node by driver, for drivers that report one."""
     counts = {each.name: each.allocatable.count for each in node.spec.drivers if each.allocatable is not None}
     return {driver: count for driver, count in counts.items() if count is not None}
 
 
 @dataclass
 class OnNode:
-    """Volumes of one driver on a node. holders: volume -> uids of its pods; stray: attached for nobody."""
+    """Volumes of one driver on a node. holders: volume -> uids of its pods; stray: attached without a pod."""
 
     holders: dict[DriverVolume, set[str]] = field(default_factory=dict)
     stray: set[DriverVolume] = field(default_factory=set)
 
 
 class AttachLimits:
-    """The resources of one moment."""
+    """The attach-limit resources of one pass."""
 
     def __init__(  # branches: values that follow from one another, a comprehension each
         self,
@@ -107,9 +107,7 @@ class AttachLimits:
         assigned: Iterable[tuple[Pod, str]],
         most: int,
     ) -> None:
-        """waiting: pods by their gangs; assigned: pods that have a node, with it. most: how many resources
-        there may be, see _sets.
-        """
+        """waiting: pods by gang. assigned: pods with their nodes. most: the most resources, see _sets."""
         self._limits = {name: _limits(node) for name, node in storage.nodes.items()}
         limited = {driver for limits in self._limits.values() for driver in limits}
         pods = [pod for each in waiting.values() for pod in each]
@@ -133,7 +131,7 @@ class AttachLimits:
         self.names = {each: _name(each) for each in self.sets}
         self._drivers = sorted({driver for driver, _ in self.sets})
         self._untouched: dict[tuple[int | None, ...], Mapping[str, int]] = {}
-        """By the limits for these drivers, what a node has on which nothing is attached."""
+        """By the limits for these drivers: the amounts of a node with nothing attached."""
 
     def _count_assigned(
         self, storage: Storage, wanted: set[str], assigned: Iterable[tuple[Pod, str]]
@@ -153,10 +151,10 @@ class AttachLimits:
             on_node.stray.add(attached)
 
     def _sets(self, waiting: Sequence[Pod], most: int) -> dict[str, tuple[LimitedSet, ...]]:
-        """By uid, the sets that a pod asks by: of each driver the volumes that it has in common with others.
+        """By uid the sets of a pod: for each driver the volumes that it shares with other pods.
 
-        Anybody may write as many as he likes, and each node has its amount of each. So each namespace has its
-        share of them; what exceeds it counts as if no other pod used the same volumes.
+        Users may create any number of sets, and each node has an amount of each. So each namespace has a
+        share of them. Volumes of sets beyond it count as if no other pod used them.
         """
         found: dict[str, tuple[LimitedSet, ...]] = {}
         namespaces = {pod.metadata.namespace for pod in waiting if self._volumes_of[pod.metadata.uid]}
@@ -175,7 +173,7 @@ class AttachLimits:
         return found
 
     def takes(self, pod: Pod) -> tuple[dict[str, int], dict[str, int]]:
-        """What a waiting pod asks for of the resources, and what else it takes of them once it has a node."""
+        """The amounts that a waiting pod requests, and the other amounts that it uses once it has a node."""
         uid = pod.metadata.uid
         volumes, own = self._volumes_of.get(uid, frozenset()), self._set_of.get(uid, ())
         gang = self._of_gang.get(self._first.get(uid, ""), frozenset())
@@ -188,7 +186,7 @@ class AttachLimits:
         return asked, beside
 
     def uses(self, pod: Pod, node: str) -> dict[str, int]:
-        """What a pod takes of its node: the volumes that it alone uses there, and for which nobody waits."""
+        """The amounts that a pod uses on its node: volumes that it alone uses and no waiting pod shares."""
         there = self._there.get(node)
         if there is None:
             return {}
@@ -202,7 +200,7 @@ class AttachLimits:
         return {self.names[each]: UNIT * alone[each[0]] for each in self.sets if alone[each[0]]}
 
     def on(self, node: str) -> Mapping[str, int]:
-        """What a node has of the resources, before its pods take what they alone use."""
+        """The amounts of a node before its pods use theirs."""
         limits, there = self._limits.get(node, {}), self._there.get(node)
         if there is not None:
             return self._has(limits, there)
@@ -232,7 +230,7 @@ def _left(
     attached = len(there.holders.keys() | there.stray)
     missing = len(common - there.holders.keys())
     left = UNIT * (limit - attached - missing + alone) + UNIT - 1
-    # Who brings no new volume is let in to a full node as well.
+    # A pod without new volumes is accepted on a full node too.
     return left if missing or not common else max(left, UNIT * alone + UNIT - 1)
 
 

@@ -1,4 +1,4 @@
-"""Whether PodDisruptionBudgets let pods be evicted, all of them together. Pure."""
+"""Whether PodDisruptionBudgets allow the eviction of several pods together. Pure."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
@@ -10,14 +10,14 @@ from webhook.placement.eligibility import label_holds
 from webhook.scheduling.antiaffinity import requirements_of
 
 MOST: Final = 64
-"""Budgets of one namespace that are read: anybody may write some, and the API server heeds the others."""
+"""The most budgets that are read per namespace. Users may create more, and the API server enforces all."""
 
 
 class Budgets:
-    """The budgets of one moment, and what has been taken of them since; a value."""
+    """The budgets of one pass, minus the evictions decided since; an immutable value."""
 
     def __init__(self, budgets: Iterable[PodDisruptionBudget] = (), *, is_read: bool = True) -> None:
-        """is_read: whether these are all; while they have not been read they may keep anybody."""
+        """is_read: whether all budgets are known. Until then they may protect any pod."""
         self._is_read = is_read
         self._by_namespace: dict[str, list[PodDisruptionBudget]] = {}
         self._taken: Mapping[str, int] = {}
@@ -27,7 +27,9 @@ class Budgets:
                 own.append(each)
 
     def why_not(self, pods: Sequence[Pod]) -> str:
-        """Which budget does not let all of these pods of one namespace go, as a sentence; "" if they may."""
+        """The budget that forbids the eviction of these pods of one namespace, as a sentence; "" if none
+        does.
+        """
         if pods and not self._is_read:
             return "the PodDisruptionBudgets have not been read"
         for budget, count in self._counted(pods):
@@ -37,7 +39,7 @@ class Budgets:
         return ""
 
     def without(self, pods: Sequence[Pod]) -> "Budgets":
-        """What these leave when they go."""
+        """The budgets after the eviction of these pods."""
         taken = dict(self._taken)
         for budget, count in self._counted(pods):
             uid = budget.metadata.uid
@@ -47,7 +49,7 @@ class Budgets:
         return left
 
     def _counted(self, pods: Sequence[Pod]) -> Iterator[tuple[PodDisruptionBudget, int]]:
-        """The budgets that select some of the pods, and how many."""
+        """The budgets that select any of the pods, and how many they select."""
         for budget in self._by_namespace.get(pods[0].metadata.namespace, ()) if pods else ():
             if budget.spec.selector is None:
                 continue

@@ -1,4 +1,4 @@
-"""The anti-affinity of pods that have a node: who may not enter which domains. Pure."""
+"""The anti-affinity of pods that have a node: the domains that it closes to other pods. Pure."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -10,12 +10,12 @@ from webhook.scheduling.coarser import stand_ins
 from webhook.scheduling.podrules import apart_keys
 
 _LATE: Final = 32
-"""Terms of pods that were added which are looked at one by one."""
+"""The most terms of added pods that are checked one by one."""
 
 
 @dataclass
 class Carriers:
-    """The anti-affinity over one label of pods that have a node: its terms, and the values of those nodes."""
+    """The anti-affinity terms over one label of pods that have a node, with the values of these nodes."""
 
     terms: dict[str, AntiAffinityTerm] = field(default_factory=dict)
     values: dict[str, set[str]] = field(default_factory=dict)
@@ -23,11 +23,11 @@ class Carriers:
     index: Index = field(default_factory=lambda: Index(()))
 
     def copy(self) -> "Carriers":
-        """The same, to which others may be added."""
+        """A copy, to which terms may be added."""
         return Carriers(dict(self.terms), dict(self.values), list(self.late), self.index)
 
     def add(self, term: AntiAffinityTerm, values: set[str]) -> None:
-        """Pods in these domains carry the term as well."""
+        """Add a term that pods in these domains carry."""
         if term.name not in self.terms:
             self.terms[term.name] = term
             self.late.append(term)
@@ -41,7 +41,7 @@ class Carriers:
         self.late = []
 
     def excluded_for(self, namespace: str, labels: Mapping[str, str]) -> set[str]:
-        """The values of domains that such a pod may not enter."""
+        """The label values of the domains that a pod with these labels cannot use."""
         found = self.index.repelling(namespace, labels)
         found += [term for term in self.late if term.repels(namespace, labels)]
         return set().union(*(self.values[term.name] for term in found))
@@ -53,10 +53,10 @@ def carriers_of(
     namespaces: NamespaceLabels | None,
     waiting: Iterable[objects.Pod],
 ) -> dict[str, Carriers]:
-    """By the label that it is over, what pods carry which have a node.
+    """The anti-affinity of pods that have a node, by topology key.
 
-    assigned: these pods with their nodes; labels: of the nodes; waiting: see coarser.stand_ins, by which the
-    work of comparing pods with terms is bounded.
+    assigned: these pods with their nodes. labels: of the nodes. waiting: bounds the comparisons of pods with
+    terms, see coarser.stand_ins.
     """
     terms: dict[str, dict[str, AntiAffinityTerm]] = {}
     values: dict[str, dict[str, set[str]]] = {}

@@ -1,4 +1,4 @@
-"""Claims that the same volumes fit, and how large volumes are. Pure."""
+"""Classes of PersistentVolumeClaims that the same volumes fit, and sizes of volumes. Pure."""
 
 from typing import NamedTuple
 
@@ -10,7 +10,7 @@ from webhook.scheduling.storage import class_name
 
 
 class ClaimKind(NamedTuple):
-    """Claims that the same volumes fit. size: in thousandths of a byte."""
+    """Claims that fit the same volumes. size: in thousandths of a byte."""
 
     size: int
     class_name: str
@@ -21,7 +21,7 @@ class ClaimKind(NamedTuple):
 
 
 def kind_of(claim: PersistentVolumeClaim) -> ClaimKind | None:
-    """What kind a claim is of; None where its size cannot be read."""
+    """The kind of a claim; None if its size is unreadable."""
     try:
         size = parse(claim.spec.resources.requests.get("storage", 0))
     except QuantityError:
@@ -37,15 +37,16 @@ def kind_of(claim: PersistentVolumeClaim) -> ClaimKind | None:
 
 
 def leaves(kind: ClaimKind, other: ClaimKind) -> bool:
-    """Whether claims of a kind, which take the smallest volumes, leave to another what both could have.
+    """Whether claims of a kind leave enough volumes for another kind, since each takes the smallest that
+    fits.
 
-    That is so where they differ by the other's asking for more: who counts it counts these as well.
+    That holds if the other kind differs only by a larger size. Its count includes these claims too.
     """
     return kind[1:] == other[1:] and kind.size < other.size
 
 
 def size_of(volume: PersistentVolume) -> int:
-    """In thousandths of a byte; 0 where it cannot be read."""
+    """The size in thousandths of a byte; 0 if it is unreadable."""
     try:
         return parse(volume.spec.capacity.get("storage", 0))
     except QuantityError:

@@ -1,9 +1,11 @@
-"""Bounds the work on anti-affinity: where a namespace's terms are too much alike, coarser ones stand in.
+"""Bounds the work on anti-affinity: coarser terms replace a namespace's terms if too many of them are
+similar.
 
-To find who may not share a node, each pod is compared with the terms that are found by its labels. A term is
-of the namespaces whose pods carry it, and those of each may cost so many comparisons. Beyond, all that are
-found by one label become one term about that label alone. It repels more pods than they do, and none that a
-single term of that author could not repel. Ordinary terms are found by labels of their own, and stay exact.
+To find pods that cannot share a node, each pod is compared with the terms that the index finds by its labels.
+A term belongs to the namespaces whose pods carry it, and the terms of each namespace may cost a number of
+comparisons. Beyond that, all terms found by one label become one term on that label alone. It repels more
+pods than they do, but none that a single term of that author could not repel. Terms with labels of their own
+stay exact.
 """
 
 from collections import Counter
@@ -15,13 +17,13 @@ from webhook.placement.eligibility import Requirement
 from webhook.scheduling.antiaffinity import AntiAffinityTerm, Index, Place, Sign, places_of, term_of
 
 MOST_EQUIVALENT: Final = 32
-"""Terms of one namespace that are found by the same label."""
+"""The most terms of one namespace that are found by the same label."""
 
 MOST_TERMS: Final = 20_000
-"""Terms of one namespace that are looked at one by one."""
+"""The most terms of one namespace that are compared one by one."""
 
 MOST_COMPARISONS: Final = 100_000
-"""With terms of one namespace, about a tenth of a second."""
+"""The most comparisons with terms of one namespace: about a tenth of a second."""
 
 
 def stand_ins(
@@ -29,9 +31,9 @@ def stand_ins(
     carriers: Mapping[str, Set[str]],
     pods: Callable[[], Iterable[Pod]],
 ) -> dict[str, AntiAffinityTerm]:
-    """For names of terms that are not compared: the coarser term instead.
+    """The coarser term for each term that is not compared, by its name.
 
-    terms: by name. carriers: by name the namespaces whose pods carry it. pods: all that will be compared.
+    terms: by name. carriers: by name the namespaces whose pods carry it. pods: all pods to compare.
     """
     how_many = Counter(carrier for each in carriers.values() for carrier in each)
     flooding = {carrier for carrier, number in how_many.items() if number > MOST_TERMS}
@@ -70,7 +72,7 @@ def _crowded_terms(
 def _crowds(
     places_of_term: Mapping[str, Iterable[tuple[Place, Sign]]], carriers: Mapping[str, Set[str]]
 ) -> dict[str, Counter[tuple[Place, Sign]]]:
-    """How many terms of each namespace are found at each place."""
+    """The number of terms at each index entry, by namespace."""
     crowds: dict[str, Counter[tuple[Place, Sign]]] = {}
     for name, places in places_of_term.items():
         for carrier in carriers[name]:
@@ -81,7 +83,7 @@ def _crowds(
 def _crowded_places(
     crowds: Mapping[str, Mapping[tuple[Place, Sign], int]],
 ) -> dict[str, dict[tuple[Place, Sign], int]]:
-    """Where a namespace's terms are alike, and how many, for those namespaces with too many such terms."""
+    """The index entries with several terms of a namespace, for namespaces with too many of these."""
     return {
         carrier: crowded
         for carrier, crowd in crowds.items()
@@ -91,7 +93,7 @@ def _crowded_places(
 
 
 def _limit(crowded: Mapping[tuple[Place, Sign], int], hits: Mapping[tuple[Place, Sign], int]) -> int:
-    """How many terms may be alike so that the comparisons stay within their bound."""
+    """The most terms per index entry that keep the comparisons within their bound."""
     limit = MOST_EQUIVALENT
     while limit > 1:
         if sum(hits[place] * size for place, size in crowded.items() if size <= limit) <= MOST_COMPARISONS:

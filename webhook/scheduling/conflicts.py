@@ -1,10 +1,9 @@
-"""Pods that may not share a node: host ports, and required anti-affinity over nodes, as synthetic resources.
+"""Pods that cannot share a node: host ports and required anti-affinity over nodes, as synthetic resources.
 
-Each anti-affinity term, and each host port, is a resource of which every node has SYNTHETIC_CAPACITY. Of a
-term, a pod that it repels takes 1 and a pod that carries it takes all of it (or the other way round, see
-`Conflicts`), so that one carrier shuts all repelled pods out and one repelled pod shuts every carrier out,
-whoever came first and whether it is of the same gang. Only what concerns a waiting pod becomes a resource:
-usually nothing does.
+Each anti-affinity term, and each host port, is a resource. Every node has SYNTHETIC_CAPACITY of it. A pod
+that a term repels takes 1 of it, and a pod that carries the term takes all (or vice versa, see `Conflicts`).
+So a carrier excludes all repelled pods, and a repelled pod excludes every carrier, in any order and also
+within a gang. Only terms and ports that concern a waiting pod become resources: usually there are none.
 
 Source of the rules: kube-scheduler's plugins InterPodAffinity (see antiaffinity) and NodePorts.
 """
@@ -23,22 +22,22 @@ from webhook.scheduling.rule_shares import lumps
 
 ANY_ADDRESS: Final = "0.0.0.0"
 SPARE: Final = 16
-"""Resources that are kept although nobody needs them any more: taking them away changes every node."""
+"""The most unneeded resources that are kept, since removing them changes every node."""
 
 LUMP: Final = "anti-affinity and host ports of many pods"
 
 Carried = tuple[str, tuple[AntiAffinityTerm, ...]]
-"""The namespace of a pod, and its terms."""
+"""A pod's namespace and anti-affinity terms."""
 
 
 # --- host ports ---------------------------------------------------------------------------------------
 
 
 def host_ports(pod: objects.Pod) -> dict[str, int]:
-    """What a pod takes of host ports, by resource.
+    """The amounts of host ports that a pod takes, by resource.
 
-    A pod at every address takes the whole port, one at a single address takes a little of the port and the
-    whole of the port at that address. Containers and sidecars count, as for kube-scheduler.
+    A pod that listens on every address takes the whole port. A pod on a single address takes 1 of the port,
+    and the whole port at that address. Containers and sidecars count, as in kube-scheduler.
     """
     found: dict[str, int] = {}
     sidecars = (each for each in pod.spec.init_containers if each.restart_policy == "Always")
@@ -49,7 +48,7 @@ def host_ports(pod: objects.Pod) -> dict[str, int]:
             if address == ANY_ADDRESS:
                 found[_port(what)] = SYNTHETIC_CAPACITY
             else:
-                found.setdefault(_port(what), 1)  # a pod does not stand in its own way
+                found.setdefault(_port(what), 1)  # a pod does not conflict with itself
                 found[_port(f"{address}:{what}")] = SYNTHETIC_CAPACITY
     return found
 
@@ -58,25 +57,25 @@ def _port(what: str) -> str:
     return f"host port {what} in use"
 
 
-# --- all of it ----------------------------------------------------------------------------------------
+# --- the resources ------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Conflicts:
-    """The synthetic resources of one moment, and what nodes have and pods take of them.
+    """The synthetic resources of one pass, and the amounts of nodes and pods.
 
-    loners: names of terms by which some waiting pods repel others but none is repelled. Of such a term the
-    repelled pods take SYNTHETIC_CAPACITY and the carriers 1, which leaves the waiting carriers free to be
-    together. Where waiting pods are of both classes, and some carry the term that does not repel them, no
-    amounts say exactly what is allowed; then those carriers may not be together either.
+    loners: names of terms that waiting pods carry but that repel no waiting pod. For these, the repelled pods
+    take SYNTHETIC_CAPACITY and the carriers 1, so that waiting carriers can share a node. If there are
+    waiting pods of both classes, and some carry the term without being repelled by it, no amounts express the
+    rule exactly. Then those carriers cannot share a node either.
 
-    lumped: by name of terms and ports for which there is no resource of their own, the one that stands for
-    them and others, see `between`. Of that, who carries such a term or port takes SYNTHETIC_CAPACITY, whom
-    it repels 1.
+    lumped: for terms and ports without a resource of their own, the resource that stands for several of them,
+    see `between`. A pod that carries such a term or port takes SYNTHETIC_CAPACITY of it, and a pod that it
+    repels takes 1.
 
-    coarser: by name of terms that are not heeded themselves, the term that stands for them, see stand_ins.
+    coarser: for terms that are replaced, the coarser term, see stand_ins.
 
-    namespaces: by which terms are read, see terms_of.
+    namespaces: the labels of namespaces for reading terms, see terms_of.
     """
 
     terms: Mapping[str, AntiAffinityTerm] = field(default_factory=dict)
@@ -86,10 +85,10 @@ class Conflicts:
     coarser: Mapping[str, AntiAffinityTerm] = field(default_factory=dict)
     namespaces: NamespaceLabels | None = None
     capacity: Mapping[str, int] = field(init=False)
-    """What every node has."""
+    """The capacity of every node."""
 
     def __post_init__(self) -> None:
-        """Work the capacity out."""
+        """Compute the capacity."""
         names = {self.lumped.get(name, name) for name in (*self.terms, *self.ports)}
         object.__setattr__(self, "capacity", dict.fromkeys(sorted(names), SYNTHETIC_CAPACITY))
 
@@ -103,11 +102,11 @@ class Conflicts:
 
     @property
     def names(self) -> frozenset[str]:
-        """Of all terms and ports."""
+        """The names of all terms and ports."""
         return self.ports | self.terms.keys()
 
     def takes(self, pod: objects.Pod) -> dict[str, int]:
-        """What a pod takes of these resources, on its node or on the one that it will get."""
+        """The amounts that a pod takes on its node, or on the node that it will get."""
         ports = host_ports(pod) if self.ports else {}
         taken = {name: amount for name, amount in ports.items() if name in self.ports}
         carried = {name for name in _carried(self._terms(pod), self.coarser) if name in self.terms}
@@ -118,7 +117,7 @@ class Conflicts:
         return self._with_lumps(taken, carried | ports.keys()) if self.lumped else taken
 
     def _with_lumps(self, taken: Mapping[str, int], own: Set[str]) -> dict[str, int]:
-        """What is taken where some of it lies in lumps. own: the pod's ports and terms it carries."""
+        """The amounts with lumped resources merged. own: the ports and terms that the pod carries."""
         found: dict[str, int] = {}
         for name, amount in taken.items():
             lump = self.lumped.get(name)
@@ -132,12 +131,12 @@ class Conflicts:
         return terms_of(pod, namespaces=self.namespaces)
 
     def node(self, _: objects.Node, node: NodeInfo) -> NodeInfo:
-        """The node with what it has of these resources."""
+        """The node with its capacity of these resources."""
         return replace(node, allocatable={**node.allocatable, **self.capacity})
 
     def usage(self, pod: objects.Pod, usage: Usage) -> Usage:
-        """The pod's use of its node with what it takes of these resources."""
-        # Asked of every pod of the cluster, most of which have nothing to do with any of it.
+        """The pod's usage with its amounts of these resources."""
+        # This runs for every pod of the cluster, and most take none of these resources.
         spec = pod.spec
         concerned = self and (
             spec.affinity is not None
@@ -148,14 +147,14 @@ class Conflicts:
         return replace(usage, requests={**usage.requests, **taken}) if taken else usage
 
     def pod_class(self, pod: objects.Pod, pod_class: PodClass) -> PodClass:
-        """The pod's class with what it takes of these resources."""
+        """The pod's class with its amounts of these resources."""
         taken = self.takes(pod) if self and not pod_class.problem else {}
         if not taken:
             return pod_class
         return replace(pod_class, requests=vector({**dict(pod_class.requests), **taken}))
 
     def serves(self, needed: "Conflicts") -> bool:
-        """Whether these have all that is needed, with the same meaning, and not much besides."""
+        """Whether these include all needed resources with the same meaning, and few others."""
         return (
             needed.capacity.keys() <= self.capacity.keys()
             and len(self.capacity) <= len(needed.capacity) + SPARE
@@ -177,13 +176,14 @@ def between(
     there: Callable[[], Iterable[objects.Pod]] = tuple,
     namespaces: NamespaceLabels | None = None,
 ) -> Conflicts:
-    """What keeps waiting pods off nodes. assigned: namespace and terms of each pod that has a node; read: see
-    terms_of, as namespaces; there: all pods but those that wait, by which work is reckoned.
+    """The conflicts of waiting pods. assigned: namespace and terms of each pod that has a node.
 
-    most: how many resources there may be, since anybody may write as many terms as he likes and every node
-    has its amount of each. Each namespace whose pods carry some has its share. What exceeds that is lumped
-    together: first the terms by which pods that wait want nodes of their own, which loses little, for a node
-    then takes one such pod whatever its term.
+    read, namespaces: see terms_of. there: all pods that do not wait, for bounding the work.
+
+    most: the most resources. Users may write any number of terms, and every node has an amount of each. So
+    each namespace whose pods carry terms has a share. Terms beyond it are lumped together, first those by
+    which waiting pods ask for nodes of their own. This loses little: a node then takes one such pod whatever
+    its term.
     """
     read = read or (lambda pod: terms_of(pod, namespaces=namespaces))
     pods = list(waiting)
@@ -204,12 +204,12 @@ def between(
 
 
 def _ports(pods: Iterable[objects.Pod]) -> list[tuple[str, Mapping[str, int]]]:
-    """For each pod with host ports, its namespace and what it takes of them."""
+    """For each pod with host ports its namespace and amounts."""
     return [(pod.metadata.namespace, taken) for pod in pods if (taken := host_ports(pod))]
 
 
 def _shared_ports(ports: Iterable[tuple[str, Mapping[str, int]]]) -> set[str]:
-    """The host ports of which some pod takes less than SYNTHETIC_CAPACITY."""
+    """The host ports that some pod takes only in part, less than SYNTHETIC_CAPACITY."""
     return {name for _, taken in ports for name, amount in taken.items() if amount < SYNTHETIC_CAPACITY}
 
 
@@ -229,7 +229,7 @@ def _put_coarser(
     terms: dict[str, AntiAffinityTerm],
     carriers: dict[str, set[str]],
 ) -> None:
-    """Put coarser terms in the place of those that they stand for."""
+    """Replace terms with the coarser ones that stand for them."""
     for name, coarse in coarser.items():
         del terms[name]
         terms[coarse.name] = coarse
@@ -238,10 +238,10 @@ def _put_coarser(
 
 @dataclass(frozen=True)
 class _Meetings:
-    """Names of terms by what waiting pods have to do with them.
+    """Names of terms by their relation to waiting pods.
 
-    carrying: some pod carries it and is not repelled by it; repelling: it repels some pod; partly: some pod
-    is repelled by it and does not carry it.
+    carrying: a pod carries the term without being repelled by it. repelling: it repels a pod. partly: it
+    repels a pod that does not carry it.
     """
 
     carrying: frozenset[str]
@@ -250,12 +250,12 @@ class _Meetings:
 
     @property
     def loners(self) -> frozenset[str]:
-        """Those by which pods want nodes of their own."""
+        """The terms by which pods ask for nodes of their own."""
         return self.carrying - self.repelling
 
     @property
     def shared(self) -> frozenset[str]:
-        """Those of which some waiting pod takes less than SYNTHETIC_CAPACITY."""
+        """The terms that some waiting pod takes only in part, less than SYNTHETIC_CAPACITY."""
         return self.partly | self.loners
 
 
@@ -283,7 +283,7 @@ def _wanted(
     carriers: Mapping[str, set[str]],
     shared: Container[str],
 ) -> dict[str, list[str]]:
-    """By namespace, the resources that its pods want, those that no pod shares with others last."""
+    """The resources that pods need, by namespace; those that no pod shares with others come last."""
     wanted: dict[str, set[str]] = {}
     for namespace, taken in ports:
         wanted.setdefault(namespace, set()).update(taken)
@@ -297,6 +297,6 @@ def _wanted(
 
 
 def _carried(terms: Iterable[AntiAffinityTerm], coarser: Mapping[str, AntiAffinityTerm]) -> Iterator[str]:
-    """The names of the terms that a pod carries, as far as they are heeded."""
+    """The names of the terms that a pod carries, coarser ones for those that are replaced."""
     for term in terms:
         yield coarser.get(term.name, term).name

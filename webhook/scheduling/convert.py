@@ -1,8 +1,8 @@
-"""From Kubernetes' pods to the values that placement computes with.
+"""Converts Kubernetes pods to the input of placement.
 
-A pod whose wishes make no sense is no error here: it becomes a pod class that has no place, with the sentence
-that says why. Cards are counted as GPU Aware Scheduling counts them: a container with N cards takes the N-th
-part of its requests from each.
+A pod with invalid requests is no error here. It becomes a pod class that cannot be placed, with the reason as
+a sentence. Cards are counted as in GPU Aware Scheduling: a container with N cards takes one N-th of its
+requests from each.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -23,27 +23,27 @@ from webhook.scheduling.gpu_requests import ContainerKind
 from webhook.scheduling.requests import ContainerAmounts, Has, pod_requests
 
 MOST_PREFERRED: Final = 32
-"""Terms of preferred node affinity of a pod that are heeded."""
+"""The most terms of preferred node affinity that are read per pod."""
 
 _CARD_KEYS: Final = "gas-"
-"""What annotations begin with that say which cards a pod may have."""
+"""The prefix of annotations that restrict the cards of a pod."""
 
 _FINISHED: Final = ("Succeeded", "Failed")
 _NO_PREFERENCES: Final = Preferences()
 _NO_STATUS: Final = objects.PodStatus()
 
 
-# --- pods that want a place ---------------------------------------------------------------------------
+# --- waiting pods -------------------------------------------------------------------------------------
 
 
 _last: tuple[object, PodClass] | None = None
-"""What was read of the pod that was asked about last, and its class: most pods of a gang are alike.
+"""The facts read from the last pod, and its class, since most pods of a gang are equal.
 
-One value, replaced whole, so any thread may read it."""
+It is one value, replaced as a whole, so any thread may read it."""
 
 
 def pod_class_of(pod: objects.Pod) -> PodClass:
-    """What the pod asks for and where it may run; what can never be met is its `problem`."""
+    """The pod's requests and rules. A request that can never be met is its `problem`."""
     global _last
     read, last = _read(pod), _last
     if last is not None and last[0] == read:
@@ -54,7 +54,7 @@ def pod_class_of(pod: objects.Pod) -> PodClass:
 
 
 def _read(pod: objects.Pod) -> object:
-    """All that a pod's class follows from. Decoded pods share equal parts, so comparing them is quick."""
+    """The facts that determine a pod's class. Decoded pods share equal parts, so comparing them is fast."""
     spec = pod.spec
     annotations = [item for item in pod.metadata.annotations.items() if item[0].startswith(_CARD_KEYS)]
     where = spec.node_selector, spec.affinity, spec.tolerations
@@ -90,7 +90,7 @@ def _pod_class_of(pod: objects.Pod) -> PodClass:
 
 
 def _preferred(spec: objects.PodSpec) -> Preferences:
-    """The nodes that a pod would like; it may carry a megabyte of such wishes, of which the first count."""
+    """The pod's preferred node affinity. A pod may have a megabyte of it, so only the first terms count."""
     affinity = spec.affinity.node_affinity if spec.affinity else None
     if affinity is None:
         return _NO_PREFERENCES
@@ -99,7 +99,9 @@ def _preferred(spec: objects.PodSpec) -> Preferences:
 
 
 def requests_of(spec: objects.PodSpec, status: objects.PodStatus = _NO_STATUS) -> dict[str, int]:
-    """What a pod asks for, or takes where a status says so, whatever else is wrong. Raises QuantityError."""
+    """The requests of a pod, or its usage if the status reports it, even of a faulty pod. Raises
+    QuantityError.
+    """
     pod_level = ContainerAmounts(
         parse_all(spec.resources.requests), parse_all(spec.resources.limits), has=_pod_has(status)
     )
@@ -119,7 +121,7 @@ def _amounts(container: Container, has: Has | None = None) -> ContainerAmounts:
 
 
 def _containers_have(status: objects.PodStatus) -> dict[str, Has]:
-    """By name what containers have whose requests are not the whole truth, see objects.Pod."""
+    """By name the resources of containers whose usage differs from their requests, see objects.Pod."""
     infeasible = status.resize_is_infeasible
     return {
         each.name: _has(each.resources, each.allocated_resources, infeasible)
@@ -129,7 +131,7 @@ def _containers_have(status: objects.PodStatus) -> dict[str, Has]:
 
 
 def _pod_has(status: objects.PodStatus) -> Has | None:
-    """The same of the pod as a whole."""
+    """The same for the pod as a whole."""
     if status.resources is None:
         return None
     return _has(status.resources, status.allocated_resources, status.resize_is_infeasible)
@@ -140,7 +142,7 @@ def _has(actual: ActualResources, allocated: Quantities | None, infeasible: bool
 
 
 def _fault(pod: objects.Pod) -> str:
-    """What makes it pointless to look for cards, "" if nothing does."""
+    """The reason why no cards can be assigned, "" if there is none."""
     spec = pod.spec
     asking = [_asking(each, ContainerKind.CONTAINER) for each in spec.containers]
     for each in spec.init_containers:
@@ -161,7 +163,7 @@ def _is_sidecar(container: Container) -> bool:
 
 
 def _intel(container: Container) -> dict[str, int]:
-    """What a container asks of cards. Monitoring shows all cards of a node and takes none."""
+    """The card requests of a container. Monitoring shows all cards of a node and takes none."""
     return {
         resource: amount
         for resource, amount in in_units(_amounts(container).effective).items()
@@ -170,7 +172,7 @@ def _intel(container: Container) -> dict[str, int]:
 
 
 def _card_requests(spec: objects.PodSpec) -> tuple[CardRequest, ...]:
-    """What each container asks of cards, with what the pod's sidecars take of its cards beside it."""
+    """The card request of each container, with the amounts that sidecars take of its cards."""
     card_requests = [_card_request(container) for container in spec.containers]
     for sidecar in filter(_is_sidecar, spec.init_containers):
         amounts = _intel(sidecar)
@@ -178,7 +180,7 @@ def _card_requests(spec: objects.PodSpec) -> tuple[CardRequest, ...]:
         host = next((n for n, each in enumerate(spec.containers) if _plugin(_intel(each)) == plugin), None)
         if plugin is None or host is None:
             continue
-        # Lent fewer cards than there are, it may be on any of them here: that promises nothing too much.
+        # If it gets fewer cards than there are, it counts on all of them here, which never allows too much.
         count, per_card = amounts[plugin], dict(card_requests[host].per_card)
         for resource, amount in amounts.items():
             per_card[resource] = per_card.get(resource, 0) + amount // count
@@ -187,12 +189,12 @@ def _card_requests(spec: objects.PodSpec) -> tuple[CardRequest, ...]:
 
 
 def _card_request(container: Container) -> CardRequest:
-    """A container's cards."""
+    """The card request of a container."""
     return _card_request_of(_intel(container))
 
 
 def _card_request_of(asked: Mapping[str, int]) -> CardRequest:
-    """The same of what is asked of cards; every amount but their number is shared out evenly."""
+    """The same from amounts: all but the number of cards are divided evenly among the cards."""
     amounts = {resource: amount for resource, amount in asked.items() if amount > 0}
     plugin = _plugin(amounts)
     if plugin is None:
@@ -203,12 +205,12 @@ def _card_request_of(asked: Mapping[str, int]) -> CardRequest:
 
 
 def _plugin(amounts: Mapping[str, int]) -> str | None:
-    """The resource by which cards are asked for: xe if there is any of it, else i915."""
+    """The resource for card requests: xe if any is requested, else i915."""
     return next((resource for resource in keys.PLUGIN_RESOURCES if amounts.get(resource, 0) > 0), None)
 
 
 def _same_card(pod: objects.Pod) -> tuple[int, ...]:
-    """Positions of the containers that are to share a card."""
+    """Positions of the containers that share a card."""
     names = gpu_requests.same_card_names(pod.metadata.annotations.get(keys.GAS_SAME_GPU_ANNOTATION, ""))
     return tuple(number for number, each in enumerate(pod.spec.containers) if each.name in names)
 
@@ -218,7 +220,7 @@ def _names(text: str) -> tuple[str, ...]:
 
 
 def node_rules(spec: objects.PodSpec) -> Rules:
-    """Which nodes a pod asks for: by its selector, its affinity and its tolerations."""
+    """The node rules of a pod: its selector, affinity and tolerations."""
     affinity = spec.affinity.node_affinity if spec.affinity else None
     required = affinity.required_during_scheduling_ignored_during_execution if affinity else None
     return Rules(
@@ -239,21 +241,21 @@ def _conditions(requirements: Sequence[SelectorRequirement]) -> tuple[Requiremen
     return tuple(Requirement(item.key, item.operator, tuple(item.values)) for item in requirements)
 
 
-# --- pods that have a place ---------------------------------------------------------------------------
+# --- pods on nodes ------------------------------------------------------------------------------------
 
 
 def occupies(pod: objects.Pod) -> bool:
-    """Whether a pod takes capacity on its node: bound and not finished; one that terminates still does."""
+    """Whether a pod uses capacity of its node: it is bound and not finished. Terminating pods still do."""
     return bool(pod.spec.node_name) and pod.status.phase not in _FINISHED
 
 
 def usage_of(pod: objects.Pod, gang: str = "", *, annotations: Mapping[str, str] | None = None) -> Usage:
-    """What the pod takes on its node, cards and tiles by its annotations.
+    """The pod's usage of its node, with cards and tiles from its annotations.
 
-    annotations: read instead of the pod's own, for a pod whose release is still to be written. Cards and
-    tiles are booked as GPU Aware Scheduling books them, each for itself; only what the pod asks for is
-    booked, so annotations without such a request take nothing from others. Where no card is named, the pod
-    has some of its node's all the same. Raises QuantityError.
+    annotations: replace the pod's own, for a pod whose release is not written yet. Cards and tiles count as
+    in GPU Aware Scheduling, each separately. Only requested cards count, so annotations without such a
+    request take nothing from others. If no card is named, the pod still uses some of its node's cards. Raises
+    QuantityError.
     """
     texts = pod.metadata.annotations if annotations is None else annotations
     asked = [_intel(container) for container in pod.spec.containers]
@@ -270,14 +272,14 @@ def usage_of(pod: objects.Pod, gang: str = "", *, annotations: Mapping[str, str]
 
 
 _Slot = tuple[Mapping[str, int], Sequence[int | None]]
-"""What a container asks of cards, and those that are named for it."""
+"""The card request of a container, and the cards that annotations name for it."""
 
 
 def _slots(asked: Sequence[Mapping[str, int]], slots: Sequence[Sequence[int | None]]) -> list[_Slot]:
-    """The cards of each container that asks for some.
+    """The cards of each container that requests some.
 
-    Of another number of slots than containers, Intel's plugin reads the n-th that is not empty for the n-th
-    container that asks. What that leaves over is booked for the last one too: somebody believes it in use.
+    If the numbers of slots and containers differ, Intel's plugin reads the n-th non-empty slot for the n-th
+    container with a request. Surplus slots count for the last container too, since they may be in use.
     """
     if len(slots) == len(asked):
         return [each for each in zip(asked, slots, strict=True) if _plugin(each[0])]
@@ -289,7 +291,7 @@ def _slots(asked: Sequence[Mapping[str, int]], slots: Sequence[Sequence[int | No
 
 
 def _allocated_cards(slots: Sequence[_Slot], sidecars: Iterable[Container]) -> dict[str, dict[str, int]]:
-    """What is taken of each card. A sidecar has what it asks for of cards of the containers beside it."""
+    """The usage by card. A sidecar uses cards of the containers beside it."""
     cards: dict[str, dict[str, int]] = {}
     for amounts, slot in slots:
         _book(amounts, slot, cards)
@@ -303,14 +305,15 @@ def _allocated_cards(slots: Sequence[_Slot], sidecars: Iterable[Container]) -> d
 
 
 def _without_name(slots: Iterable[_Slot]) -> tuple[CardRequest, ...]:
-    """What the node chooses cards for of a pod with a plan: containers for which it names none."""
+    """Requests whose cards the node chooses, of a planned pod: containers without named cards."""
     return tuple(replace(_card_request_of(amounts), tiles=0) for amounts, slot in slots if not slot)
 
 
 def _unmanaged(spec: objects.PodSpec) -> tuple[CardRequest, ...]:
-    """What the node chooses cards for, in the order in which it tells of them.
+    """Requests whose cards the node chooses, in the order in which it reports them.
 
-    Last comes what an init container asks for beyond all others: the kubelet keeps that for the pod, untold.
+    The last is the surplus request of an init container beyond all others. The kubelet reserves it for the
+    pod and does not report it.
     """
     going_on = [
         _card_request(each) for each in (*spec.containers, *filter(_is_sidecar, spec.init_containers))
@@ -324,7 +327,7 @@ def _unmanaged(spec: objects.PodSpec) -> tuple[CardRequest, ...]:
 
 
 def _lent(slots: Sequence[Sequence[int | None]], count: int) -> Sequence[int | None]:
-    """The cards that the node lends a sidecar: the first of its pod's own (see labeler.allocator.choose)."""
+    """The cards of a sidecar: the first cards of its pod (see labeler.allocator.choose)."""
     own = tuple(dict.fromkeys(card for slot in slots for card in slot))
     if count <= len(own):
         return own[:count]
@@ -332,7 +335,7 @@ def _lent(slots: Sequence[Sequence[int | None]], count: int) -> Sequence[int | N
 
 
 def _book(amounts: Mapping[str, int], slot: Sequence[int | None], cards: dict[str, dict[str, int]]) -> None:
-    """Divide a container's amounts by the cards of its slot, rounded down, and add them to each."""
+    """Divide a container's amounts by the number of its cards, rounded down, and add them to each card."""
     for card in slot:
         if card is not None:
             amounts_of_card = cards.setdefault(f"card{card}", {})

@@ -1,4 +1,4 @@
-"""How many of the pods that have a node are in each domain of a label, as rules on other pods count. Pure."""
+"""Pod counts by domain of a label, for rules on other pods. They count pods that have a node. Pure."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
@@ -13,7 +13,7 @@ from webhook.scheduling.podrules import SpreadRule
 
 
 class DomainCounts:
-    """Counted when first asked for: a value, of which others are made with more pods."""
+    """Lazy counts: an immutable value, from which values with more pods are made."""
 
     def __init__(self, assigned: AssignedPods, domains: LabelDomains) -> None:
         self._assigned = assigned
@@ -21,20 +21,20 @@ class DomainCounts:
         self._known: dict[object, tuple[Counter[str], int]] = {}
 
     def with_pods(self, assigned: AssignedPods) -> "DomainCounts":
-        """The same of these pods, which are those of this one and some that come after them."""
+        """The counts of these pods, which are the old pods with others appended."""
         made = DomainCounts(assigned, self._domains)
         made._known = dict(self._known)
         return made
 
     def near(self, key: str, terms: tuple[AntiAffinityTerm, ...]) -> Mapping[str, int]:
-        """How many pods that all terms find are in each domain, for those that hold any."""
+        """The number of pods that match all terms, by domain; domains without any are omitted."""
         known = key, tuple(term.name for term in terms)
         return self._count(known, key, terms[0], lambda each: _found_by_all(each[0], terms[1:]))
 
     def spread(self, rule: SpreadRule, nodes: frozenset[str]) -> Mapping[str, int]:
-        """How many pods a rule counts in each domain of these nodes, for those that hold any.
+        """The number of pods that a rule counts, by domain of these nodes; domains without any are omitted.
 
-        nodes: the same object each time, which its owner keeps.
+        nodes: the same object in each call; the caller keeps it alive.
         """
         if rule.requirements is None:
             return {}
@@ -48,11 +48,11 @@ class DomainCounts:
         return self._count((rule.key, term.name, id(nodes)), rule.key, term, counts)
 
     def everywhere(self, rule: SpreadRule) -> Mapping[str, int]:
-        """How many pods a rule counts in each domain, whichever nodes count."""
+        """The number of pods that a rule counts, by domain, on all nodes."""
         return self.spread(rule, _EVERYWHERE)
 
     def on_nodes(self, rule: SpreadRule) -> Mapping[str, int]:
-        """How many pods a rule counts on each node."""
+        """The number of pods that a rule counts, by node."""
         return self.everywhere(replace(rule, key=""))
 
     def _count(

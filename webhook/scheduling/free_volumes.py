@@ -1,11 +1,11 @@
-"""How many pods find free volumes on each node, as resources that the placement core can count. Pure.
+"""Free volumes by node, as synthetic resources that count the pods for which a node has volumes. Pure.
 
-For pods whose claims wait for volumes that are there already (local ones, above all), the resource is
-the pods: each node has as many as find volumes there one after the other, each claim the smallest that fits,
-as kube-scheduler chooses; a pod takes one. From the resource of unlike claims it takes one for each volume
-that these could be given as well, but for claims that differ by asking for more: those find theirs left.
-Where several nodes can use a volume, it counts if there are as many as the gang, and who was sent to a node
-already, have claims. Who might be promised what went to another gang of the pass waits for the next one.
+This serves pods whose claims wait for existing volumes, mostly local ones. Each node has as many units as
+pods find volumes there one by one, each claim taking the smallest that fits, as in kube-scheduler. A pod
+takes one unit. It also takes one unit of another shape's resource for each volume that both could use, unless
+those claims differ only by a larger size: they find theirs left. A volume that several nodes can use counts
+if there are as many as claims of the gang and of pods that already have a node. If a gang's volumes may have
+been promised to another gang in the pass, it waits for the next pass.
 
 Source of the rules: kube-scheduler's plugin VolumeBinding (findMatchingVolumes, and FindMatchingVolume of
 k8s.io/component-helpers/storage/volume).
@@ -26,18 +26,18 @@ from webhook.scheduling.claim_kinds import ClaimKind, kind_of, leaves, size_of
 from webhook.scheduling.storage import Alternatives, Storage, reachable
 
 MOST_PODS: Final = 64
-"""Pods that are looked for on one node."""
+"""The most pods that are counted on one node."""
 
 PLENTY: Final = 1_000_000_000
-"""What a node has where volumes can be made."""
+"""The amount of a node where volumes can be provisioned."""
 
 
 Shape = tuple[ClaimKind, ...]
-"""The claims of a pod for which volumes are to be found, the smallest first."""
+"""The claims of a pod that need existing volumes, the smallest first."""
 
 
 class SharedShape(NamedTuple):
-    """A shape, and for each claim how many volumes there must be where several nodes can use them."""
+    """A shape, and for each claim the number of volumes needed if several nodes can use them."""
 
     shape: Shape
     demand: tuple[int, ...]
@@ -45,9 +45,9 @@ class SharedShape(NamedTuple):
 
 @dataclass
 class _Supply:
-    """Where a kind finds volumes, the smallest first.
+    """The volumes for a kind of claims, the smallest first.
 
-    on: node -> those that it alone can use; wide: those others can use too.
+    on: node -> volumes that only it can use; wide: volumes that several nodes can use.
     """
 
     names: frozenset[str]
@@ -57,7 +57,7 @@ class _Supply:
 
 
 class FreeVolumes:
-    """The resources of one moment."""
+    """The free-volume resources of one pass."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class FreeVolumes:
         assigned: Iterable[Pod],
         most: int,
     ) -> None:
-        """waiting: pods by gang; assigned: those that have a node; most: how many resources there may be."""
+        """waiting: pods by gang. assigned: pods that have a node. most: the most resources."""
         self._storage = storage
         self._nodes = nodes
         self._labelled: dict[str, dict[str, list[str]]] = {}
@@ -86,7 +86,7 @@ class FreeVolumes:
         self._takes: dict[tuple[Shape, tuple[int, ...] | None], dict[str, int]] = {}
         self._promised: Counter[ClaimKind] = Counter()
 
-    # --- what pods ask for ------------------------------------------------------------------------
+    # --- requests of pods -------------------------------------------------------------------------
 
     def _find(self, waiting: Mapping[str, Sequence[Pod]], most: int) -> None:
         share = _share_of_namespace(waiting, most)
@@ -105,12 +105,12 @@ class FreeVolumes:
                     continue
                 mine.add(shape)
                 self._shapes[pod.metadata.uid] = shape
-                if shape not in demands:  # one pod is in nobody's way
+                if shape not in demands:  # a single pod has no competitors
                     demands[shape] = self._demand(shape, claims if len(found) > 1 else {})
                 self._shared[pod.metadata.uid] = SharedShape(shape, demands[shape])
 
     def _raise_demands(self, sent: Sequence[Shape]) -> None:
-        """Count the claims of pods that were sent to a node and are not bound to volumes yet."""
+        """Count the claims of pods that have a node but are not bound to volumes yet."""
         claims = Counter(kind for shape in sent for kind in shape)
         raised: dict[SharedShape, SharedShape] = {}
         for shape, demand in set(self._shared.values()):
@@ -130,9 +130,9 @@ class FreeVolumes:
         return tuple(sorted(found, key=lambda kind: (kind.size, repr(kind))))
 
     def _demand(self, shape: Shape, claims: Mapping[ClaimKind, int]) -> tuple[int, ...]:
-        """For each claim of a shape, how many of these may be given its volumes, where any is shared.
+        """For each claim of a shape, the number of claims that could use its volumes, if any are shared.
 
-        claims: how many there are of each kind.
+        claims: the number of claims by kind.
         """
         return tuple(
             sum(count for kind, count in claims.items() if self._overlaps(kind, (each,)))
@@ -142,12 +142,12 @@ class FreeVolumes:
         )
 
     def _overlaps(self, kind: ClaimKind, shape: Shape) -> bool:
-        """Whether a claim may be given a volume that one of a shape could be given."""
+        """Whether a claim and a claim of the shape could use the same volume."""
         names = self._supply(kind).names
         return any(not names.isdisjoint(self._supply(each).names) for each in shape)
 
     def takes(self, pod: Pod) -> dict[str, int]:
-        """What a pod takes of the resources, whether it waits or was sent to a node."""
+        """The amounts of a pod that waits or that has a node."""
         if not self.shapes:
             return {}
         uid = pod.metadata.uid
@@ -167,7 +167,7 @@ class FreeVolumes:
         )
 
     def with_promised(self, pods: Iterable[Pod]) -> "FreeVolumes":
-        """The same where these waiting pods are to have volumes: what nodes have was counted without them."""
+        """The same with volumes promised to these waiting pods, which the amounts of nodes do not include."""
         own = [self._shared[pod.metadata.uid] for pod in pods if pod.metadata.uid in self._shared]
         if not own:
             return self
@@ -176,9 +176,9 @@ class FreeVolumes:
         return made
 
     def is_late(self, pod: Pod) -> bool:
-        """Whether volumes that several nodes can use may lack for a waiting pod by what was promised since.
+        """Whether promises since may leave too few volumes that several nodes can use for a waiting pod.
 
-        Those that one node alone can use are counted with what pods take there.
+        Volumes that only one node can use are counted with the amounts of pods there.
         """
         own = self._shared.get(pod.metadata.uid)
         if own is None or not self._promised:
@@ -193,17 +193,17 @@ class FreeVolumes:
         )
 
     def _own_demand(self, own: SharedShape) -> tuple[int, ...]:
-        """What a gang needs beside others. A single pod counts nobody, not even itself."""
+        """The demand of a gang beside others. A single pod counts no claims, not even its own."""
         return own.demand if any(own.demand) else self._demand(own.shape, Counter(own.shape))
 
-    # --- what nodes have --------------------------------------------------------------------------
+    # --- amounts of nodes -------------------------------------------------------------------------
 
     def on(self, node: str) -> dict[str, int]:
-        """What a node has of the resources."""
+        """The amounts of a node."""
         return {self.names[each]: self._pods(each, node) for each in self.shapes}
 
     def _pods(self, shared: SharedShape, node: str) -> int:
-        """How many pods of a shape find volumes on a node, one after the other."""
+        """The number of pods of a shape that find volumes on a node, one by one."""
         labels = self._nodes[node].metadata.labels
         lists: list[Iterator[PersistentVolume]] = []
         for kind, demand in zip(shared.shape, shared.demand, strict=True):
@@ -228,7 +228,7 @@ class FreeVolumes:
         return self._supplies[kind]
 
     def _known(self, kind: ClaimKind, claim: PersistentVolumeClaim) -> _Supply:
-        """Where volumes that fit a claim are."""
+        """The volumes that fit a claim."""
         if kind not in self._supplies:
             volumes = sorted(self._storage.matching(claim), key=size_of)
             made = self._storage.where_made(claim)
@@ -241,7 +241,7 @@ class FreeVolumes:
         return self._supplies[kind]
 
     def _nodes_of(self, terms: Alternatives) -> tuple[str, ...]:
-        """The nodes on which one of the terms holds; most volumes name a value that few nodes have."""
+        """The nodes that match one of the terms; most volumes name a value that few nodes have."""
         if terms not in self._reach:
             candidates: dict[str, None] = {}
             for term in terms:
@@ -272,7 +272,7 @@ class FreeVolumes:
 
 
 def _share_of_namespace(waiting: Mapping[str, Sequence[Pod]], most: int) -> int:
-    """How many kinds of claims the waiting pods of each namespace may have."""
+    """The most kinds of claims for the waiting pods of each namespace."""
     namespaces = {pods[0].metadata.namespace for pods in waiting.values() if pods}
     return max(1, most // max(1, len(namespaces)))
 

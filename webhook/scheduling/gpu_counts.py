@@ -1,8 +1,8 @@
-"""How many GPUs a node has and how many are in use, by resource and model. Pure.
+"""The GPUs of a node and how many are in use, by resource and model. Pure.
 
-A card that is handed out in shares (Intel's plugins, NVIDIA's time-slicing and MPS) counts as that card, in
-use when any share of it is. A MIG instance counts as one, of a model of its own; a device of a claim as a
-device. The command line, the page and the metrics count by these functions alone.
+A card that is offered in shares (Intel's plugins, NVIDIA's time-slicing and MPS) counts as one card, which is
+in use if any share is. A MIG instance counts as one GPU, of a model of its own. A device of a claim counts as
+one device. The command line, the page and the metrics all use these functions.
 """
 
 import re
@@ -25,10 +25,10 @@ _INTEL_COUNT: Final = keys.GPU_VENDOR_COUNT_PREFIX + "intel"
 
 @dataclass(frozen=True, slots=True)
 class NodeGpus:
-    """GPUs of a node that its resources hand out together.
+    """GPUs of a node that the same resources offer.
 
-    shares: as how many units of the resources each GPU is handed out. of_cards: whether the node's cards are
-    these GPUs, so that each tells whether it is in use.
+    shares: units of the resources per GPU. of_cards: whether the node's cards are these GPUs, so that the use
+    of each GPU is known.
     """
 
     model: str
@@ -39,7 +39,7 @@ class NodeGpus:
 
 
 def gpus_of(pod: Pod, counting: Counting) -> int:
-    """The GPUs that its containers ask for, and its claims on devices."""
+    """The GPUs that a pod requests, by its containers and its claims on devices."""
     return len(pod.spec.resource_claims) + sum(
         int(amount)
         for container in pod.spec.containers
@@ -63,7 +63,7 @@ def node_gpus(node: NodeInfo, counting: Counting) -> tuple[NodeGpus, ...]:
 
 
 def used_gpus(state: NodeState, found: NodeGpus) -> int:
-    """How many of these GPUs of a node are in use, wholly or in part."""
+    """The number of these GPUs that are in use, completely or in part."""
     if found.of_cards:
         return sum(_is_used(card.card.capacity, dict(card.free), found.resources) for card in state.cards)
     units = sum(state.node.allocatable[name] - state.free.get(name, 0) for name in found.resources)
@@ -71,12 +71,12 @@ def used_gpus(state: NodeState, found: NodeGpus) -> int:
 
 
 def count_gpus(node: NodeInfo, counting: Counting) -> int:
-    """All GPUs of a node."""
+    """The number of all GPUs of a node."""
     return sum(each.gpus for each in node_gpus(node, counting))
 
 
 def count_used(state: NodeState, counting: Counting) -> int:
-    """Those of a node's GPUs that are in use."""
+    """The number of a node's GPUs that are in use."""
     return sum(used_gpus(state, each) for each in node_gpus(state.node, counting))
 
 
@@ -85,7 +85,7 @@ def _is_used(capacity: Mapping[str, int], free: Mapping[str, int], resources: It
 
 
 def _of_cards(node: NodeInfo, model: str, names: tuple[str, ...]) -> NodeGpus:
-    """Intel's GPUs: as many as the node names cards, else as the labeler counts, else one for each unit."""
+    """Intel GPUs: the cards that the node names, else the labeler's count, else one per unit."""
     units = sum(node.allocatable[name] for name in names)
     cards = sum(any(card.capacity.get(name) for name in names) for card in node.cards)
     if cards:
@@ -95,7 +95,7 @@ def _of_cards(node: NodeInfo, model: str, names: tuple[str, ...]) -> NodeGpus:
 
 
 def _of_resource(node: NodeInfo, model: str, name: str) -> NodeGpus:
-    """NVIDIA's feature discovery tells in how many replicas a GPU, or a MIG instance, is handed out."""
+    """GPUs of a resource. NVIDIA's feature discovery labels the replicas of a GPU or a MIG instance."""
     units = node.allocatable[name]
     shares = 1 if name == DEVICES else _replicas(node, name)
     if name.startswith(_MIG):
@@ -105,7 +105,7 @@ def _of_resource(node: NodeInfo, model: str, name: str) -> NodeGpus:
 
 
 def _replicas(node: NodeInfo, name: str) -> int:
-    """Where whole GPUs are handed out beside shared ones, the label is about the shared ones."""
+    """The replicas per GPU. If whole GPUs are offered beside shared ones, the label means the shared ones."""
     resource = name.removesuffix(_SHARED)
     if name == resource and node.allocatable.get(name + _SHARED, 0):
         return 1

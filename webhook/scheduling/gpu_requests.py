@@ -1,7 +1,7 @@
-"""What a pod may ask of Intel GPUs: one set of rules, for warnings at creation and for refusals to place.
+"""The rules for requests of Intel GPUs: one set, for warnings at creation and for refusals to place.
 
 Source of the rules on fractional resources and on `gas-*` annotations: README and usage document of GPU Aware
-Scheduling (intel/platform-aware-scheduling). Sentences fit into one warning of the API server. Pure.
+Scheduling (intel/platform-aware-scheduling). Each sentence fits into one warning of the API server. Pure.
 """
 
 import re
@@ -22,7 +22,7 @@ Written = Mapping[str, str | int | float]
 
 
 class ContainerKind(StrEnum):
-    """What a container is to its pod. A sidecar is an init container that goes on (restartPolicy Always)."""
+    """The kind of a container. A sidecar is an init container with restartPolicy Always."""
 
     CONTAINER = "container"
     INIT = "init container"
@@ -31,7 +31,7 @@ class ContainerKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class GpuRequest:
-    """A container and what it asks of Intel GPUs."""
+    """A container and its requests of Intel GPUs."""
 
     name: str
     amounts: Written
@@ -39,12 +39,12 @@ class GpuRequest:
 
     @property
     def plugins(self) -> list[str]:
-        """The resources that hand out cards, as far as any are asked for; the first one counts."""
+        """The requested resources that offer cards; the first one counts."""
         return [name for name in keys.PLUGIN_RESOURCES if whole_number(self.amounts.get(name, 0))]
 
     @property
     def count(self) -> int:
-        """How many cards."""
+        """The number of cards."""
         plugins = self.plugins
         return whole_number(self.amounts[plugins[0]]) or 0 if plugins else 0
 
@@ -54,16 +54,16 @@ class GpuRequest:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """What is wrong with a wish. refused: the pod has no place as long as it is so; else it may have one."""
+    """A fault in a request. refused: whether it keeps the pod from being placed."""
 
     text: str
     refused: bool = True
 
 
 def whole_number(quantity: str | int | float) -> int | None:
-    """A Kubernetes quantity as a whole number, None where it is none ("500m", "0.5", nonsense)."""
+    """A Kubernetes quantity as a whole number, None if it is not one ("500m", "0.5", invalid text)."""
     if isinstance(quantity, str) and len(quantity) > _LONGEST_QUANTITY:
-        return None  # the API server never writes such; parsed texts are remembered, so they stay short
+        return None  # the API server never writes these; parsed texts are cached, so they must be short
     try:
         thousandths = quantities.parse(quantity)
     except quantities.QuantityError:
@@ -72,7 +72,7 @@ def whole_number(quantity: str | int | float) -> int | None:
 
 
 def intel(amounts: Written) -> Written:
-    """Those that are about Intel GPUs."""
+    """The amounts that concern Intel GPUs."""
     return {name: value for name, value in amounts.items() if name.startswith(keys.INTEL_PREFIX)}
 
 
@@ -82,7 +82,7 @@ def same_card_names(text: str) -> tuple[str, ...]:
 
 
 def faults(containers: Sequence[GpuRequest], annotations: Mapping[str, str]) -> Iterator[Fault]:
-    """Everything that is wrong with what a pod asks of Intel GPUs and with its `gas-*` wishes."""
+    """All faults in a pod's requests of Intel GPUs and in its `gas-*` annotations."""
     if any(each.amounts for each in containers):
         yield from _amounts(containers)
     if any(key.startswith("gas-") for key in annotations):
@@ -92,7 +92,7 @@ def faults(containers: Sequence[GpuRequest], annotations: Mapping[str, str]) -> 
 
 
 def _amounts(containers: Iterable[GpuRequest]) -> Iterator[Fault]:
-    """Amounts of each container for itself, and of all together."""
+    """Checks the amounts of each container, and of all together."""
     asking = []
     for container in containers:
         yield from _fractions(container)
@@ -107,10 +107,10 @@ def _amounts(containers: Iterable[GpuRequest]) -> Iterator[Fault]:
 
 
 def _tiles(beside: Sequence[GpuRequest]) -> Iterator[Fault]:
-    """Tiles that only some of the containers which run beside each other ask for."""
+    """Checks for tiles that only some of the containers that run at the same time request."""
     without = [each for each in beside if not whole_number(each.amounts.get(keys.TILES, 0))]
     if without and len(without) < len(beside):
-        # The node's side would hand the tiles to the wrong container.
+        # The device plugin would assign the tiles to the wrong container.
         yield Fault(
             f"{without[0]} asks for a GPU without tiles, and others ask for tiles; ask for tiles in all or "
             "none"
@@ -118,14 +118,14 @@ def _tiles(beside: Sequence[GpuRequest]) -> Iterator[Fault]:
 
 
 def _lent(asking: Iterable[GpuRequest], chosen_for: Sequence[GpuRequest]) -> Iterator[Fault]:
-    """Annotations name cards for containers alone. What else asks is lent those of the first that asks."""
+    """Checks init containers and sidecars, which use the cards of the first container that requests some."""
     for each in asking:
         if each.kind is ContainerKind.CONTAINER:
             continue
         plugin = each.plugins[0]
         host = next((other for other in chosen_for if other.plugins[0] == plugin), None)
         if host is None:
-            # An init container that is done no longer matters; a sidecar's card would be counted by nobody.
+            # A finished init container no longer matters, but a sidecar's card would not be counted.
             yield Fault(
                 f"{each}: no container asks for {plugin}, so no card is chosen for it",
                 refused=each.kind is ContainerKind.SIDECAR,
@@ -137,7 +137,7 @@ def _lent(asking: Iterable[GpuRequest], chosen_for: Sequence[GpuRequest]) -> Ite
 
 
 def _fractions(container: GpuRequest) -> Iterator[Fault]:  # branches: a list of rules
-    """Shares of GPUs: a container's amounts are spread evenly over its cards."""
+    """Checks shares of GPUs: a container's amounts are divided evenly among its cards."""
     count, plugins = container.count, container.plugins
     if len(plugins) > 1:
         yield Fault(
@@ -146,12 +146,12 @@ def _fractions(container: GpuRequest) -> Iterator[Fault]:  # branches: a list of
         )
     for name, quantity in container.amounts.items():
         if (plugins and name == plugins[0]) or name in keys.MONITORING_RESOURCES:
-            continue  # monitoring shows all GPUs and takes none, so it is not shared out
+            continue  # monitoring shows all GPUs and takes none, so it is not divided
         amount = whole_number(quantity)
         if amount is None:
             yield Fault(f"{container}: {name} {quote(str(quantity))} is not a whole number", refused=False)
         elif amount and not count:
-            if name not in keys.MONITORING_RESOURCES:  # asked for alone, it shows all GPUs and takes none
+            if name not in keys.MONITORING_RESOURCES:  # requested alone, it shows all GPUs and takes none
                 yield Fault(
                     f"{container}: {name} without {keys.I915} or {keys.XE} gets no GPU", refused=False
                 )
@@ -183,7 +183,7 @@ def _card_lists(annotations: Mapping[str, str]) -> Iterator[Fault]:
 def _same_card(  # branches: a list of rules
     containers: Sequence[GpuRequest], annotations: Mapping[str, str]
 ) -> Iterator[Fault]:
-    """Containers that share one card: each asks for exactly one GPU, and for no tiles or monitoring."""
+    """Checks containers that share a card: each requests exactly one GPU, and no tiles or monitoring."""
     key = keys.GAS_SAME_GPU_ANNOTATION
     value = annotations.get(key)
     if value is None:

@@ -1,4 +1,4 @@
-"""What counts as a GPU, and which of a node's labels names the model of its GPUs. Pure."""
+"""The resources that count as GPUs, and the node labels that name the model of GPUs. Pure."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -16,20 +16,20 @@ MODEL_LABELS: Final = (
     "gpu.intel.com/product",
     "cloud.google.com/gke-accelerator",
 )
-"""Node labels that name a model; the first that is there counts. Names that operators chose themselves come
-first, as users ask for those; then what the labeler writes, spelled alike for all vendors; then the vendors'
-own; a cloud's name of a machine type tells least of the GPU."""
+"""Node labels that name a model; the first one present counts. Names that operators chose come first, since
+users select by those. Then come the labeler's names, which have one spelling for all vendors, and then the
+vendors' own. A cloud's machine type, which says least about the GPU, comes last."""
 
 
 DEVICES: Final = "GPUs by claims"
-"""What nodes have, and pods take, of devices whose DeviceClass counts as one of GPUs."""
+"""The synthetic resource for devices whose DeviceClass counts as GPUs."""
 
 DEFAULT_GPU_CLASSES: Final = ("*gpu*",)
 
 
 @dataclass(frozen=True)
 class Counting:
-    """Which resources are GPUs (names or shell patterns), and which labels may name their model."""
+    """The resources that are GPUs (names or shell patterns), and the labels that may name their model."""
 
     resources: tuple[str, ...]
     model_labels: tuple[str, ...] = MODEL_LABELS
@@ -40,11 +40,11 @@ class Counting:
         return sum(amount for name, amount in pairs if name == DEVICES or _is_one_of(name, self.resources))
 
     def names(self, amounts: Iterable[str]) -> tuple[str, ...]:
-        """Those of these resources that are GPUs."""
+        """The resources among these that are GPUs."""
         return _chosen(tuple(amounts), self.resources)
 
     def model(self, labels: Mapping[str, str]) -> str:
-        """The model of a node's GPUs, "" if no label tells."""
+        """The model of a node's GPUs, "" if no label names it."""
         return next((labels[key] for key in self.model_labels if labels.get(key)), "")
 
 
@@ -55,5 +55,5 @@ def _is_one_of(name: str, patterns: tuple[str, ...]) -> bool:
 
 @lru_cache(maxsize=4096)
 def _chosen(names: tuple[str, ...], patterns: tuple[str, ...]) -> tuple[str, ...]:
-    """Nodes of one kind offer the same resources in the same order."""
+    """The names that match a pattern, cached, since similar nodes list the same resources in one order."""
     return tuple(name for name in names if name == DEVICES or _is_one_of(name, patterns))

@@ -1,7 +1,7 @@
-"""What of a gang's requests no node meets, and which cause excludes most nodes by itself. Pure.
+"""The requests of a gang that no node meets, and the cause that excludes most nodes. Pure.
 
-The first is for every reason: as a model that no node has, with the models that there are. The second looks
-at each node for each cause, and is for whoever asks.
+Every reason includes the first: for example a model that no node has, with the models that exist. The second
+checks each node for each cause, and is computed on demand.
 """
 
 from collections import Counter
@@ -17,13 +17,13 @@ from webhook.scheduling.gpus import Counting
 from webhook.text import counted, sentence_list
 
 _NAMED: Final = 4
-"""Models, or values of a label, that a sentence names."""
+"""The most models, or values of a label, that a sentence names."""
 _CLASSES: Final = 3
-"""Classes of pods that are looked at."""
+"""The most pod classes that are checked."""
 
 
 def impossible(gang: Gang, snapshot: Snapshot, counting: Counting) -> str:
-    """What no node meets whatever is free there, as a clause; "" where there is nothing of that kind."""
+    """A request that no node meets whatever is free there, as a clause; "" if there is none."""
     nodes = [state.node for state in snapshot.nodes.values()]
     classes = _classes(gang)
     for pod_class in classes:
@@ -34,9 +34,9 @@ def impossible(gang: Gang, snapshot: Snapshot, counting: Counting) -> str:
 
 
 def no_topology(levels: Iterable[str], classes: Iterable[PodClass], snapshot: Snapshot) -> str:
-    """That domains of a level are asked for, and no node that the pods may use is in one; "" if one is.
+    """A clause if a level is requested and no usable node has topology labels; "" otherwise.
 
-    levels: by name or label's key. Raises PlacementError for one that is none.
+    levels: by name or label key. Raises PlacementError for an unknown level.
     """
     nodes = len(snapshot.topology.level_names)
     level = next((each for each in levels if snapshot.topology.level(each) < nodes), None)
@@ -49,7 +49,7 @@ def no_topology(levels: Iterable[str], classes: Iterable[PodClass], snapshot: Sn
 
 
 def unmet(pod_class: PodClass, nodes: list[NodeInfo], counting: Counting) -> Iterator[str]:
-    """Each request of such a pod that none of the nodes meets whatever is free there, as a clause."""
+    """Each request of the pods that no node meets whatever is free there, as a clause."""
     for key, value in pod_class.rules.selector:
         if not any(node.labels.get(key) == value for node in nodes):
             yield _no_label(key, value, nodes, counting)
@@ -62,7 +62,7 @@ def unmet(pod_class: PodClass, nodes: list[NodeInfo], counting: Counting) -> Ite
 
 
 def main_cause(gang: Gang, snapshot: Snapshot) -> str:
-    """The label, taint or request that excludes most nodes, and on how many it alone does; "" for none."""
+    """The label, taint or request that excludes most nodes, and how many it excludes alone; "" for none."""
     for pod_class in _classes(gang):
         all_of, alone = Counter[str](), Counter[str]()
         for state in snapshot.nodes.values():
@@ -80,7 +80,7 @@ def _classes(gang: Gang) -> list[PodClass]:
 
 
 def _too_much(requests: Mapping[str, int], nodes: Sequence[NodeInfo]) -> Iterator[str]:
-    """Requests that are more than any node has; of those that no node has at all, one clause names all."""
+    """Requests above the amount of any node. One clause names all resources that no node has at all."""
     most = {name: max(node.allocatable.get(name, 0) for node in nodes) for name in requests}
     missing = [f"{amount} {name}" for name, amount in requests.items() if amount and not most[name]]
     if missing:
@@ -106,7 +106,7 @@ def _models(nodes: Iterable[NodeInfo], counting: Counting) -> Counter[str]:
 
 
 def _there(values: Counter[str]) -> str:
-    """What there is instead, the most frequent first."""
+    """The existing values, the most frequent first."""
     if not values:
         return "no node has one"
     ordered = sorted(values.items(), key=lambda item: (-item[1], item[0]))
@@ -115,7 +115,7 @@ def _there(values: Counter[str]) -> str:
 
 
 def _causes(pod_class: PodClass, state: NodeState) -> Iterator[str]:
-    """Each cause by itself for which a node takes no such pod now."""
+    """Each cause for which a node takes no such pod now, checked separately."""
     rules, node = pod_class.rules, state.node
     if node.problem:
         yield node.problem

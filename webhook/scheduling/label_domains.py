@@ -1,4 +1,4 @@
-"""Nodes by the values of their labels: what rules on other pods call domains. Pure."""
+"""Nodes by label value: the topology domains of rules on other pods. Pure."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
@@ -9,19 +9,19 @@ Nodes = Mapping[str, objects.Node]
 
 
 class LabelDomains:
-    """The domains of all labels of some nodes; each label's are worked out when they are first asked for."""
+    """The domains of all labels of some nodes, computed per label on first use."""
 
     def __init__(self, nodes: Nodes) -> None:
         self.labels = {name: node.metadata.labels for name, node in nodes.items()}
         self._are_of: Nodes = nodes
-        """The latest of which these are known to be the domains."""
+        """The latest nodes for which these domains are valid."""
         self._by_value: dict[str, dict[str, list[str]]] = {}
         self._of_nodes: dict[str, dict[str, str | None]] = {}
         self._are_single: dict[str, bool] = {}
         self._with_labels: dict[frozenset[str], frozenset[str]] = {}
 
     def are_of(self, nodes: Nodes) -> bool:
-        """Whether they are the domains of these nodes as well, as none of their labels differ."""
+        """Whether the domains are valid for these nodes too, since no labels differ."""
         if nodes is self._are_of:
             return True
         labels = self.labels
@@ -35,7 +35,7 @@ class LabelDomains:
         return is_same
 
     def value(self, node: str, key: str) -> str | None:
-        """The domain of a node; "" as the key means that each node is one."""
+        """The domain of a node. For the key "" each node is a domain."""
         return self.labels[node].get(key) if key else node
 
     def by_value(self, key: str) -> Mapping[str, list[str]]:
@@ -49,7 +49,7 @@ class LabelDomains:
         return self._by_value[key]
 
     def of_nodes(self, key: str) -> Mapping[str, str | None]:
-        """The domain of each node, for questions about many of them."""
+        """The domain of each node, for questions about many nodes."""
         if key not in self._of_nodes:
             self._of_nodes[key] = {name: labels.get(key) for name, labels in self.labels.items()}
         return self._of_nodes[key]
@@ -61,7 +61,7 @@ class LabelDomains:
         return self._are_single[key]
 
     def values(self, nodes: frozenset[str], key: str) -> Iterable[str]:
-        """The domains that have any of these nodes."""
+        """The domains with any of these nodes."""
         found = self.by_value(key)
         if len(nodes) == len(self.labels):
             return found.keys()

@@ -1,7 +1,7 @@
-"""What the pods that have a node mean for those that wait: by rules on other pods, and by their own. Pure.
+"""The effect of pods that have a node on waiting pods, by inter-pod rules of either. Pure.
 
-All is worked out when it is first asked for, and kept for those that ask the same: the pods of a gang, and
-the gangs of one template. With the pods that are planned in a pass another value is made, see with_added.
+Results are computed on first use and cached for equal questions: those of the pods of a gang, and of gangs of
+one template. After pods are planned in a pass, with_added makes a new value.
 """
 
 from collections.abc import Iterable, Mapping
@@ -21,15 +21,15 @@ from webhook.scheduling.label_domains import LabelDomains
 from webhook.scheduling.podrules import NONE, Near, PodRules, SpreadRule, apart_keys, rules_of
 
 ExcludedNodes = tuple[tuple[str, frozenset[str]], ...]
-"""Nodes by the rule that keeps a pod off them."""
+"""Excluded nodes, by the rule that excludes them."""
 
 
 @dataclass(eq=False, slots=True)
 class EquivalentPods:
-    """Pods of one namespace and template, with the same labels as far as these decide.
+    """Pods of one namespace and template with equal values of the labels that matter.
 
-    pod: one of them. label_keys: the labels that were compared. excluded_nodes: see Neighbourhood.pod_class,
-    None until it is asked for; classes: what it made of classes, by the id of each, which is kept with it.
+    pod: one of them. label_keys: the labels that are compared. excluded_nodes: see Neighbourhood.pod_class;
+    None until computed. classes: a cache of its results by the id of the class, which it keeps alive.
     """
 
     pod: objects.Pod
@@ -41,7 +41,7 @@ class EquivalentPods:
 
 @dataclass(eq=False, slots=True)
 class _Template:
-    """What pods of one namespace share that were made alike. label_keys: on which it depends who is alike."""
+    """The facts that pods of one namespace and template share. label_keys: labels that distinguish them."""
 
     pod: objects.Pod
     keyed: tuple[str, ...]
@@ -51,7 +51,7 @@ class _Template:
 
 
 class Neighbourhood:
-    """Pods that have a node, and the labels of nodes. namespaces: None where their labels are not known."""
+    """Pods that have a node, and the labels of nodes. namespaces: None if their labels are unknown."""
 
     def __init__(
         self,
@@ -61,9 +61,9 @@ class Neighbourhood:
         waiting: Iterable[objects.Pod] = (),
         domains: LabelDomains | None = None,
     ) -> None:
-        """waiting: pods that will be asked about, by which work on anti-affinity is reckoned.
+        """waiting: the pods to ask about, for bounding the work on anti-affinity.
 
-        domains: of these nodes, if they are known.
+        domains: those of these nodes, if known.
         """
         self.domains = domains or LabelDomains(nodes)
         self._nodes = nodes
@@ -84,7 +84,7 @@ class Neighbourhood:
         return Neighbourhood(self._nodes, left, self._namespaces, self._waiting, self.domains)
 
     def with_added(self, placed: Iterable[AssignedPod]) -> "Neighbourhood":
-        """The same with pods that have been given their nodes."""
+        """The same with these newly placed pods."""
         placed = [each for each in placed if each[1] in self._nodes]
         if not placed:
             return self
@@ -111,10 +111,10 @@ class Neighbourhood:
                 carriers[key].add(term, values)
         return carriers
 
-    # --- what is read of one pod ------------------------------------------------------------------
+    # --- facts about one pod ----------------------------------------------------------------------
 
     def equivalents(self, pod: objects.Pod) -> EquivalentPods:
-        """The pods that a pod is like, as long as nobody is added; the same object for all of them."""
+        """The equivalence class of a pod, valid until pods are added; all its pods get the same object."""
         known = self._equivalents.get(id(pod))
         if known is not None:
             return known[1]
@@ -127,7 +127,7 @@ class Neighbourhood:
             id(spec.tolerations),
         )
         template = self._templates.get(made)
-        if template is None:  # the pod is kept, so that its parts are not collected and their ids used again
+        if template is None:  # the pod stays referenced, so that the ids of its parts are not reused
             keyed = {name for each in spec.topology_spread_constraints for name in each.match_label_keys}
             template = self._templates[made] = _Template(pod, tuple(sorted(keyed)))
         labels = metadata.labels
@@ -154,11 +154,13 @@ class Neighbourhood:
         return self._rules[key]
 
     def rules_of(self, pod: objects.Pod) -> PodRules:
-        """The pod's rules; the same object for pods that were made alike."""
+        """The pod's rules; pods of one template get the same object."""
         return self.equivalents(pod).rules
 
     def pod_class(self, pod: objects.Pod, pod_class: PodClass) -> PodClass:
-        """The pod's class without the nodes where no pod of its gang could help it in."""
+        """The pod's class without the nodes that stay excluded wherever the other pods of its gang are
+        placed.
+        """
         equivalents = self.equivalents(pod)
         known = equivalents.classes.get(id(pod_class))
         if known is None:
@@ -179,7 +181,7 @@ class Neighbourhood:
         return replace(pod_class, rules=replace(pod_class.rules, exclusions=excluded))
 
     def _excluded_nodes(self, equivalents: EquivalentPods) -> ExcludedNodes:
-        """The nodes where no pod of its gang could help such a pod in, by the rule; found out once."""
+        """The nodes that stay excluded wherever other pods of the gang are placed, by rule; computed once."""
         if equivalents.excluded_nodes is None:
             found = {
                 name: frozenset(nodes) for name, nodes in self._excluded_for(equivalents).items() if nodes
@@ -188,8 +190,8 @@ class Neighbourhood:
         return equivalents.excluded_nodes
 
     def _preferred(self, rules: PodRules, preferences: Preferences) -> Preferences:
-        """The same preferences with those about pods that have a node."""
-        known = self._crowds.get(id(rules))  # rules are kept, see rules_of
+        """The preferences together with those about pods that have a node."""
+        known = self._crowds.get(id(rules))  # rules stay referenced, see rules_of
         if known is None:
             spread = tuple(
                 PodCounts(each.key, _sorted(self.counts.everywhere(each)), each.max_skew)
@@ -203,7 +205,7 @@ class Neighbourhood:
         return replace(preferences, spread=known[0], near=known[1])
 
     def _excluded_for(self, equivalents: EquivalentPods) -> dict[str, set[str]]:
-        """Nodes that such pods may not use whatever becomes of their gang, by the rule."""
+        """Nodes that such pods cannot use wherever the rest of their gang is placed, by rule."""
         found: dict[str, set[str]] = {}
         pod, rules, domains = equivalents.pod, equivalents.rules, self.domains
         for key, carriers in self._carriers.items():
@@ -223,10 +225,10 @@ class Neighbourhood:
                 found.setdefault(f"{what} over {key}", set()).update(self._nodes.keys() - having)
         return found
 
-    # --- what counts ------------------------------------------------------------------------------
+    # --- counted nodes ----------------------------------------------------------------------------
 
     def eligible(self, pod: objects.Pod, rules: PodRules, rule: SpreadRule) -> frozenset[str]:
-        """The nodes that count for a pod's rule: they have the labels of all its rules, and policies hold."""
+        """The nodes that count for a pod's rule: they have all topology keys and meet its policies."""
         over = frozenset(each.key for each in rules.spread)
         affinity = id(pod.spec.affinity), id(pod.spec.node_selector)
         key = (
@@ -246,7 +248,7 @@ class Neighbourhood:
         return self._eligible[key]
 
     def _counts_for(self, wanted: Rules, rule: SpreadRule, name: str) -> bool:
-        """Whether a node counts, by the policies of a rule. wanted: what the pod wishes of nodes."""
+        """Whether a node counts, by the policies of a rule. wanted: the node rules of the pod."""
         taints: tuple[Taint, ...] = ()
         if rule.honours_taints:
             own = self._nodes[name].spec.taints
@@ -258,12 +260,12 @@ class Neighbourhood:
 
     @cached_property
     def _carriers(self) -> dict[str, Carriers]:
-        """Anti-affinity that pods carry which have a node, by the label that it is over."""
+        """The anti-affinity of pods that have a node, by topology key."""
         return carriers_of(self._assigned.all, self.domains.labels, self._namespaces, self._waiting)
 
     @property
     def _carried_keys(self) -> frozenset[str]:
-        """The keys of pod labels on which the anti-affinity of pods depends that have a node."""
+        """The keys of pod labels that the anti-affinity of pods with a node reads."""
         return frozenset(
             each.key
             for carriers in self._carriers.values()

@@ -1,10 +1,10 @@
-"""From Kubernetes' nodes to the values that placement computes with.
+"""Converts Kubernetes nodes to the input of placement.
 
-A node whose labels contradict is no error here: without its card numbers it takes no GPU pods, with the
-sentence that says why; a label that says more about the cards is left out alone if it cannot be read. Cards
-follow the formats and the counting of GPU Aware Scheduling: one card holds its share, rounded down, of each
-gpu.intel.com/ amount of the node. Where topogate's allocator tells more of them (annotations of the Node),
-that counts: which cards are out of use, and which are handed out by which resource.
+A node with contradictory labels is no error here. Without its card numbers it takes no GPU pods, and has the
+reason as a sentence. An unreadable label with details about cards is ignored on its own. Cards follow the
+formats and the counting of GPU Aware Scheduling: a card has an equal share, rounded down, of each
+gpu.intel.com/ amount of the node. Reports of topogate's allocator (annotations of the Node) take precedence:
+the cards that are out of use, and the resource that offers each card.
 """
 
 import re
@@ -25,16 +25,16 @@ _TILE_NAME: Final = re.compile(r"card(0|[1-9][0-9]*)_gt(0|[1-9][0-9]*)")
 LEAVING_TAINTS: Final = frozenset(
     {"ToBeDeletedByClusterAutoscaler", "karpenter.sh/disrupted", "karpenter.sh/disruption"}
 )
-"""By which autoscalers mark a node that they are about to remove."""
+"""The taints by which autoscalers mark a node before they remove it."""
 
 Labels = Mapping[str, str]
 Offers = Mapping[int, CardOffer] | None
-"""What an allocator tells of the cards, by their numbers; None without one."""
+"""The allocator's report on the cards, by card number; None without an allocator."""
 T = TypeVar("T")
 
 
 def node_of(node: objects.Node) -> NodeInfo:
-    """A node with its cards; if their numbers or the amounts cannot be read, a `problem` and no cards."""
+    """A node with its cards. If their numbers or amounts are unreadable, it has a `problem` and no cards."""
     problem = ""
     cards: tuple[Card, ...] = ()
     allocatable: dict[str, int] = {}
@@ -62,12 +62,12 @@ def node_of(node: objects.Node) -> NodeInfo:
 
 
 def is_leaving(node: objects.Node) -> bool:
-    """Whether an autoscaler is about to remove the node, also from under pods that tolerate every taint."""
+    """Whether an autoscaler is about to remove the node, even if its pods tolerate every taint."""
     return any(taint.key in LEAVING_TAINTS for taint in node.spec.taints)
 
 
 def left_out(node: objects.Node) -> list[str]:
-    """Sentences on labels that say more about the cards and cannot be read: the node is used without."""
+    """Sentences on unreadable labels with details about cards; the node is used without them."""
     found = []
     for decode, meaning in _OPTIONAL.items():
         is_from_allocator = meaning.startswith("what its allocator reports")
@@ -110,9 +110,9 @@ def _cards(labels: Labels, notes: Mapping[str, str], allocatable: Mapping[str, i
 def _capacity(
     number: int, equal: Mapping[str, int], offers: Offers, allocatable: Mapping[str, int]
 ) -> Mapping[str, int]:
-    """What a card holds: of each amount an equal part, but of devices its own, where an allocator tells.
+    """The capacity of a card: an equal part of each amount, but its own devices if an allocator reports them.
 
-    The lesser of what the allocator and the Node's status tell counts: they change one after the other.
+    The smaller of the allocator's report and the Node's status counts, since they change one after the other.
     """
     if offers is None:
         return equal
@@ -137,7 +137,7 @@ def _if_readable(decode: Callable[[Labels], T], labels: Labels, otherwise: T) ->
     try:
         return decode(labels)
     except ContractError:
-        return otherwise  # see left_out, which says so
+        return otherwise  # left_out reports it
 
 
 def _links(labels: Labels, numbers: Sequence[int]) -> dict[int, list[tuple[int, str, int]]]:
@@ -152,10 +152,10 @@ def _links(labels: Labels, numbers: Sequence[int]) -> dict[int, list[tuple[int, 
 
 
 def _disabled(labels: Labels) -> tuple[set[int], dict[int, set[int]]]:
-    """Cards and tiles that a telemetry policy takes out of use, or whose pods it wants gone.
+    """Cards and tiles that a telemetry policy disables, or from which it deschedules pods.
 
-    GPU Aware Scheduling goes on to use a card whose pods are descheduled; a new pod there would only be
-    descheduled next, so it is not used here.
+    GPU Aware Scheduling still uses a card whose pods are descheduled. A new pod there would be descheduled
+    next, so topogate does not use it.
     """
     cards: set[int] = set()
     tiles: dict[int, set[int]] = {}
@@ -172,7 +172,7 @@ def _disabled(labels: Labels) -> tuple[set[int], dict[int, set[int]]]:
 
 
 def _telemetry_marks(labels: Labels) -> Iterator[tuple[str, str]]:
-    """What telemetry policies have set: each label's name behind the policy's, and its value."""
+    """The labels that telemetry policies set: each name after the policy's prefix, and its value."""
     for key, value in labels.items():
         if key.startswith(keys.TAS_LABEL_PREFIX) and key.count("/") == 1:
             yield key.partition("/")[2], value

@@ -1,7 +1,7 @@
-"""What a pod demands of the pods near it: topology spread, pod affinity, anti-affinity over any label.
+"""The rules of a pod on other pods: topology spread, pod affinity, and anti-affinity over any label.
 
 Source of the rules: kube-scheduler's plugins InterPodAffinity and PodTopologySpread. Anti-affinity over nodes
-is not here: see conflicts.
+is in conflicts.
 """
 
 import contextlib
@@ -26,15 +26,15 @@ from webhook.scheduling.antiaffinity import (
 )
 
 MOST_RULES: Final = 16
-"""Rules of one sort on other pods that one pod may carry: it may carry a megabyte of them."""
+"""The most rules of one type per pod; users may write a megabyte of them."""
 
 MOST_VALUES: Final = 128
-"""Values that one of them may name."""
+"""The most values in one rule."""
 
 
 @dataclass(frozen=True)
 class Near:
-    """Pods that are to share a domain of a label with a pod, or are not to."""
+    """Pods that must share a domain of a label with a pod, or must not."""
 
     key: str
     pods: AntiAffinityTerm
@@ -42,10 +42,10 @@ class Near:
 
 @dataclass(frozen=True)
 class SpreadRule:
-    """How evenly pods of a namespace lie over the domains of a label. requirements: None selects none.
+    """A topology spread constraint over the domains of a label. requirements: None selects no pods.
 
-    honours_affinity, honours_taints: whether only nodes count that the pod's own selector and affinity, or
-    its tolerations, leave it.
+    honours_affinity, honours_taints: whether only nodes count that match the pod's selector and affinity, or
+    whose taints it tolerates.
     """
 
     key: str
@@ -65,9 +65,9 @@ class SpreadRule:
 
 @dataclass(frozen=True)
 class PodRules:
-    """The rules of one pod, equal for pods that are alike. fault: why it cannot be placed by them, or "".
+    """The rules of a pod; equivalent pods have equal rules. fault: why it cannot be placed, or "".
 
-    soft_spread, liked: what need not be kept; liked with weights, which are below 0 for pods to be far from.
+    soft_spread, liked: preferences; the weights of liked are below 0 for anti-affinity.
     """
 
     affinity: tuple[Near, ...] = ()
@@ -78,18 +78,18 @@ class PodRules:
     liked: tuple[tuple[int, Near], ...] = ()
 
     def __bool__(self) -> bool:
-        """Whether there is any that must be kept."""
+        """Whether any rule is required."""
         return bool(self.affinity or self.apart or self.spread or self.fault)
 
     @cached_property
     def over(self) -> frozenset[str]:
-        """The labels over whose domains they are."""
+        """The topology keys of the rules."""
         near = (*self.affinity, *self.apart)
         return frozenset((*(each.key for each in near), *(each.key for each in self.spread)))
 
     @cached_property
     def label_keys(self) -> frozenset[str]:
-        """The keys of pod labels on which they depend."""
+        """The keys of pod labels that the rules read."""
         selecting = [each.pods.requirements for each in (*self.affinity, *self.apart)]
         selecting += [each.requirements or () for each in self.spread]
         return frozenset(requirement.key for each in selecting for requirement in each)
@@ -99,7 +99,7 @@ NONE: Final = PodRules()
 
 
 def has_rules(spec: objects.PodSpec) -> bool:
-    """Whether a pod may have any of these: a quick look."""
+    """Whether a pod may have any rules: a quick check."""
     affinity = spec.affinity
     return bool(spec.topology_spread_constraints) or (
         affinity is not None and (affinity.pod_affinity is not None or affinity.pod_anti_affinity is not None)
@@ -107,7 +107,7 @@ def has_rules(spec: objects.PodSpec) -> bool:
 
 
 def needs_release_order(spec: objects.PodSpec) -> bool:
-    """Whether kube-scheduler may refuse a pod until another one of its gang has its node."""
+    """Whether kube-scheduler may refuse a pod until another pod of its gang is bound."""
     affinity = spec.affinity
     return any(each.when_unsatisfiable == "DoNotSchedule" for each in spec.topology_spread_constraints) or (
         affinity is not None and bool(required(affinity.pod_affinity))
@@ -115,12 +115,12 @@ def needs_release_order(spec: objects.PodSpec) -> bool:
 
 
 def required(affinity: PodAffinity | None) -> list[PodAffinityTerm]:
-    """The terms that must hold."""
+    """The required terms."""
     return affinity.required_during_scheduling_ignored_during_execution if affinity is not None else []
 
 
 def rules_of(pod: objects.Pod, namespaces: NamespaceLabels | None = None) -> PodRules:
-    """What a pod demands of the pods near it. namespaces: None where their labels are not known."""
+    """The rules of a pod on other pods. namespaces: None if their labels are unknown."""
     if not has_rules(pod.spec):
         return NONE
     affinity = pod.spec.affinity
@@ -141,7 +141,7 @@ def rules_of(pod: objects.Pod, namespaces: NamespaceLabels | None = None) -> Pod
 
 
 def _soft_spread(pod: objects.Pod) -> Iterator[SpreadRule]:
-    """Of wishes alone no pod fails: those that ask for too much are left out."""
+    """The soft spread constraints. A preference never blocks a pod: too large ones are ignored."""
     constraints = pod.spec.topology_spread_constraints[:MOST_RULES]
     for each in constraints:
         if each.when_unsatisfiable == "ScheduleAnyway":
@@ -162,7 +162,7 @@ def _liked(pod: objects.Pod, namespaces: NamespaceLabels | None) -> Iterator[tup
 
 
 class _UnheededError(Exception):
-    """More than is looked at; the message says of what."""
+    """A rule exceeds a limit; the message names it."""
 
 
 def _near(
@@ -178,7 +178,7 @@ def _near(
                 "the namespaceSelector of its required pod affinity cannot be evaluated, since the labels of "
                 "namespaces cannot be read"
             )
-        if each.label_selector is None:  # no pod is such a pod
+        if each.label_selector is None:  # this selects no pod
             nobody = term_of(frozenset(), ())
             yield Near(each.topology_key, nobody)
             continue
@@ -189,14 +189,14 @@ def _near(
 
 
 def _asks_for_labels(selector: LabelSelector | None) -> bool:
-    """Whether a selector of namespaces asks for more than names."""
+    """Whether a namespaceSelector asks for more than names."""
     if selector is None or not (selector.match_labels or selector.match_expressions):
         return False
     return selected_names(selector) is None
 
 
 def apart_keys(pod: objects.Pod) -> list[str]:
-    """The labels, but for that of nodes, over which a pod has required anti-affinity."""
+    """The topology keys, except the hostname, of a pod's required anti-affinity."""
     affinity = pod.spec.affinity
     if affinity is None or affinity.pod_anti_affinity is None:
         return []
@@ -219,7 +219,7 @@ def _spread(pod: objects.Pod, each: objects.TopologySpreadConstraint) -> SpreadR
     if selector is not None:
         if size_of(selector) > MOST_VALUES:
             raise _UnheededError(f"a topologySpreadConstraint of it names more than {MOST_VALUES} values")
-        # API servers from 1.34 on have merged matchLabelKeys into the selector: then this adds nothing new.
+        # API servers from 1.34 on merge matchLabelKeys into the selector; then this adds nothing.
         labels = pod.metadata.labels
         keyed = {Requirement(key, "In", (labels[key],)) for key in each.match_label_keys if key in labels}
         requirements = tuple(dict.fromkeys((*requirements_of(selector), *sorted(keyed, key=lambda r: r.key))))

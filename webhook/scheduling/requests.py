@@ -1,10 +1,11 @@
-"""What a pod asks for, counted as kube-scheduler counts it.
+"""The requests of a pod, counted as in kube-scheduler.
 
 Source of the rule: k8s.io/component-helpers/resource `PodRequests`. Sidecars (init containers that restart
-always) run beside the containers, so they add to the sum; an ordinary init container runs alone, but beside
-the sidecars started before it, so the peak is what counts. Pod-level requests replace cpu, memory and huge
-pages; overhead comes on top. Of a container or a pod that is resized in place, the most counts of what it
-requests, what it has and what the kubelet has set aside; where the resize is infeasible, of the latter two.
+always) run beside the containers, so they add to the sum. An ordinary init container runs only with the
+sidecars started before it, so the peak counts. Pod-level requests replace cpu, memory and huge pages;
+overhead is added. For a container or pod that is resized in place, the largest of its requested, actual and
+allocated resources counts. If the resize is infeasible, the largest of the actual and allocated resources
+counts.
 """
 
 from collections.abc import Iterable, Mapping
@@ -18,10 +19,10 @@ Amounts = Mapping[str, int]
 
 @dataclass(frozen=True, slots=True)
 class Has:
-    """What a container or a pod that is resized has on its node, in thousandths.
+    """The resources of a resized container or pod on its node, in thousandths.
 
-    actual: what it has now. allocated: what the kubelet has set aside. infeasible: the kubelet refuses what
-    the spec requests.
+    actual: its current resources. allocated: those that the kubelet has allocated. infeasible: whether the
+    kubelet refuses the spec's requests.
     """
 
     actual: Amounts
@@ -29,7 +30,7 @@ class Has:
     infeasible: bool = False
 
     def effective(self, requests: Amounts) -> Amounts:
-        """What counts where the spec requests so much."""
+        """The amounts that count, given the spec's requests."""
         found = {} if self.infeasible else dict(requests)
         _raise_to(found, self.actual)
         _raise_to(found, self.allocated)
@@ -40,7 +41,7 @@ class Has:
 class ContainerAmounts:
     """A container's, or a pod's own, requests and limits, in thousandths.
 
-    sidecar: an init container that goes on. has: what it has on its node, None for what it requests.
+    sidecar: an init container that restarts always. has: its resources on the node, None if as requested.
     """
 
     requests: Amounts = field(default_factory=dict)
@@ -50,12 +51,12 @@ class ContainerAmounts:
 
     @property
     def requested(self) -> Amounts:
-        """Requests, and limits where no request is given, as the API server defaults them."""
+        """Requests, and limits if there is no request, as the API server defaults them."""
         return {**self.limits, **self.requests}
 
     @property
     def effective(self) -> Amounts:
-        """What counts: as requested, or, while it is resized, what it has."""
+        """The amounts that count: the requests or, during a resize, those on the node."""
         return self.requested if self.has is None else self.has.effective(self.requested)
 
 
@@ -88,7 +89,7 @@ def pod_requests(
 
 
 def _apply_pod_level(total: dict[str, int], pod_level: ContainerAmounts) -> None:
-    """The pod's own requests win; its limits stand in only where no container asks for the resource.
+    """Pod-level requests take precedence; pod-level limits count only if no container requests the resource.
 
     Source: k8s.io/kubernetes/pkg/apis/core/v1 defaults `defaultPodRequests`.
     """

@@ -1,4 +1,4 @@
-"""Shares a bounded number of rules out among namespaces: who has many takes none from the others. Pure."""
+"""Divides a bounded number of rules among namespaces, so that none takes the share of another. Pure."""
 
 from collections.abc import Mapping, Sequence
 
@@ -6,11 +6,11 @@ Names = Sequence[str]
 
 
 def lumps(wanted: Mapping[str, Names], most: int, lump: str) -> dict[str, str]:
-    """Which names lie in which lump where there are too many; {} where all fit.
+    """The lump of each name that has no rule of its own; {} if all names fit.
 
-    wanted: each namespace's names, the most important first; a name may be of several. A lump counts as one,
-    and is one namespace's, but for the last one, where there are more namespaces than lumps. Those that want
-    little come first, so that they get it; the rest is shared evenly.
+    wanted: the names of each namespace, the most important first; namespaces may share a name. A lump counts
+    as one rule and belongs to one namespace. If there are more namespaces than lumps, several share the last
+    one. Namespaces with few names are served first and get all; the others share the rest evenly.
     """
     if len(set[str]().union(*wanted.values())) <= most:
         return {}

@@ -1,11 +1,11 @@
-"""On which nodes the volumes of a pod can be used, as kube-scheduler will see it. Pure.
+"""The nodes on which the volumes of a pod can be used, by kube-scheduler's rules. Pure.
 
-A claim that is bound demands what its volume demands. One that waits for its first consumer demands a volume
-that is free there, or that one may be made there. All else keeps the pod waiting, and says why.
+A bound claim needs the nodes of its volume. A claim that waits for its first consumer needs a node where a
+volume is free or can be provisioned. In all other cases the pod waits, with the reason.
 
 Source of the rules: kube-scheduler's plugins VolumeBinding (with FindMatchingVolume of
 k8s.io/component-helpers/storage/volume; CSIStorageCapacity where a driver publishes it) and VolumeZone. How
-many volumes a node takes is not here: see volume_counts.
+many volumes a node takes is in volume_counts.
 """
 
 import itertools
@@ -33,22 +33,22 @@ _ZONE_LABELS: Final = (
 )
 _STABLE: Final = dict(zip(_ZONE_LABELS[2:], _ZONE_LABELS[:2], strict=True))
 _ANYWHERE: Final = (Term((Requirement("", "DoesNotExist"),)),)
-"""Holds on every node: no label has an empty key."""
+"""Terms that match every node: no label has an empty key."""
 
 Alternatives = tuple[Term, ...]
-"""Terms of which one must hold."""
+"""Alternative terms: one must match."""
 
 
 class _UnusableError(Exception):
-    """The volume can be used nowhere at the moment; the message says why."""
+    """The volume cannot be used on any node now; the message says why."""
 
 
 @dataclass(frozen=True)
 class Storage:
-    """Claims by "namespace/name", volumes and storage classes by name, as they are at one moment.
+    """Claims by "namespace/name", volumes and StorageClasses by name, in one pass.
 
-    nodes: what drivers tell of nodes, by the nodes' names; drivers by name; attachments: which volumes are
-    attached where. Without these no driver has a limit or lacks capacity.
+    nodes: CSINodes by name. drivers: CSIDrivers by name. attachments: the VolumeAttachments. Without these no
+    driver has a limit or lacks capacity.
     """
 
     claims: Mapping[str, PersistentVolumeClaim]
@@ -62,19 +62,19 @@ class Storage:
     _reserved: dict[tuple[str, str], list[PersistentVolume]] = field(
         default_factory=dict, init=False, compare=False
     )
-    """Volumes by the claim for which they are kept: namespace and name."""
+    """Volumes by the claim for which they are reserved: namespace and name."""
     _has_free: dict[str, bool] = field(default_factory=dict, init=False, compare=False)
-    """By class, whether any of its volumes is free."""
+    """For each class whether any of its volumes is free."""
     _fitting: dict[object, list[PersistentVolume]] = field(default_factory=dict, init=False, compare=False)
     _places: dict[object, Alternatives] = field(default_factory=dict, init=False, compare=False)
-    """By what claims ask for, as large gangs have as many claims of one kind as there are volumes."""
+    """A cache by the requests of claims, since large gangs have many equal claims."""
     _classes: dict[object, tuple[PodClass, tuple[Alternatives, ...], PodClass]] = field(
         default_factory=dict, init=False, compare=False
     )
-    """By the ids of a class and of demands, which are kept with them, the class with these demands."""
+    """The class with volume rules, by the ids of the class and of the rules, which it keeps alive."""
 
     def pod_class(self, pod: objects.Pod, pod_class: PodClass) -> PodClass:
-        """The pod's class with what its volumes demand of a node, or with the problem that they are."""
+        """The pod's class with the node rules of its volumes, or with their problem."""
         if pod_class.problem or not pod.spec.volumes:
             return pod_class
         found: list[Alternatives] = []
@@ -108,11 +108,11 @@ class Storage:
         yield from _zones(bound)
 
     def claim_of(self, pod: objects.Pod, volume: objects.Volume) -> PersistentVolumeClaim | None:
-        """The claim behind a volume, if it is there."""
+        """The claim behind a volume, if it exists."""
         return self.claims.get(f"{pod.metadata.namespace}/{claim_name(pod, volume)}")
 
     def _claim(self, pod: objects.Pod, volume: objects.Volume) -> tuple[PersistentVolumeClaim, str]:
-        """The claim behind a volume, and what to call it."""
+        """The claim behind a volume, and its name in messages."""
         name = claim_name(pod, volume)
         what = f'PersistentVolumeClaim "{name}" of volume "{volume.name}"'
         claim = self.claim_of(pod, volume)
@@ -127,7 +127,7 @@ class Storage:
         return claim, what
 
     def _unbound(self, claim: PersistentVolumeClaim, what: str) -> Iterator[Alternatives]:
-        """Where a volume for the claim is free, or may be made."""
+        """The nodes where a volume for the claim is free or can be provisioned. Raises _UnusableError."""
         name = class_name(claim)
         found = self.classes.get(name)
         if found is None:
@@ -136,7 +136,7 @@ class Storage:
         if found.volume_binding_mode != "WaitForFirstConsumer":
             raise _UnusableError(f'the {what} is not bound yet (StorageClass "{name}" binds at once)')
         chosen = claim.metadata.annotations.get(volume_objects.SELECTED_NODE)
-        if chosen:  # one is being made there already
+        if chosen:  # a volume is being provisioned there
             yield (Term(fields=(Requirement(NAME_FIELD, "In", (chosen,)),)),)
         terms = self.where_made(claim) if chosen else self._where_found(claim)
         if not terms and found.provisioner != NOTHING_MADE:
@@ -148,7 +148,7 @@ class Storage:
         yield terms
 
     def _where_found(self, claim: PersistentVolumeClaim) -> Alternatives:
-        """Where a volume for a claim is free, or may be made; () if nowhere."""
+        """The nodes where a volume for a claim is free or can be provisioned; () if there are none."""
         volumes, key = self._reserved_for(claim), _asked_by(claim)
         if not volumes and key in self._places:
             return self._places[key]
@@ -160,7 +160,7 @@ class Storage:
         return found
 
     def waits(self, claim: PersistentVolumeClaim) -> bool:
-        """Whether one of the free volumes is to be found for a claim, and none is kept for it."""
+        """Whether a claim needs one of the free volumes, with none reserved for it."""
         annotations = claim.metadata.annotations
         if claim.spec.volume_name or annotations.get(volume_objects.SELECTED_NODE):
             return False
@@ -173,7 +173,7 @@ class Storage:
         return self._has_free[name] and not self._reserved_for(claim)
 
     def matching(self, claim: PersistentVolumeClaim) -> list[PersistentVolume]:
-        """The volumes that may be bound to a claim; one that is kept for it excludes all others."""
+        """The volumes that can be bound to a claim; a volume reserved for it excludes all others."""
         if volumes := [each for each in self._reserved_for(claim) if _is_enough(each, claim)]:
             return volumes
         key = _asked_by(claim)
@@ -186,7 +186,7 @@ class Storage:
         return self._fitting[key]
 
     def where_made(self, claim: PersistentVolumeClaim) -> Alternatives:
-        """Where a volume for the claim may be made: its class allows it, and its driver has capacity."""
+        """The nodes where a volume for the claim can be provisioned, by its class and driver capacity."""
         found = self.classes.get(class_name(claim))
         if found is None or found.provisioner in ("", NOTHING_MADE):
             return ()
@@ -200,7 +200,7 @@ class Storage:
         )
 
     def _driver_capacity(self, claim: PersistentVolumeClaim, found: StorageClass) -> Alternatives | None:
-        """Where a driver that publishes its capacity has enough for a claim; None for any other."""
+        """The nodes where the driver has capacity for a claim; None if it publishes no capacity."""
         driver = self.drivers.get(found.provisioner)
         wanted = claim.spec.resources.requests.get("storage")
         if driver is None or not driver.spec.storage_capacity or wanted is None:
@@ -224,7 +224,7 @@ class Storage:
         return self._free.get(name, [])
 
     def _reserved_for(self, claim: PersistentVolumeClaim) -> list[PersistentVolume]:
-        """The volumes of its class that are kept for a claim."""
+        """The volumes of its class that are reserved for a claim."""
         name = class_name(claim)
         self._of_class(name)
         volumes = self._reserved.get((claim.metadata.namespace, claim.metadata.name), ())
@@ -237,19 +237,21 @@ _NOBODY: Final = objects.OwnerReference()
 
 
 def claim_name(pod: objects.Pod, volume: objects.Volume) -> str:
-    """The name of the claim behind a volume; of an ephemeral one it follows from the pod's."""
+    """The name of the claim behind a volume; for an ephemeral volume it is derived from the pod's name."""
     named: Any = (volume.persistent_volume_claim or {}).get("claimName")
     return str(named or "") if volume.ephemeral is None else f"{pod.metadata.name}-{volume.name}"
 
 
 def class_name(claim: PersistentVolumeClaim) -> str:
-    """The storage class that a claim names, "" for none. The old annotation wins, as in Kubernetes."""
+    """The StorageClass that a claim names, "" for none. The old annotation has priority, as in Kubernetes."""
     old = claim.metadata.annotations.get(volume_objects.CLASS_BEFORE_IT_WAS_A_FIELD)
     return old if old is not None else claim.spec.storage_class_name or ""
 
 
 def _asked_by(claim: PersistentVolumeClaim) -> object:
-    """What decides which free volumes a claim may be given, and where one may be made."""
+    """A key of a claim: claims with equal keys can use the same volumes and be provisioned in the same
+    places.
+    """
     spec = claim.spec
     selector = None if spec.selector is None else requirements_of(spec.selector)
     asked = str(spec.resources.requests.get("storage"))
@@ -258,14 +260,14 @@ def _asked_by(claim: PersistentVolumeClaim) -> object:
 
 
 def reachable(volume: PersistentVolume) -> Alternatives:
-    """The nodes from which a volume can be reached."""
+    """The nodes that can access a volume."""
     affinity = volume.spec.node_affinity
     required: NodeSelector | None = affinity.required if affinity is not None else None
     return _ANYWHERE if required is None else tuple(map(node_term, required.node_selector_terms))
 
 
 def _zones(volume: PersistentVolume) -> Iterator[Alternatives]:
-    """Labels of a bound volume that name zones or regions; a node that tells neither is left alone."""
+    """The zone and region labels of a bound volume. A node without these labels is not excluded."""
     untold = Term(tuple(Requirement(key, "DoesNotExist") for key in _ZONE_LABELS))
     for key in _ZONE_LABELS:
         value = volume.metadata.labels.get(key)
@@ -273,13 +275,13 @@ def _zones(volume: PersistentVolume) -> Iterator[Alternatives]:
             continue
         values = tuple(value.split("__"))
         terms = [Term((Requirement(key, "In", values),)), untold]
-        if key in _STABLE:  # the node may tell it by the newer label
+        if key in _STABLE:  # the node may have the newer label
             terms.append(Term((Requirement(key, "DoesNotExist"), Requirement(_STABLE[key], "In", values))))
         yield tuple(terms)
 
 
 def _allowed(found: StorageClass) -> Alternatives:
-    """Where volumes of a class may be made."""
+    """The nodes where volumes of a class can be provisioned."""
     if not found.allowed_topologies:
         return _ANYWHERE
     return tuple(
@@ -289,7 +291,7 @@ def _allowed(found: StorageClass) -> Alternatives:
 
 
 def _merged(terms: list[Term]) -> Alternatives:
-    """The same with terms about one label joined: a class may have a volume on each node."""
+    """The terms with those on one label merged, since a class may have a volume on each node."""
     values: dict[str, dict[str, None]] = {}
     others: dict[Term, None] = {}
     for term in terms:
@@ -303,7 +305,7 @@ def _merged(terms: list[Term]) -> Alternatives:
 
 
 def _is_enough(volume: PersistentVolume, claim: PersistentVolumeClaim) -> bool:
-    """Whether a volume is as large as a claim asks, and of its mode."""
+    """Whether a volume is large enough for a claim and has its mode."""
     try:
         wanted = parse(claim.spec.resources.requests.get("storage", 0))
         large_enough = parse(volume.spec.capacity.get("storage", 0)) >= wanted
@@ -315,12 +317,12 @@ def _is_enough(volume: PersistentVolume, claim: PersistentVolumeClaim) -> bool:
 
 
 def _asks(selector: LabelSelector | None) -> bool:
-    """Whether a selector leaves any node out."""
+    """Whether a selector has any requirement."""
     return selector is not None and bool(selector.match_labels or selector.match_expressions)
 
 
 def _fits(capacity: CSIStorageCapacity, wanted: str | int | float) -> bool:
-    """Whether it has capacity for a volume of this size, in whole bytes as kube-scheduler counts."""
+    """Whether there is capacity for a volume of this size, in whole bytes as in kube-scheduler."""
     most = capacity.capacity if capacity.maximum_volume_size is None else capacity.maximum_volume_size
     try:
         return most is not None and -(-parse(most) // 1000) >= -(-parse(wanted) // 1000)
@@ -342,7 +344,7 @@ def _is_free(volume: PersistentVolume) -> bool:
 
 
 def _is_wanted(volume: PersistentVolume, claim: PersistentVolumeClaim) -> bool:
-    """Whether a volume may be used as a claim asks, and has the labels that it asks for."""
+    """Whether a volume has the access modes and labels that a claim asks for."""
     if not set(claim.spec.access_modes) <= set(volume.spec.access_modes):
         return False
     selector = claim.spec.selector

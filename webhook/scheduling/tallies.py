@@ -1,6 +1,6 @@
-"""What pods of one kind demand of the pods near them, and the counts that they demand it of. Pure.
+"""The rules of a pod class on other pods, and the pod counts that the rules compare. Pure.
 
-Followed to the letter: kube-scheduler's plugins InterPodAffinity and PodTopologySpread.
+They follow kube-scheduler's plugins InterPodAffinity and PodTopologySpread exactly.
 """
 
 from collections import Counter
@@ -15,10 +15,11 @@ from webhook.scheduling.podrules import PodRules, SpreadRule
 
 @dataclass(eq=False, slots=True)
 class Tally:
-    """Pods in the domains of a label. classes: of the gang, those that count; nodes: those, None for all.
+    """Pod counts by domain of a label. classes: the gang's classes that count. nodes: those that count, None
+    for all.
 
-    base: what runs; of topology spread all domains that count are in it. lowest: of the domain that holds
-    the fewest.
+    base: the counts of running pods; for topology spread it has all domains that count. lowest: the smallest
+    count of any domain.
     """
 
     key: str
@@ -31,7 +32,7 @@ class Tally:
     _of_base: Counter[int] | None = None
 
     def reset(self) -> None:
-        """Nobody of the gang has a node."""
+        """Remove the gang's pods from the counts."""
         if self._of_base is None:
             self._of_base = Counter(self.base.values())
         self.counts = dict(self.base)
@@ -39,7 +40,7 @@ class Tally:
         self.lowest = min(self._levels, default=0)
 
     def add(self, value: str, more: int = 1) -> None:
-        """So many more in a domain."""
+        """Add pods in a domain."""
         levels, count = self._levels, self.counts.get(value)
         if count is not None:
             levels[count] -= 1
@@ -52,7 +53,7 @@ class Tally:
 
 @dataclass(frozen=True)
 class SpreadOfClass:
-    """A spread rule of a kind. counts_itself: 1 if its own pods are counted, else 0."""
+    """A spread rule of a class. counts_itself: 1 if it counts the pods of the class, else 0."""
 
     rule: SpreadRule
     tally: Tally
@@ -62,13 +63,13 @@ class SpreadOfClass:
 
     @property
     def is_floored(self) -> bool:
-        """Whether the fullest domain is compared with the emptiest one, and not with none."""
+        """Whether the fullest domain is compared with the emptiest one, and not with zero."""
         return self.domains >= self.rule.min_domains
 
 
 @dataclass(frozen=True)
 class RuledClass:
-    """Pods that are alike to all these rules."""
+    """A class of pods that all rules treat equally."""
 
     pod: objects.Pod
     rules: PodRules
@@ -79,7 +80,7 @@ class RuledClass:
 
     @property
     def names(self) -> set[str]:
-        """What its rules are called."""
+        """The names of its rules."""
         return {
             *(f"pod anti-affinity over {key}" for _, key in self.apart),
             *(f"topology spread over {each.rule.key}" for each in self.spread),
@@ -88,26 +89,26 @@ class RuledClass:
 
 
 class RuleRefusal(NamedTuple):
-    """The rule that keeps a pod from a node, the label that it is over, and the domain."""
+    """The rule that refuses a pod on a node, its topology key, and the domain."""
 
     rule: str
     key: str
     value: str
 
     def __str__(self) -> str:
-        """What it is called."""
+        """The name of the rule."""
         return f"{self.rule} over {self.key}"
 
 
 class RuleGate:
-    """A kind of pods before nodes that are alike to its rules: how many may go there now, and why no more."""
+    """A pod class and equivalent nodes: how many of its pods are accepted there now, and why no more."""
 
     def __init__(
         self, kind: RuledClass, number: int, node: str, domains: LabelDomains, inert: frozenset[Tally]
     ) -> None:
-        """number: of the kind, as tallies know it. node: any of them. inert: counts that refuse nobody."""
+        """number: the class number in tallies. node: any of the nodes. inert: tallies that refuse no pod."""
         self.refused: RuleRefusal | None = None
-        """Why none may go, as of the last look; None if some may."""
+        """The refusal found by the last check; None if some pods are accepted."""
         self._begins, self._near = kind.begins, kind.near
         self._forbidden: RuleRefusal | None = None
         self._apart: list[tuple[Tally, str, bool, RuleRefusal]] = []
@@ -142,8 +143,8 @@ class RuleGate:
             of_node = RuleRefusal("topology spread", rule.key, node)
             self._spread.append((each.on_node, node, rule.max_skew, own, False, of_node))
 
-    def width(self, most: int) -> int:  # branches: asked of every node, where calls would cost  # noqa: C901
-        """How many of the kind may go one after the other for sure, up to so many; sets `refused`."""
+    def width(self, most: int) -> int:  # branches: runs for every node, where calls are slow  # noqa: C901
+        """How many pods of the class are surely accepted one by one, at most `most`; sets `refused`."""
         self.refused = self._forbidden
         if self._forbidden is not None:
             return 0

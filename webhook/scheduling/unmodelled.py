@@ -1,4 +1,4 @@
-"""What kube-scheduler heeds and topogate does not know: reported to the user, never guessed at.
+"""Rules that kube-scheduler enforces and topogate does not model: they are reported, never guessed.
 
 A pod with such a rule is placed as if it had none. If kube-scheduler then does not bind it to its node, it
 is recreated elsewhere, like any pod that is not bound in time.
@@ -14,7 +14,7 @@ from webhook.scheduling.podrules import required
 
 
 def taken_widely(pods: Iterable[objects.Pod]) -> list[str]:
-    """A sentence on namespaceSelectors where the labels of namespaces are not known; [] without any."""
+    """A sentence on namespaceSelectors if the labels of namespaces are unknown; [] without any."""
     if not any(map(_selects_widely, pods)):
         return []
     return [
@@ -24,7 +24,7 @@ def taken_widely(pods: Iterable[objects.Pod]) -> list[str]:
 
 
 def volume_note(pod: objects.Pod) -> str:
-    """A sentence on volumes of which claims and volumes cannot be read; "" for a pod without any."""
+    """A sentence on volumes if topogate cannot read claims and volumes; "" for a pod without any."""
     if not pod.spec.volumes:
         return ""
     names = ", ".join(sorted(volume.name for volume in pod.spec.volumes))
@@ -35,7 +35,7 @@ def volume_note(pod: objects.Pod) -> str:
 
 
 def claim_notes(pods: Iterable[objects.Pod]) -> list[str]:
-    """A sentence on claims on devices where these cannot be read; none for pods without any."""
+    """A sentence on claims on devices if topogate cannot read them; [] for pods without any."""
     names = sorted({claim.name for pod in pods for claim in pod.spec.resource_claims})
     if not names:
         return []
@@ -43,10 +43,10 @@ def claim_notes(pods: Iterable[objects.Pod]) -> list[str]:
 
 
 def broken_over(pod: objects.Pod, message: str) -> frozenset[str]:
-    """The label keys over whose domain a rule of the pod was broken, by what kube-scheduler said of its node.
+    """The topology keys of the rules that a pod's node breaks, from kube-scheduler's message on that node.
 
-    All nodes with the same value there break it as well, until something else changes. For volumes that is
-    the zone, which is where those end that not every node can use.
+    All nodes with the same label value break the rule too, until something else changes. For volumes the key
+    is the zone, since a volume that not every node can use is usually confined to a zone.
     """
     affinity = pod.spec.affinity or Affinity()
     found: set[str] = set()

@@ -1,7 +1,7 @@
-"""What the volumes of waiting pods need of nodes by number: how many are attached, how many are free. Pure.
+"""The volume counts of nodes for waiting pods: attach limits and free volumes, as resources. Pure.
 
-Beside that, a claim that one pod alone may use (ReadWriteOncePod) keeps all others waiting, as in
-kube-scheduler's plugin VolumeRestrictions. Which nodes can use a volume at all is storage's to say.
+A ReadWriteOncePod claim, which only one pod may use, keeps all other pods waiting, as in kube-scheduler's
+plugin VolumeRestrictions. The module storage finds the nodes that can use a volume.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -20,14 +20,15 @@ Claim = tuple[str, str]
 """Namespace and name."""
 
 Completed = dict[str, tuple[NodeInfo, Mapping[str, int], NodeInfo]]
-"""By name, a node, what it has for volumes, and the node with that."""
+"""By name: a node, its amounts for volumes, and the node with these amounts."""
 
 
 @dataclass
 class VolumeCounts:
-    """The resources of one moment. completed: of earlier moments, so that nodes stay the same value.
+    """The volume resources of one pass. completed: nodes of earlier passes, so that equal nodes stay one
+    object.
 
-    by_one: by uid, the claims of waiting pods that one pod alone may use, by namespace and name.
+    by_one: by uid the ReadWriteOncePod claims of waiting pods, by namespace and name.
     """
 
     limits: AttachLimits
@@ -36,10 +37,10 @@ class VolumeCounts:
     problems: Mapping[str, str] = field(default_factory=dict)
     by_one: Mapping[str, tuple[Claim, ...]] = field(default_factory=dict)
     _classes: dict[object, tuple[PodClass, PodClass]] = field(default_factory=dict)
-    """By the id of a class, which is kept with it, and by what volumes add, the class with that."""
+    """The class with volume amounts, by the id of the class, which it keeps alive, and by the amounts."""
 
     def pod_class(self, pod: Pod, pod_class: PodClass) -> PodClass:
-        """The pod's class with what it asks for because of its volumes, or with the problem that they are."""
+        """The pod's class with the amounts of its volumes, or with their problem."""
         if pod_class.problem or not pod.spec.volumes:
             return pod_class
         uid = pod.metadata.uid
@@ -60,22 +61,22 @@ class VolumeCounts:
         return known[1]
 
     def with_promised(self, pods: Iterable[Pod]) -> "VolumeCounts":
-        """The same once waiting pods have been given their nodes, for those that come after them."""
+        """The same after waiting pods got their nodes, for the next pods."""
         return replace(self, free=self.free.with_promised(pods))
 
     def are_late(self, pods: Iterable[Pod]) -> bool:
-        """Whether free volumes may lack for these by what was promised since: then they are counted again."""
+        """Whether promises since may leave too few free volumes for these pods, so that a recount is due."""
         return any(self.free.is_late(pod) for pod in pods if pod.spec.volumes)
 
     def usage(self, pod: Pod, node: str, usage: Usage) -> Usage:
-        """What a pod takes of its node, with what its volumes take."""
+        """The pod's usage with the amounts of its volumes."""
         if not pod.spec.volumes:
             return usage
         taken = {**self.limits.uses(pod, node), **self.free.takes(pod)}
         return replace(usage, requests={**usage.requests, **taken}) if taken else usage
 
     def node(self, node: NodeInfo) -> NodeInfo:
-        """The node with what it has for volumes; the very same value while nothing has changed."""
+        """The node with its amounts for volumes; the same object while nothing changes."""
         has: Mapping[str, int] = self.limits.on(node.name)
         if self.free.shapes:
             has = {**has, **self.free.on(node.name)}
@@ -94,10 +95,10 @@ def volume_counts(
     most: int,
     completed: Completed,
 ) -> VolumeCounts | None:
-    """What waiting pods need, None where no volume is counted.
+    """The volume resources for waiting pods, None if no volume is counted.
 
-    waiting: pods by their gangs; assigned: pods that have a node, with it; most: how many resources of either
-    sort there may be, as every node has its amount of each.
+    waiting: pods by gang. assigned: pods with their nodes. most: the most resources of each type, since every
+    node has an amount of each.
     """
     claimed = _with_volumes(waiting)
     if not claimed:
@@ -118,7 +119,7 @@ def volume_counts(
 
 
 def _with_volumes(waiting: Mapping[str, Sequence[Pod]]) -> dict[str, list[Pod]]:
-    """The pods with volumes by their gangs, without gangs that have none."""
+    """The pods with volumes, by gang; gangs without any are omitted."""
     return {
         gang: with_volumes
         for gang, pods in waiting.items()
@@ -127,7 +128,7 @@ def _with_volumes(waiting: Mapping[str, Sequence[Pod]]) -> dict[str, list[Pod]]:
 
 
 def _claims_by_uid(storage: Storage, waiting: Mapping[str, Sequence[Pod]]) -> dict[str, tuple[Claim, ...]]:
-    """By uid, the claims of waiting pods that one pod alone may use."""
+    """By uid the ReadWriteOncePod claims of waiting pods."""
     return {
         pod.metadata.uid: names
         for pods in waiting.values()
@@ -139,7 +140,7 @@ def _claims_by_uid(storage: Storage, waiting: Mapping[str, Sequence[Pod]]) -> di
 def _by_one_pod(
     storage: Storage, waiting: Mapping[str, Sequence[Pod]], assigned: Sequence[Pod]
 ) -> dict[str, str]:
-    """By uid, why a pod waits whose claim one pod alone may use: another of its gang wants it, or has it."""
+    """By uid why a pod waits for a ReadWriteOncePod claim: a pod uses it, or its gang needs it twice."""
     there = {name: pod for pod in assigned for name in _claims_by_one(storage, pod)}
     found: dict[str, str] = {}
     for pods in waiting.values():
@@ -153,12 +154,12 @@ def _by_one_pod(
 
 
 def used_by(claim: Claim, user: str) -> str:
-    """Why a pod waits for a claim that one pod alone may use: that other has it."""
+    """Why a pod waits for a ReadWriteOncePod claim: another pod uses it."""
     return f'the PersistentVolumeClaim "{claim[1]}" is {BY_ONE_POD}, and pod {user} uses it'
 
 
 def _claims_by_one(storage: Storage, pod: Pod) -> Iterator[Claim]:
-    """The claims of a pod that one pod alone may use."""
+    """The ReadWriteOncePod claims of a pod."""
     for volume in pod.spec.volumes:
         claim = storage.claim_of(pod, volume) if volume.ephemeral is None else None
         if claim is not None and BY_ONE_POD in claim.spec.access_modes:
