@@ -50,6 +50,7 @@ FURTHER = {
     ),
     "webhook/admission": _FURTHER_OF_WEBHOOK,
     "webhook/cli": _FURTHER_OF_WEBHOOK,
+    "webhook/devices": _FURTHER_OF_WEBHOOK,
     "webhook/extensions": _FURTHER_OF_WEBHOOK,
     "webhook/inquiry": _FURTHER_OF_WEBHOOK,
     "webhook/kube": _FURTHER_OF_WEBHOOK,

@@ -1,1 +1,1 @@
-"""Which nodes have the devices that pods' claims ask for (Dynamic Resource Allocation). Pure."""
+"""Finds the nodes with devices for pods' claims (Dynamic Resource Allocation). Pure."""

@@ -1,8 +1,9 @@
-"""What kube-scheduler would give a pod's claims on one node: its own search, in its own order. Pure.
+"""The devices that kube-scheduler would allocate to a pod's claims on one node: its search, in its order.
+Pure.
 
-Claim by claim, request by request and device by device the first that fits is taken, and given back where
-the rest finds nothing; so the first full solution is the one that kube-scheduler chooses, as long as slices
-and pools are tried by name (1.36).
+Claim by claim, request by request and device by device, the search takes the first device that fits, and
+backtracks if the rest finds none. So the first complete solution is the one that kube-scheduler chooses, as
+long as it tries slices and pools by name (1.36).
 
 Source of the algorithm: k8s.io/dynamic-resource-allocation/structured, allocateOne (incubating, which 1.36
 uses by default).
@@ -20,22 +21,23 @@ from webhook.devices.shares import Counters, DeviceId, Share, SharesInUse, Taken
 from webhook.kube.devices import MOST_DEVICES, DeviceTaint, DeviceToleration
 
 STEPS: Final = 160_000
-"""What one search for one pod on one node may cost before it gives up, in devices that are looked at."""
+"""The largest cost of a search for one pod on one node, in devices that are checked."""
 
 _TAKE_STEPS: Final = 8
-"""What a device costs that is taken, or refused for the state of things."""
+"""The cost of a device that is taken, or refused because of the search state."""
 
 Matches = Callable[[Filter, OneDevice], bool]
-"""Whether the selectors of a filter are true of a device. Raises SelectorError."""
+"""Whether the selectors of a filter match a device. Raises SelectorError."""
 
 _BLOCKING: Final = ("NoSchedule", "NoExecute")
 
 
 @dataclass(frozen=True)
 class Given:
-    """What a solution takes from others; devices: whole ones, shares: of shared ones.
+    """The allocation of a solution. devices: whole devices. shares: of shared devices.
 
-    fault is None then, else why there is no solution ("" if there is too little). steps: its search's cost.
+    fault: None for a solution, else why there is none ("" if there are too few devices). steps: the cost of
+    the search.
     """
 
     devices: frozenset[DeviceId] = frozenset()
@@ -47,9 +49,9 @@ class Given:
 def allocate(
     pools: Sequence[NodePool], used: Taken, claims: Sequence[Asked], matches: Matches, most: int = STEPS
 ) -> Given:
-    """The devices that are taken if all these claims of one pod are met, beside those that are in use.
+    """The devices for all these claims of one pod, beside the devices in use.
 
-    most: steps after which the search gives up; then it has cost more than these.
+    most: steps after which the search gives up; then its cost is above `most`.
     """
     steps = _SearchCost(most)
     try:
@@ -63,7 +65,7 @@ def allocate(
 
 
 def tolerates(tolerations: Sequence[DeviceToleration], taints: Sequence[DeviceTaint]) -> bool:
-    """Whether a request may be given a device with these taints."""
+    """Whether a request may get a device with these taints."""
     return all(
         any(_covers(each, taint) for each in tolerations) for taint in taints if taint.effect in _BLOCKING
     )
@@ -80,16 +82,16 @@ def _covers(toleration: DeviceToleration, taint: DeviceTaint) -> bool:
 
 
 class _RefusedError(Exception):
-    """kube-scheduler gives up, or would have to do what is not modelled; the text says why."""
+    """kube-scheduler gives up, or the case is not modelled; the text says why."""
 
 
 class _TooManyError(Exception):
-    """A claim would be given more devices than one may have."""
+    """A claim would get more devices than a claim may have."""
 
 
 @dataclass
 class _SearchCost:
-    """What a search has cost."""
+    """The cost of a search so far."""
 
     most: int
     spent: int = 0
@@ -102,7 +104,7 @@ class _SearchCost:
 
 @dataclass(frozen=True)
 class _Step:
-    """A device that is tried for a request. counters: those from which it took."""
+    """A device that is tried for a request. counters: those that it consumed."""
 
     device: OneDevice
     choice: Choice
@@ -148,7 +150,7 @@ class _DeviceSearch:
                 )
 
     def _devices_of(self, choice: Choice) -> list[OneDevice]:
-        """All devices of a choice for all there are."""
+        """The devices of a choice that asks for all devices."""
         for pool in self._pools:
             if pool.fault:
                 raise _RefusedError(
@@ -158,11 +160,11 @@ class _DeviceSearch:
         for device in found:
             if device.unmodelled:
                 raise _RefusedError(f"all devices are asked for, and of {device.id[2]} {device.unmodelled}")
-        # One without capacity for what is wanted of it is none of them; one that is given away is.
+        # A device without the requested capacity is not among them; an allocated one is.
         return [each for each in found if self._offer(each, choice) is not None]
 
     def _offer(self, device: OneDevice, choice: Choice) -> Share | None:
-        """What a choice would take of a device's capacities, None if there is no capacity."""
+        """The share that a choice would take of a device's capacities, None if it does not fit."""
         if not device.is_shared and not choice.wanted:
             return {}
         return self._shares.offer(device.id, device.amounts, choice.wanted)
@@ -171,7 +173,7 @@ class _DeviceSearch:
         return len(self._all[choice]) if choice.count is None else choice.count
 
     def taken(self) -> Given:
-        """What nobody else may have now."""
+        """The allocation, which no other pod may use."""
         steps = [step for given in self._given for step in given if not step.choice.admin]
         return Given(
             frozenset(step.device.id for step in steps if not step.device.is_shared),
@@ -215,7 +217,7 @@ class _DeviceSearch:
         return self._some(claim, number, choice, 0, choice.count)
 
     def _some(self, claim: int, number: int, choice: Choice, start: int, missing: int) -> bool:
-        """Give `missing` more devices, of those from `start` on."""
+        """Allocate `missing` more devices, from number `start` on."""
         if not missing:
             return self._request(claim, number + 1)
         if len(self._given[claim]) + missing > MOST_DEVICES:
@@ -233,7 +235,7 @@ class _DeviceSearch:
         return False
 
     def _each(self, claim: int, number: int, choice: Choice, devices: list[OneDevice], done: int) -> bool:
-        """Give all of these from `done` on."""
+        """Allocate all of these devices from number `done` on."""
         if done == len(devices):
             return self._request(claim, number + 1)
         if len(self._given[claim]) + len(devices) - done > MOST_DEVICES:
@@ -248,10 +250,10 @@ class _DeviceSearch:
 
     def _in_use(self, device: OneDevice, choice: Choice, claim: int) -> bool:
         if device.is_shared:
-            return not choice.admin and device.id in self._used  # given before it was shared
+            return not choice.admin and device.id in self._used  # allocated before it was shared
         if choice.admin:
             return any(device is step.device for step in self._given[claim])
-        # What this very pod is given for admin access is in use for its other claims as well.
+        # Devices that this pod gets with admin access are in use for its other claims too.
         return device.id in self._used or any(device is step.device for each in self._given for step in each)
 
     def _take(self, device: OneDevice, choice: Choice, claim: int) -> bool:
@@ -260,7 +262,7 @@ class _DeviceSearch:
             return False
         counters = self._counters.get(device.id[:2]) if device.counters else None
         if counters is not None and device.is_shared and self._shares.is_begun(device.id):
-            counters = None  # whoever has the first share of it has used them up
+            counters = None  # the first share of the device consumed them
         if counters is not None and not counters.take(device.counters):
             return False
         share = self._constrained(device, choice, claim)
@@ -274,13 +276,13 @@ class _DeviceSearch:
         return True
 
     def _constrained(self, device: OneDevice, choice: Choice, claim: int) -> Share | None:
-        """What would be taken of the device, once the claim's constraints count it; None if it cannot be."""
+        """The share of the device, after the claim's constraints accept it; None if it is refused."""
         states = self._conditions[claim]
         for number, each in enumerate(states):
             if not each.add(choice, device):
                 for before in states[:number]:
                     before.remove(choice)
-                if choice.count is None:  # kube-scheduler takes it for a mistake of the claim's author
+                if choice.count is None:  # kube-scheduler treats it as an error in the claim
                     raise _RefusedError(f"all devices are asked for, and {device.id[2]} breaks a constraint")
                 return None
         share = self._offer(device, choice)

@@ -1,7 +1,7 @@
-"""Levels of the topology that drivers publish: a node's domain is an attribute of its devices. Pure.
+"""Topology levels from drivers: a node's domain is an attribute of its devices. Pure.
 
-A driver of GPUs says with each device to which NVLink domain it belongs, for one. All devices of a node that
-have the attribute must agree; a node whose devices do not, or have none, is in no domain of that level.
+For example, a GPU driver publishes the NVLink domain of each device. All devices of a node that have the
+attribute must agree. Otherwise, or without the attribute, the node is in no domain of that level.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,7 +15,7 @@ Labels = Mapping[str, str]
 
 
 def attribute_keys(topology: Topology) -> tuple[str, ...]:
-    """Those of the label keys of a topology that stand for an attribute of devices."""
+    """The label keys of a topology that stand for a device attribute."""
     found = (key for family in topology.families for key in family if key.startswith(keys.DEVICE_ATTRIBUTE))
     return tuple(dict.fromkeys(found))
 
@@ -23,9 +23,9 @@ def attribute_keys(topology: Topology) -> tuple[str, ...]:
 def labels_by_attributes(
     node: str, pools: Iterable[NodePool], attributes: Sequence[str], before: Labels
 ) -> tuple[dict[str, str], list[str]]:
-    """A node's value of each of these keys, and a sentence for each whose devices disagree.
+    """A node's value for each of these keys, and a sentence for each key on which its devices disagree.
 
-    before: what it was; it stays while a pool is being updated.
+    before: the old values, which stay while a pool is being updated.
     """
     pools = list(pools)
     if any(pool.fault == UPDATED for pool in pools):

@@ -1,8 +1,8 @@
-"""How many pods with the same claims fit on a node: searched once for nodes that are alike. Pure.
+"""How many pods with the same claims fit on a node: one search for all equal nodes. Pure.
 
-Anybody may write claims of which a search tries thousands of combinations on every node, and finds none. So
-what is found out of a node holds for all whose devices differ in names alone, and what one pass may try is
-bounded: each kind of claims has its share, and goes on with the next nodes in the next pass.
+Users may write claims for which a search tries thousands of combinations on every node and finds none. So the
+result for a node serves all nodes whose devices differ only in names, and the work of a pass is bounded. Each
+class of claims has a share of it, and continues with the next nodes in the next pass.
 """
 
 from collections.abc import Hashable, Iterator, Sequence
@@ -16,12 +16,12 @@ from webhook.devices.selectors import SelectorError, UndecidedError
 from webhook.devices.shares import Counters, Taken
 
 STEPS_OF_A_PASS: Final = 20 * STEPS
-"""What all searches of one pass may cost together; a few seconds of work."""
+"""The steps of all searches in one pass: a few seconds of work."""
 
 MOST_CACHED: Final = 100_000
-"""Devices of the nodes whose answers are kept, some 30 MB; beyond that all are forgotten.
+"""The most devices of nodes with cached answers, about 30 MB; beyond that the cache is cleared.
 
-For claims of many filters and constraints each device counts several times, see _breadth.
+For claims with many filters and constraints each device counts several times, see _breadth.
 """
 
 Claims = tuple[Asked, ...]
@@ -29,24 +29,24 @@ Claims = tuple[Asked, ...]
 
 @dataclass
 class ClaimCapacity:
-    """The answers so far, and what of this pass is left to find more."""
+    """The cached answers, and the steps that are left in this pass."""
 
     most_steps: int = STEPS_OF_A_PASS
     _share: int = STEPS_OF_A_PASS
     _spent: dict[Claims, int] = field(default_factory=dict)
     _known: dict[Hashable, int] = field(default_factory=dict)
     _cut: dict[Hashable, int] = field(default_factory=dict)
-    """By the same, of answers that were cut short, the share that was too small."""
+    """By the same keys: the share that was too small, for incomplete answers."""
     _cached: int = 0
 
     def begin(self) -> None:
-        """A pass begins: each kind of claims has its whole share again."""
+        """Start a pass: each class of claims has its full share again."""
         self._spent.clear()
 
     def divide(self, classes: int) -> bool:
-        """Give each of so many kinds of claims the same share of a pass.
+        """Give each class of claims the same share of a pass.
 
-        Returns whether it is now so much larger that answers are forgotten which were cut short.
+        Returns whether the share grew so much that incomplete answers are dropped.
         """
         self._share = max(1, self.most_steps // max(1, classes))
         again = [key for key, share in self._cut.items() if min(2 * share, self.most_steps) <= self._share]
@@ -57,10 +57,10 @@ class ClaimCapacity:
     def pods(
         self, pools: Sequence[NodePool], taken: Taken, claims: Claims, matches: Matches, most: int
     ) -> int:
-        """How many pods with such claims, one after the other, fit where so much is taken.
+        """How many pods with such claims fit one by one, beside the devices taken.
 
-        Raises UndecidedError if the share of these claims is used up, which goes on in the next pass. What
-        even a whole share does not answer counts as no capacity for more, until shares are larger.
+        Raises UndecidedError if the share of these claims is spent; the search continues in the next pass. If
+        a full share does not suffice, the pods found so far count, until shares are larger.
         """
         key = claims, most, _likeness(pools, taken, claims, matches)
         known = self._known.get(key)
@@ -80,7 +80,7 @@ class ClaimCapacity:
     def _searched(
         self, pools: Sequence[NodePool], taken: Taken, claims: Claims, matches: Matches, most: int
     ) -> tuple[int, bool]:
-        """How many there are, and whether the share was too small to look for more."""
+        """The number of pods, and whether the share was too small to search for more."""
         spent, count = self._spent.get(claims, 0), 0
         is_first, is_cut = not spent, False
         while count < most:
@@ -94,19 +94,19 @@ class ClaimCapacity:
                 break
             count += 1
             if not given.devices and not given.shares:
-                return most, False  # they take nothing away
+                return most, False  # they consume nothing
             taken = taken.plus(given.devices, given.shares)
         return count, is_cut
 
 
 def _breadth(claims: Claims) -> int:
-    """How much is kept of each device: results on it and values of it, four for nothing."""
+    """The cached entries per device: results and values; the first four are free."""
     filters = {choice.filter for asked in claims for request in asked.requests for choice in request}
     return 1 + (len(filters) + sum(len(asked.conditions) for asked in claims)) // 4
 
 
 def _likeness(pools: Sequence[NodePool], taken: Taken, claims: Claims, matches: Matches) -> Hashable:
-    """Equal for nodes on which these claims find the same: all that a search looks at, but for names."""
+    """A key of a node for these claims: all facts that a search reads, except names."""
     choices = [choice for asked in claims for request in asked.requests for choice in request]
     filters = list(dict.fromkeys(choice.filter for choice in choices))
     compared = list(dict.fromkeys(rule.attribute for asked in claims for rule in asked.conditions))
@@ -114,7 +114,7 @@ def _likeness(pools: Sequence[NodePool], taken: Taken, claims: Claims, matches: 
     numbers: list[dict[Hashable, int]] = [{} for _ in compared]
 
     def values(device: OneDevice) -> Iterator[int]:
-        """Of the attributes that are compared, which devices have the same."""
+        """Numbers for the compared attributes; equal numbers mean equal values."""
         for attribute, seen in zip(compared, numbers, strict=True):
             value = device.described.compared(attribute)
             yield -1 if value is None else seen.setdefault(value, len(seen))
@@ -140,7 +140,7 @@ def _counters_left(pool: NodePool, taken: Taken) -> Hashable:
 
 
 def _selection(filter_: Filter, device: OneDevice, matches: Matches) -> tuple[bool | None, bool]:
-    """Whether a filter selects a device (None: it fails on it), and whether it bears its taints."""
+    """Whether a filter selects a device (None: it fails), and whether it tolerates the device's taints."""
     try:
         is_selected: bool | None = matches(filter_, device)
     except UndecidedError:

@@ -1,4 +1,4 @@
-"""What claims ask for, read once and made comparable; what is not modelled is refused with a sentence. Pure.
+"""The requests of claims in a comparable form; cases that are not modelled are refused with a sentence. Pure.
 
 Source of the rules: k8s.io/dynamic-resource-allocation/structured, and kube-scheduler's plugin
 DynamicResources.
@@ -16,14 +16,14 @@ from webhook.kube.devices import DeviceClaim, DeviceClass, DeviceToleration, Sub
 
 
 class UnmodelledError(Exception):
-    """A claim that cannot be answered; the text says why, as the continuation of the claim's name."""
+    """A claim that is not modelled. The text says why, and continues a sentence that names the claim."""
 
 
 @dataclass(frozen=True)
 class Filter:
-    """Which devices a request may be given: all selectors are true of them, and their taints are tolerated.
+    """The devices that a request may get: all selectors match them, and it tolerates their taints.
 
-    class_name: of the DeviceClass from which the first of the selectors come.
+    class_name: the DeviceClass that has the first selectors.
     """
 
     expressions: tuple[str, ...]
@@ -33,9 +33,10 @@ class Filter:
 
 @dataclass(frozen=True)
 class Choice:
-    """Devices of one kind: count of them, or None for all. name: "request" or "request/alternative".
+    """A request for devices of a filter: their count, or None for all. name: "request" or
+    "request/alternative".
 
-    wanted: of each device so much of its capacities, which a device that is not shared must have.
+    wanted: the requested capacities of each device. A device that is not shared must have them.
     """
 
     name: str
@@ -47,22 +48,22 @@ class Choice:
 
 @dataclass(frozen=True)
 class AttributeRule:
-    """What devices have in common (is_same), or each for itself. names: of the requests bound, () for all."""
+    """A constraint on an attribute: equal (is_same) or distinct. names: the bound requests, () for all."""
 
     attribute: tuple[str, str]
     is_same: bool
     names: frozenset[str] = frozenset()
 
     def binds(self, choice: Choice) -> bool:
-        """Whether devices of the choice must keep it."""
+        """Whether the constraint binds devices of the choice."""
         return not self.names or choice.name in self.names or choice.name.partition("/")[0] in self.names
 
 
 @dataclass(frozen=True)
 class Asked:
-    """What one claim asks for: for each request the choices of which the first that can be had is given.
+    """The requests of one claim: for each request its choices; the first available one is allocated.
 
-    resources: of the claim that kube-scheduler makes for extended resources, the one behind each request.
+    resources: for kube-scheduler's claim for extended resources, the resource behind each request.
     """
 
     requests: tuple[tuple[Choice, ...], ...]
@@ -70,7 +71,7 @@ class Asked:
     resources: tuple[str, ...] = ()
 
     def on_node_with(self, offered: Container[str]) -> "Asked":
-        """What is asked for on a node whose device plugins offer some resources."""
+        """The requests that remain on a node whose device plugins offer some of the resources."""
         left = [pair for pair in zip(self.requests, self.resources, strict=True) if pair[1] not in offered]
         return replace(
             self, requests=tuple(each for each, _ in left), resources=tuple(each for _, each in left)
@@ -92,7 +93,7 @@ def _plain(amount: Fraction) -> str:
 
 
 def read(claim: DeviceClaim, classes: Mapping[str, DeviceClass]) -> Asked:
-    """What a claim asks for. Raises UnmodelledError."""
+    """The requests of a claim. Raises UnmodelledError."""
     requests = tuple(tuple(_choices(each, classes)) for each in claim.asked)
     fewest = sum(min(choice.count or 0 for choice in each) for each in requests)
     if fewest > devices.MOST_DEVICES:
@@ -101,7 +102,7 @@ def read(claim: DeviceClaim, classes: Mapping[str, DeviceClass]) -> Asked:
 
 
 def read_amounts(amounts: Iterable[DeviceAmount], classes: Mapping[str, DeviceClass]) -> Asked:
-    """What the claim for extended resources asks for. Raises UnmodelledError."""
+    """The requests of the claim for extended resources. Raises UnmodelledError."""
     found = [
         (_choice(each.name, SubRequest(device_class_name=each.class_name, count=each.count), classes), each)
         for each in amounts

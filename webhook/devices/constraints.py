@@ -1,8 +1,8 @@
-"""What the devices of a claim must have in common, or not, while a search gives and takes them back. Pure.
+"""The constraints of a claim during a search: attributes that must match or be distinct. Pure.
 
 Source of the rules: k8s.io/dynamic-resource-allocation/structured, matchAttributeConstraint and
-distinctAttributeConstraint, as they are: of a request with several devices the latter compares with the one
-chosen last.
+distinctAttributeConstraint, reproduced exactly: for a request with several devices, the latter compares with
+the last chosen device.
 """
 
 from collections.abc import Hashable
@@ -14,7 +14,7 @@ from webhook.devices.pools import OneDevice
 
 @dataclass
 class ConditionState:
-    """How far a condition is: the devices that it binds so far, and their values."""
+    """The state of a constraint: the devices that it binds so far, and their values."""
 
     condition: AttributeRule
     count: int = 0
@@ -22,7 +22,7 @@ class ConditionState:
     by_request: dict[str, Hashable] = field(default_factory=dict)
 
     def add(self, choice: Choice, device: OneDevice) -> bool:
-        """Take a device in; False if it does not keep the condition."""
+        """Add a device; False if it breaks the constraint."""
         if not self.condition.binds(choice):
             return True
         value = device.described.compared(self.condition.attribute)
@@ -41,7 +41,7 @@ class ConditionState:
         return True
 
     def remove(self, choice: Choice) -> None:
-        """Give back the device that was taken in last."""
+        """Remove the last added device."""
         if self.condition.binds(choice):
             self.by_request.pop(choice.name.partition("/")[0], None)
             self.count -= 1

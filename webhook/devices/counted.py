@@ -1,6 +1,6 @@
-"""Devices of GPU classes in sums for people: how many a node has, and who has been given how many. Pure.
+"""Counts of GPU devices for display: how many a node has, and how many each pod has. Pure.
 
-Neither decides where a pod goes. A GPU of which a partition or a share was given counts by what was given.
+They do not affect placement. A GPU with allocated partitions or shares counts by these allocations.
 """
 
 from collections import Counter
@@ -16,12 +16,12 @@ from webhook.kube.objects import Node, Pod
 
 
 def gpu_classes(classes: Iterable[str], patterns: Collection[str]) -> list[str]:
-    """Those of some DeviceClasses whose devices count as GPUs, by name."""
+    """The names of the DeviceClasses whose devices count as GPUs."""
     return sorted(name for name in classes if any(fnmatchcase(name, each) for each in patterns))
 
 
 class DeviceCounts:
-    """The counts of one moment."""
+    """The counts of one pass."""
 
     def __init__(self, supply: Supply, patterns: Collection[str]) -> None:
         """patterns: names or shell patterns of the DeviceClasses of GPUs."""
@@ -34,14 +34,14 @@ class DeviceCounts:
             self._add(claim)
 
     def serves(self, supply: Supply) -> bool:
-        """Whether they are what they would be now."""
+        """Whether the counts are still current."""
         return self._of[0] is supply.claims and self._of[1] is supply.classes and not supply.is_undecided
 
     def _add(self, claim: ResourceClaim) -> None:
         allocation = claim.status.allocation
         if allocation is None or not claim.status.reserved_for:
             return
-        # Of a claim that several pods share, its devices count once.
+        # The devices of a claim that several pods share count once.
         uid = claim.status.reserved_for[0].uid
         mine = self._of_pods.setdefault(uid, Counter())
         mine.update(
@@ -52,19 +52,19 @@ class DeviceCounts:
 
     @property
     def counts_any(self) -> bool:
-        """Whether any DeviceClass is one of GPUs."""
+        """Whether any DeviceClass counts as GPUs."""
         return bool(self._filters)
 
     def of_node(self, node: Node) -> int:
-        """How many GPUs a node has."""
+        """The number of GPUs of a node."""
         return len(self._gpus(node))
 
     def has_any(self, uid: str) -> bool:
-        """Whether a pod has been given any device."""
+        """Whether any device is allocated to a pod."""
         return uid in self._of_pods
 
     def of_pod(self, uid: str, node: Node) -> int:
-        """How many of a node's GPUs a pod has been given."""
+        """The number of a node's GPUs that are allocated to a pod."""
         given = self._of_pods.get(uid)
         if not given:
             return 0
@@ -86,10 +86,10 @@ class DeviceCounts:
 
 
 def devices_of(pod: Pod, supply: Supply, is_counted: Callable[[str], bool]) -> int | None:
-    """How many devices of some DeviceClasses a pod's claims have been given, or ask for until then.
+    """The number of devices of some DeviceClasses that a pod's claims have, or request until allocation.
 
-    None while it is not known what one of them asks for. Of a claim that several pods share, what it has been
-    given counts for the one that it was reserved for first. All devices of a node count as one until given.
+    None while the requests of a claim are unknown. The devices of a claim that several pods share count for
+    the first pod in reservedFor. A request for all devices of a node counts as one until allocation.
     """
     count = 0
     for found in supply.claims_of(pod):
@@ -121,7 +121,7 @@ def _classes_by_request(claim: DeviceClaim) -> Iterator[tuple[str, str]]:
 
 
 def _filter_of(name: str, classes: Mapping[str, DeviceClass]) -> Filter | None:
-    """Whether a device is of a class; None for a class that cannot be read."""
+    """The filter of a DeviceClass; None if the class is unreadable."""
     request = DeviceRequest(name="", exactly=SubRequest(device_class_name=name))
     try:
         asked = read(DeviceClaim(requests=(request,)), classes)

@@ -1,7 +1,7 @@
-"""How much of one kind of claims a device given to another may keep from being met. Pure.
+"""Displacement: how many claims of one class a device allocated to another class may block. Pure.
 
-A whole device keeps one from being met. One that uses up counters, as a large partition, may keep several
-small ones; so may a share. It is an upper bound: each counter, or capacity, is taken from pods of its own.
+A whole device blocks one claim. A device that consumes counters, such as a large partition, may block several
+small ones, and so may a share. The result is an upper bound: it counts each counter or capacity separately.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -16,7 +16,7 @@ Reached = Callable[[Filter], frozenset[OneDevice]]
 
 
 def displaced(choice: Choice, others: Sequence[Choice], reached: Reached) -> int:
-    """How many claims with one of some other choices one device of a choice keeps from being met at most."""
+    """An upper bound of the claims with one of the other choices that a device of a choice blocks."""
     mine = reached(choice.filter)
     theirs = {device for each in others for device in reached(each.filter)}
     if not any(device.is_divided for device in mine) and not any(device.is_divided for device in theirs):
@@ -32,7 +32,7 @@ def displaced(choice: Choice, others: Sequence[Choice], reached: Reached) -> int
 
 
 def _least_counters(devices: Iterable[OneDevice]) -> dict[CounterName, Fraction]:
-    """The least that any of these devices uses up of each counter, but for nothing."""
+    """The smallest amount above 0 that any of these devices consumes of each counter."""
     least: dict[CounterName, Fraction] = {}
     for device in devices:
         for name, amount in device.counters:
@@ -42,7 +42,7 @@ def _least_counters(devices: Iterable[OneDevice]) -> dict[CounterName, Fraction]
 
 
 def _of_shares(amounts: Sequence[Amount], choice: Choice, others: Sequence[Choice]) -> int:
-    """How many shares for others one share for a choice takes the place of."""
+    """The number of shares for others that one share for a choice displaces."""
     mine = dict(choice.wanted)
     total = 0
     for each in amounts:

@@ -1,7 +1,7 @@
-"""Extended resources that a DeviceClass stands for: a claim, on nodes that offer no such resource. Pure.
+"""Extended resources backed by a DeviceClass: they become a claim on nodes that do not offer them. Pure.
 
-kube-scheduler makes one claim for all of a pod's resources of that kind, behind the claims that its author
-wrote. On a node where a device plugin offers the resource, it counts as ever.
+kube-scheduler makes one claim for all such resources of a pod, after the claims that its author wrote. On a
+node where a device plugin offers the resource, it counts as usual.
 
 Source of the rules: kube-scheduler's plugin DynamicResources, extendeddynamicresources.go (KEP-5004), and
 k8s.io/dynamic-resource-allocation/deviceclass/extendedresourcecache.
@@ -19,7 +19,7 @@ from webhook.kube.objects import Pod, PodSpec
 
 @dataclass(frozen=True)
 class DeviceAmount:
-    """So many devices of a class for a resource; name: of the request in kube-scheduler's claim."""
+    """A number of devices of a class for a resource. name: the request in kube-scheduler's claim."""
 
     name: str
     resource: str
@@ -28,7 +28,7 @@ class DeviceAmount:
 
 
 def backing(classes: Iterable[DeviceClass]) -> dict[str, str]:
-    """Resource -> name of the DeviceClass that stands for it: of several the newest, then by name."""
+    """Resource -> name of the DeviceClass that backs it: of several the newest, then the first by name."""
     found: dict[str, str] = {}
     by_age = sorted(classes, key=lambda each: each.metadata.name)
     by_age.sort(key=lambda each: each.metadata.creation_timestamp or "", reverse=True)
@@ -40,7 +40,7 @@ def backing(classes: Iterable[DeviceClass]) -> dict[str, str]:
 
 
 def resources_of(spec: PodSpec) -> Iterator[str]:
-    """The resources with a domain of their own that a pod's containers name."""
+    """The domain-qualified resources that a pod's containers name."""
     for each in (*spec.containers, *spec.init_containers):
         for name in (*each.resources.requests, *each.resources.limits):
             if "/" in name:
@@ -48,9 +48,9 @@ def resources_of(spec: PodSpec) -> Iterator[str]:
 
 
 def amounts_of(pod: Pod, classes: Mapping[str, str]) -> tuple[DeviceAmount, ...]:
-    """The requests of kube-scheduler's claim for a pod, in its order. classes: as `backing` says.
+    """The requests of kube-scheduler's claim for a pod, in its order. classes: the result of `backing`.
 
-    What cannot be read asks for nothing: the pod's class says what is wrong with it.
+    Unreadable amounts count as no request; the pod's class reports the fault.
     """
     if not any(name in classes for name in resources_of(pod.spec)):
         return ()
@@ -75,7 +75,7 @@ def amounts_of(pod: Pod, classes: Mapping[str, str]) -> tuple[DeviceAmount, ...]
 
 
 def _names(container: Container) -> Iterable[str]:
-    """The API server copies limits to requests where these are not there."""
+    """The resource names of a container. The API server copies limits to missing requests."""
     return {*container.resources.requests, *container.resources.limits}
 
 

@@ -1,19 +1,19 @@
-"""What waiting pods' claims need of each node, as synthetic resources that the placement core can count.
+"""The device needs of waiting pods' claims, as synthetic resources that the placement core can count.
 
-For requests of so many devices each, the resource is the devices: each node has those that are free, and a
-pod takes its count. For claims with constraints, alternatives, all devices or admin access, and for devices
-that are given in parts, it is the pods: each node has as many as kube-scheduler's own search fits,
-and a pod takes one.
+For requests with a count of devices, the resource counts devices: a node has its free ones, and a pod takes
+its count. For claims with constraints, alternatives, all devices or admin access, and for devices that are
+allocated in parts, the resource counts pods. A node has as many as kube-scheduler's own search fits, and a
+pod takes one.
 
-Where pods with unlike claims could be given the same devices, each takes from the other's resource what it
-could take at most, for as long as its claims are not allocated: which devices it gets, kube-scheduler
-decides. So a node is never promised twice, and now and then a pod waits until the claims of another are
-allocated. But nobody must find devices for what only others ask for: claims that never can be met would keep
-everybody off. Only of its own gang's kinds of claims each pod must leave enough.
+If pods with different claims could get the same devices, kube-scheduler chooses who gets them. So each takes
+from the other's resource the most that it could use, until its claims are allocated. A node is never promised
+twice, and sometimes a pod waits until the claims of another pod are allocated. But a pod need not find
+devices for the claims of others: claims that can never be met would block all pods. It must leave enough only
+for the claim classes of its own gang.
 
-A resource that a DeviceClass stands for is a claim on nodes that do not offer it themselves. They count as
-having as many of it as they have devices of the class. Where other nodes offer it, these have plenty of what
-its pods need of devices, and nothing for pods that have claims on such devices.
+A resource backed by a DeviceClass is a claim on nodes that do not offer it themselves. They count as having
+as much of it as they have devices of the class. Nodes that do offer the resource have plenty of the device
+resource for its pods, and nothing for pods with claims on such devices.
 """
 
 import hashlib
@@ -35,15 +35,15 @@ from webhook.placement.eligibility import SYNTHETIC_CAPACITY
 from webhook.placement.model import NodeInfo, PodClass, Usage, vector
 
 MOST_PODS: Final = 64
-"""Pods of one shape that are looked for on one node."""
+"""The most pods of one shape that are counted on one node."""
 
 
 MOST_REQUESTS: Final = 64
 MOST_ASKED: Final = 256
-"""Requests, and devices, of one pod for which combinations are searched; counting alone is for any number."""
+"""The most requests and devices of one pod for a search of combinations; counting has no limit."""
 
 MOST_SHOWN: Final = 100
-"""Characters of what claims ask for, where that is named."""
+"""The most characters of a claim's requests in a resource name."""
 
 
 _NONE: Final[frozenset[str]] = frozenset()
@@ -51,9 +51,9 @@ _NONE: Final[frozenset[str]] = frozenset()
 
 @dataclass(frozen=True)
 class DeviceResource:
-    """Something that nodes have for claims: devices of a filter, or capacity for pods of a shape.
+    """A synthetic resource of nodes for claims: devices of a filter, or slots for pods of a shape.
 
-    unless: it is that pods with claims on these devices may be there: the node does not offer this resource.
+    unless: the extended resource that the node must not offer, for pods with claims on these devices.
     """
 
     name: str
@@ -62,7 +62,7 @@ class DeviceResource:
     unless: str = ""
 
     def __hash__(self) -> int:
-        """By the name, which tells what it is: shapes hash slowly, and each node is asked about each."""
+        """Hash by name, which is unique: shapes hash slowly, and each node is checked for each resource."""
         return hash(self.name)
 
 
@@ -72,13 +72,13 @@ def _choices(shape: Shape) -> Iterator[tuple[Choice, ...]]:
 
 
 def _digest(what: object) -> str:
-    """Tells resources of one wording apart; too long to find a claim with the digest of another's."""
+    """A digest that distinguishes resources with equal texts, long enough that no collision can be found."""
     return hashlib.sha256(repr(what).encode()).hexdigest()[:16]
 
 
 @dataclass
 class Needs:
-    """The resources of one moment. nodes: all of them, by name."""
+    """The device resources of one pass. nodes: all nodes, by name."""
 
     supply: Supply
     nodes: Mapping[str, Node]
@@ -87,28 +87,28 @@ class Needs:
     problems: dict[Shape, str] = field(default_factory=dict)
     gang_of: Callable[[Pod], Hashable] = field(default=lambda pod: pod.metadata.uid)
     delegated: dict[str, Filter] = field(default_factory=dict)
-    """Of the resources that pods wait for, those that a DeviceClass stands for."""
+    """The extended resources of waiting pods that a DeviceClass backs."""
     _takes: dict[Shape, dict[str, int]] = field(default_factory=dict)
     _made: dict[Shape, frozenset[str]] = field(default_factory=dict)
     _shapes: dict[Hashable, set[Shape]] = field(default_factory=dict)
     _read: dict[int, tuple[Pod, PodClaims]] = field(default_factory=dict)
-    """By the id of a pod, which is kept with it, what its claims ask for."""
+    """The claims of a pod, by the id of the pod, which the entry keeps alive."""
     _classes: dict[object, tuple[PodClass, PodClaims, PodClass]] = field(default_factory=dict)
-    """By the ids of a class and of what claims ask for, and by the gang, the class with that."""
+    """The class with device requests, by the ids of the class and of the claims, and by the gang."""
 
     @cached_property
     def _there(self) -> Mapping[str, NodeDevices]:
         return {name: self.supply.on(name, node.metadata.labels) for name, node in self.nodes.items()}
 
     def read(self, pod: Pod) -> PodClaims:
-        """What a pod's claims ask for."""
+        """The claims of a pod, cached."""
         known = self._read.get(id(pod))
         if known is None:
             known = self._read[id(pod)] = pod, claims_of(pod, self.supply, self.shared)
         return known[1]
 
     def pod_class(self, pod: Pod, pod_class: PodClass) -> PodClass:
-        """The pod's class with what its claims ask for, or with the problem that they are."""
+        """The pod's class with its device requests, or with the problem of its claims."""
         if pod_class.problem:
             return pod_class
         found = self.read(pod) if self.supply.asks(pod) else PodClaims()
@@ -134,24 +134,24 @@ class Needs:
         return replace(pod_class, rules=rules, requests=requests, beside=beside)
 
     def _own(self, pod: Pod, shape: Shape) -> frozenset[str]:
-        """The names of what the pods of its gang ask for."""
+        """The names of the resources that the pods of its gang request."""
         shapes = (shape, *self._shapes.get(self.gang_of(pod), ()))
         always = (each.name for each in self.resources if each.unless)
         return frozenset(always).union(*(self._made.get(each, ()) for each in shapes))
 
     def concerns(self, pod: Pod) -> bool:
-        """Whether a pod may be given devices that waiting pods ask for."""
+        """Whether a pod may get devices that waiting pods request."""
         return bool(pod.spec.resource_claims) or (bool(self.delegated) and self.supply.asks(pod))
 
     def usage(self, pod: Pod, usage: Usage) -> Usage:
-        """The pod's use of its node with what its claims may be given there, while they are not allocated."""
+        """The pod's usage with the devices that its claims may get there, while they are not allocated."""
         if not self.resources or not self.concerns(pod):
             return usage
         taken = self.takes(claims_of(pod, self.supply).shape)
         return replace(usage, requests={**usage.requests, **taken}) if taken else usage
 
     def node(self, node: NodeInfo) -> NodeInfo:
-        """The node with what it has for claims; the very same value while nothing has changed."""
+        """The node with its amounts for claims; the same object while nothing changes."""
         there = self._there.get(node.name)
         if not self.resources or there is None:
             return node
@@ -181,7 +181,7 @@ class Needs:
             return 0
 
     def _beside(self, resource: DeviceResource, there: NodeDevices, offered: frozenset[str]) -> int:
-        """What a node has that offers some resources itself."""
+        """The amount of a resource on a node that offers some extended resources itself."""
         left = tuple(each.on_node_with(offered) if each.resources else each for each in resource.shape)
         if left != resource.shape:
             left = tuple(each for each in left if each.requests)
@@ -197,7 +197,7 @@ class Needs:
         return self.supply.pods(there, resource.shape, MOST_PODS)
 
     def takes(self, shape: Shape) -> dict[str, int]:
-        """What a pod of a shape takes of the resources."""
+        """The amounts that a pod of a shape takes."""
         known = self._takes.get(shape)
         if known is None:
             amounts = ((each.name, self._taken(shape, each)) for each in self.resources)
@@ -218,7 +218,7 @@ class Needs:
         return min(MOST_PODS, most)
 
     def _most(self, choice: Choice, resource: DeviceResource) -> int:
-        """What a choice may take of a resource at most; all it can be where that is not known yet."""
+        """The most that a choice may take of a resource; an upper bound while that is unknown."""
         if choice.admin:
             return 0
         own = _of(resource)
@@ -231,23 +231,23 @@ class Needs:
         return MOST_PODS if choice.count is None else min(MOST_PODS, choice.count * most)
 
     def _displaced(self, choice: Choice, own: tuple[Choice, ...]) -> int:
-        """How many units of a resource of these choices one device of another choice takes away at most."""
+        """The most units of a resource with these choices that one device of another choice displaces."""
         if not any(map(self.supply.divides, (choice.filter, *(each.filter for each in own)))):
             return 1
         return self.supply.number_of((choice, own), lambda: displaced(choice, own, self.supply.reached))
 
     def overlap(self, one: Filter, other: Filter) -> bool:
-        """Whether some device may be given by either, or one that uses up the same counters."""
+        """Whether both filters may select a device, or devices that consume the same counters."""
         if one == other:
             return True
         return not self.supply.touched(one).isdisjoint(self.supply.touched(other))
 
     def asks(self, pod: Pod, shape: Shape) -> None:
-        """Note what a pod of a gang asks for."""
+        """Record the requests of a pod of a gang."""
         self._shapes.setdefault(self.gang_of(pod), set()).add(shape)
 
     def add(self, shape: Shape) -> None:
-        """Make the resources that pods of a shape need."""
+        """Add the resources that pods of a shape need."""
         try:
             self._check_known(shape)
             new = [*self._needed(shape), *self._delegated(shape)]
@@ -261,7 +261,7 @@ class Needs:
         self._made[shape] = frozenset(each.name for each in new)
 
     def _check_known(self, shape: Shape) -> None:
-        """Raises UnmodelledError for claims whose devices cannot be known at all, UndecidedError."""
+        """Raises UnmodelledError for claims whose devices cannot be known, and UndecidedError."""
         if not has_cel() and any(each.expressions for each in _filters(shape)):
             raise UnmodelledError(f"its claims cannot be evaluated: {LACKS_CEL}")
         for filter_ in _filters(shape):
@@ -274,7 +274,7 @@ class Needs:
                 )
 
     def _delegated(self, shape: Shape) -> Iterator[DeviceResource]:
-        """Note the resources that a class stands for; one more of each that some node offers itself."""
+        """Record the resources that a class backs; yields one more for each that some node offers itself."""
         for asked in shape:
             for name, (choice,) in zip(asked.resources, asked.requests, strict=False):
                 self.delegated[name] = choice.filter
@@ -312,7 +312,7 @@ def _offers(node: Node, resource: str) -> bool:
 
 
 def _of(resource: DeviceResource) -> tuple[Choice, ...]:
-    """The choices of which one is made for each unit of a resource."""
+    """The alternative choices for a unit of a resource."""
     if resource.filter is not None:
         return (Choice("", resource.filter, 1),)
     return tuple(dict.fromkeys(choice for choices in _choices(resource.shape) for choice in choices))
@@ -323,7 +323,7 @@ def _filters(shape: Shape) -> Iterable[Filter]:
 
 
 def _is_plain(asked: Asked) -> bool:
-    """Whether counting devices answers it."""
+    """Whether counting devices suffices."""
     return not asked.conditions and all(
         len(each) == 1 and each[0].count is not None and not each[0].admin and not each[0].wanted
         for each in asked.requests
@@ -331,14 +331,14 @@ def _is_plain(asked: Asked) -> bool:
 
 
 def _is_bounded(shape: Shape) -> bool:
-    """Whether a search for it is of a depth that can be gone through."""
+    """Whether the depth of a search for it is within the limit."""
     requests = list(_choices(shape))
     devices = (max(MOST_DEVICES if each.count is None else each.count for each in of) for of in requests)
     return len(requests) <= MOST_REQUESTS and sum(devices) <= MOST_ASKED
 
 
 def _shared_claims(waiting: Iterable[Pod], others: Iterable[Pod]) -> frozenset[str]:
-    """The claims that several pods name of those that have no node yet, by "namespace/name"."""
+    """The claims that several pods without a node name, by "namespace/name"."""
     users = Counter(
         f"{pod.metadata.namespace}/{each.resource_claim_name}"
         for pod in (*waiting, *(each for each in others if not each.spec.node_name))
@@ -356,12 +356,12 @@ def needs(
     most: int,
     gang_of: Callable[[Pod], Hashable] = lambda pod: pod.metadata.uid,
 ) -> Needs:
-    """What waiting pods need. others: pods that are sent to a node; bound ones count for nothing here.
+    """The device needs of waiting pods. others: released pods; bound ones do not matter here.
 
-    gang_of: a pod's gang.
+    gang_of: the gang of a pod.
 
-    most: how many resources there may be, as every node has its amount of each and anybody may write as many
-    claims as he likes. Each namespace has its share; what exceeds it waits, and says so.
+    most: the most resources. Users may write any number of claims, and every node has an amount of each. So
+    each namespace has a share. Pods with claims beyond it wait, with the reason.
     """
     found = Needs(supply, nodes, _shared_claims(waiting, others), gang_of=gang_of)
     by_namespace: dict[str, dict[Shape, None]] = {}
@@ -374,9 +374,9 @@ def needs(
                 by_namespace.setdefault(pod.metadata.namespace, {})[shape] = None
                 found.asks(pod, shape)
     share = max(1, most // max(1, len(by_namespace)))
-    # The first of each namespace, then the second of each: there may be no time to judge all selectors.
+    # The first of each namespace, then the second of each: there may be no time to evaluate all selectors.
     ranked = {name: list(shapes) for name, shapes in by_namespace.items()}
-    rounds = min(share, max(map(len, ranked.values()), default=0))  # a share may be of very many
+    rounds = min(share, max(map(len, ranked.values()), default=0))  # a share may be very large
     taken = dict.fromkeys(
         shapes[number] for number in range(rounds) for shapes in ranked.values() if number < len(shapes)
     )

@@ -1,6 +1,6 @@
-"""Quantities and semantic versions, which Kubernetes adds to CEL: their values, and what is done with them.
+"""Quantities and semantic versions, which Kubernetes adds to CEL: their values and functions.
 
-In expressions both are maps with one key that no attribute has, so that equality is that of maps.
+In expressions both are maps with one key that no attribute has, so that CEL compares them as maps.
 Source: k8s.io/apiserver/pkg/cel/library (quantity, semverlib, regex). Pure.
 """
 
@@ -26,13 +26,13 @@ _INT64: Final = range(-(2**63), 2**63)
 
 
 def quantity(text: str) -> Value:
-    """The value of a quantity as written. Raises ValueError for what is none."""
+    """The value of a quantity. Raises ValueError for an invalid one."""
     number = exact(text)
     return {QUANTITY: f"{number.numerator}/{number.denominator}"}
 
 
 def semver(text: str) -> Value:
-    """The value of a version as written; builds do not count. Raises ValueError for what is none."""
+    """The value of a version, without its build. Raises ValueError for an invalid one."""
     match = _SEMVER.fullmatch(text)
     if match is None:
         raise ValueError(f"{text!r} is not a semantic version")
@@ -46,7 +46,7 @@ def _amount(value: Value) -> Fraction:
 
 
 def _order(value: Value) -> tuple[Any, ...]:
-    """Sorts as the version does (semver.org, 11)."""
+    """The sort key of a version (semver.org, 11)."""
     match = _SEMVER.fullmatch(value.get(SEMVER, ""))
     if match is None:
         raise ValueError("no such overload: it is not a semantic version")
@@ -99,7 +99,7 @@ def _sign(value: Value) -> int:
 
 @dataclass(frozen=True)
 class Overload:
-    """One way to call a function: the kinds that it takes (of a method its target first) and returns."""
+    """A signature of a function: its parameter types (for a method the target first) and its result type."""
 
     function: Callable[..., Any]
     takes: tuple[str, ...]

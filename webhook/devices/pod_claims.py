@@ -1,4 +1,4 @@
-"""The claims of one pod: what of them is still to be given, and where what was given can be used. Pure.
+"""The claims of one pod: the requests to allocate, and the nodes for allocated devices. Pure.
 
 Source of the rules: kube-scheduler's plugin DynamicResources, PreFilter.
 """
@@ -13,12 +13,12 @@ from webhook.kube.objects import Pod, PodClaim
 from webhook.placement.eligibility import Term
 
 Shape = tuple[Asked, ...]
-"""What the claims of a pod ask for that are not allocated, in the pod's order."""
+"""The requests of a pod's claims that are not allocated, in the pod's order."""
 
 
 @dataclass(frozen=True)
 class PodClaims:
-    """The claims of a pod. terms: where those that are allocated can be used: of each one term must hold.
+    """The claims of a pod. terms: the nodes for each allocated claim: one term must match.
 
     problem: why the pod cannot be placed now, "" if it can.
     """
@@ -29,7 +29,7 @@ class PodClaims:
 
 
 def claims_of(pod: Pod, supply: Supply, shared: frozenset[str] = frozenset()) -> PodClaims:  # noqa: C901
-    """What a pod's claims ask for. shared: names of claims that several pods wait for."""
+    """The claims of a pod. shared: names of claims that several pods wait for."""
     if supply.problem:
         return PodClaims(problem=supply.problem)
     shape: list[Asked] = []
@@ -73,7 +73,7 @@ def _named(what: str, key: str, claim: ResourceClaim, supply: Supply) -> Asked:
 
 
 def _claim(pod: Pod, entry: PodClaim, supply: Supply) -> ResourceClaim | Asked | None:  # noqa: C901
-    """The claim behind a pod's; of a pod yet to be made what it will ask for; None if none is needed."""
+    """The claim of an entry; for a pod that does not exist yet, its requests; None if no claim is needed."""
     namespace, template = pod.metadata.namespace, entry.resource_claim_template_name
     name = entry.resource_claim_name
     if template:

@@ -1,8 +1,8 @@
-"""The devices that each node can use: ResourceSlices put together to pools, as kube-scheduler does it. Pure.
+"""The devices that each node can use: ResourceSlices combined into pools, as in kube-scheduler. Pure.
 
-Of a pool only slices of the highest generation count, and nothing of it is given before all are there.
-Devices of several nodes, and such as share counters with devices of other nodes, are not modelled: they are
-left out, and a request that only they could meet is reported as that.
+Only slices of a pool's highest generation count, and no device is allocated before all of them exist. Devices
+of several nodes, and devices that share counters with other nodes, are not modelled. They are ignored, and a
+request that only they could meet is reported.
 
 Source of the rules: k8s.io/dynamic-resource-allocation/structured, GatherPools.
 """
@@ -24,9 +24,10 @@ from webhook.scheduling.convert import node_term
 
 @dataclass(frozen=True, eq=False)
 class OneDevice:
-    """A device. unmodelled: why it is left out, "" if it is not.
+    """A device. unmodelled: why it is ignored, "" if it is not.
 
-    counters: what it uses up of its pool's. is_shared: whether several claims may have shares of it.
+    counters: the amounts that it consumes of its pool's counters. is_shared: whether several claims may have
+    shares of it.
     """
 
     id: DeviceId
@@ -39,15 +40,15 @@ class OneDevice:
 
     @property
     def is_divided(self) -> bool:
-        """Whether counting devices does not tell how many can be given."""
+        """Whether devices are allocated in parts, so that counting them does not suffice."""
         return self.is_shared or bool(self.counters)
 
 
 @dataclass(frozen=True, eq=False)
 class NodePool:
-    """What of a pool one node can use. fault: why nothing of it can be given at the moment, "" if it can.
+    """The part of a pool that one node can use. fault: why it cannot be allocated now, "" if it can.
 
-    counters: of the pool. consumers: the devices that use them up, on whatever node.
+    counters: of the pool. consumers: the devices that consume them, on any node.
     """
 
     id: PoolId
@@ -58,22 +59,22 @@ class NodePool:
 
     @cached_property
     def counted(self) -> frozenset[DeviceId]:
-        """The devices that matter to the node once they are given: those it can use, and all consumers."""
+        """The devices whose allocation affects the node: those that it can use, and all consumers."""
         return frozenset(each.id for each in (*self.devices, *self.consumers))
 
 
 @dataclass(frozen=True, eq=False)
 class _Read:
-    """A slice with its devices, as read once."""
+    """A slice with its devices, parsed once."""
 
     source: ResourceSlice
     devices: tuple[OneDevice, ...]
     is_late: bool
-    """Whether its devices are tried last, as they may turn out to be unusable (binding conditions)."""
+    """Whether its devices are tried last, since binding conditions may make them unusable."""
 
 
 class Pools:
-    """All slices, and from them the pools of each node. What is read of a slice stays while it is there."""
+    """All slices, and the pools of each node. Parsed slices are cached while they exist."""
 
     def __init__(self) -> None:
         self._slices_read: dict[str, _Read] = {}
@@ -84,7 +85,7 @@ class Pools:
         self._counted: dict[PoolId, _Counted] = {}
 
     def update(self, slices: Iterable[ResourceSlice]) -> bool:
-        """Take in the slices that there are now; whether anything is different."""
+        """Update to the current slices; returns whether anything changed."""
         before, self._slices_read = self._slices_read, {}
         is_same = True
         for each in slices:
@@ -123,7 +124,7 @@ class Pools:
                 self._of_node.setdefault(node, []).append(each)
 
     def _with_counters(self) -> dict[PoolId, "_Counted"]:
-        """Of the pools that have counters, what all of their slices say of them."""
+        """The counters of each pool with counters, from all its slices."""
         sets: dict[PoolId, list[CounterSet]] = {}
         parts: dict[PoolId, list[_Read]] = {}
         for name in sorted(self._read):
@@ -138,7 +139,7 @@ class Pools:
         return {pool: _counted(sets.get(pool, []), parts[pool]) for pool in sets.keys() | using}
 
     def devices(self) -> Iterator[OneDevice]:
-        """All devices, of whatever node."""
+        """All devices of all nodes."""
         for each in self._read.values():
             yield from each.devices
 
@@ -151,7 +152,7 @@ class Pools:
                 spec = each.source.spec
                 found.setdefault((spec.driver, spec.pool.name), []).append((each, usable))
         pools = [made for pool, parts in found.items() if (made := self._pool(pool, parts)) is not None]
-        # The counters of a pool are read for every node, and with them whether the pool is in order.
+        # kube-scheduler reads the counters of a pool, and its validity, for every node.
         others = (pool for pool, counted in self._counted.items() if counted.has_sets and pool not in found)
         pools += [NodePool(pool, fault=fault) for pool in others if (fault := self._fault(pool))]
         late = {pool for pool, parts in found.items() if any(each.is_late for each, _ in parts)}
@@ -168,7 +169,7 @@ class Pools:
         current = [part for part in parts if part[0].source.spec.pool.generation == generation]
         if not current:
             return None
-        # Sorted by name: see _sort, and of_node and wide together.
+        # Sorted by name as in _sort, with of_node and wide merged.
         current.sort(key=lambda part: part[0].source.metadata.name)
         if count != current[0][0].source.spec.pool.resource_slice_count:
             return NodePool(pool, fault=UPDATED)
@@ -189,7 +190,7 @@ UPDATED: Final = "is being updated"
 
 @dataclass(frozen=True)
 class _Counted:
-    """The counters of a pool. crossing: sets that devices of several nodes use up."""
+    """The counters of a pool. crossing: counter sets that devices of several nodes consume."""
 
     counters: Mapping[CounterName, Fraction]
     consumers: tuple[OneDevice, ...]
@@ -221,14 +222,14 @@ def _counted(sets: list[CounterSet], parts: list[_Read]) -> _Counted:
 
 
 def _node_of(spec: SliceSpec, device: Device) -> str:
-    """The node that can use a device, "" if that is not one alone."""
+    """The only node that can use a device, "" if there are several."""
     selector = device.node_selector if spec.per_device_node_selection else spec.node_selector
     name = device.node_name if spec.per_device_node_selection else spec.node_name
     return name or _one_node(selector)
 
 
 def _without(each: _Read, crossing: frozenset[str]) -> _Read:
-    """The same, its devices that use these sets left out."""
+    """The slice without the devices that consume these counter sets."""
     return replace(
         each,
         devices=tuple(
@@ -270,14 +271,14 @@ def _read_device(spec: SliceSpec, device: Device) -> OneDevice:
 
 
 def _only_for(spec: SliceSpec) -> frozenset[str] | None:
-    """The nodes that alone may use any of a slice's devices, None if it does not name each of them."""
+    """The only nodes that may use a slice's devices, None if it does not name them all."""
     parts = spec.devices if spec.per_device_node_selection else (Device(),)
     names = {_node_of(spec, each) for each in parts}
     return None if "" in names else frozenset(names)
 
 
 def _one_node(selector: NodeSelector | None) -> str:
-    """The node of a selector that names a single one, else ""."""
+    """The node of a selector that names a single node, else ""."""
     if selector is None or len(selector.node_selector_terms) != 1:
         return ""
     fields = selector.node_selector_terms[0].match_fields
@@ -286,7 +287,7 @@ def _one_node(selector: NodeSelector | None) -> str:
 
 
 def _usable(each: _Read, node: str, labels: Mapping[str, str]) -> tuple[OneDevice, ...] | None:
-    """What this node can use of a slice, None if that is nothing."""
+    """The devices of a slice that this node can use, None if it can use none."""
     spec = each.source.spec
     if spec.node_name:
         return each.devices if spec.node_name == node else None
@@ -304,10 +305,10 @@ def _is_for(device: Device, node: str, labels: Mapping[str, str]) -> bool:
 
 
 def selects(selector: NodeSelector | None, node: str, labels: Mapping[str, str]) -> bool:
-    """Whether a selector (None: of nothing) selects a node."""
+    """Whether a selector matches a node; None matches no node."""
     return selector is not None and any(term_holds(term, node, labels) for term in terms(selector))
 
 
 def terms(selector: NodeSelector) -> Iterator[Term]:
-    """The terms of which one must hold."""
+    """The alternative terms of a selector."""
     return map(node_term, selector.node_selector_terms)

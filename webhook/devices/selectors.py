@@ -1,11 +1,11 @@
-"""CEL selectors of devices, evaluated as the API server and kube-scheduler evaluate them.
+"""CEL selectors of devices, evaluated as in the API server and kube-scheduler.
 
-The language itself is Google's own implementation (cel-expr-python); quantities and semantic versions, which
-Kubernetes adds to it, are added here. It is loaded when the first selector is evaluated: most clusters have
-none. A result is cached for as long as the process runs, once for devices that look alike to it.
+The interpreter is Google's (cel-expr-python). This package adds quantities and semantic versions, as
+Kubernetes does. The interpreter is loaded for the first selector, since most clusters have none. Results are
+cached for the life of the process, once for all devices that are equal to a selector.
 
 Source of the rules: k8s.io/dynamic-resource-allocation/cel and k8s.io/apiserver/pkg/cel/library (quantity,
-semver, regex). An expression with a function that is not there cannot be evaluated, and says so.
+semver, regex). An expression with an unknown function is reported as one that cannot be evaluated.
 """
 
 import re
@@ -19,7 +19,7 @@ from webhook.extras import LACKS_CEL
 from webhook.kube.devices import Attribute, Device
 
 MOST_RESULTS: Final = 200_000
-"""Results that are cached, at some 200 bytes each; beyond that all are forgotten."""
+"""The most cached results, at about 200 bytes each; beyond that the cache is cleared."""
 
 _STRING: Final = r'"[^"\\]*"'
 _LOOKUP: Final = re.compile(
@@ -36,12 +36,12 @@ class SelectorError(Exception):
 
 
 class UndecidedError(SelectorError):
-    """There was no time left to evaluate it."""
+    """There is no time left in this pass to evaluate it."""
 
 
 @dataclass(frozen=True)
 class Described:
-    """What selectors see of a device. Attributes and capacities by (domain, name)."""
+    """A device as selectors see it. Attributes and capacities by (domain, name)."""
 
     driver: str
     attributes: Mapping[tuple[str, str], object]
@@ -49,15 +49,15 @@ class Described:
     problem: str = ""
     shared: bool = False
     versions: Mapping[tuple[str, str], str] = field(default_factory=dict)
-    """Those of the attributes that are versions, as written: constraints compare the text."""
+    """The text of version attributes, which constraints compare."""
 
     def compared(self, name: tuple[str, str]) -> Hashable:
-        """An attribute as constraints compare it, None if it is not there."""
+        """The value of an attribute for constraints, None if it is missing."""
         value = self.attributes.get(name)
         return None if value is None else (type(value), self.versions.get(name) or value)
 
     def shown(self, name: tuple[str, str]) -> str:
-        """An attribute as text, "" if it is not there."""
+        """An attribute as text, "" if it is missing."""
         value = self.attributes.get(name)
         if value is None or isinstance(value, bool):
             return "" if value is None else str(value).lower()
@@ -65,13 +65,13 @@ class Described:
 
     @cached_property
     def identity(self) -> Hashable:
-        """Equal for devices that no selector can tell apart."""
+        """A key that is equal for devices that no selector can distinguish."""
         typed = frozenset((key, type(value), _plain(value)) for key, value in self.attributes.items())
         return self.driver, typed, frozenset(self.capacity.items()), self.problem, self.shared
 
 
 def described(driver: str, device: Device) -> Described:
-    """What selectors see of a device of a driver."""
+    """A driver's device as selectors see it."""
     attributes: dict[tuple[str, str], object] = {}
     problem = ""
     for name, attribute in device.attributes.items():
@@ -92,7 +92,7 @@ def _qualified(name: str, driver: str) -> tuple[str, str]:
 
 
 def _value(attribute: Attribute) -> object:
-    """The attribute's value, None for a kind that is not known here. Versions are maps, as in `numbers`."""
+    """The value of an attribute, None for an unknown type. Versions are maps, as in `numbers`."""
     for plain in (attribute.number, attribute.truth, attribute.string):
         if plain is not None:
             return plain
@@ -111,25 +111,25 @@ def _plain(value: object) -> Hashable:
 class Selectors:
     """Results of selectors on devices, cached.
 
-    Anybody may write a selector that is slow, so the work between two calls of begin() is bounded; what is
-    beyond that is reported as such, and is continued the next time.
+    Users may write slow selectors, so the work between two calls of begin() is bounded. Work beyond that
+    raises UndecidedError and continues after the next call.
     """
 
     def __init__(self, clock: Callable[[], float] = lambda: 0.0, seconds: float = 2.0) -> None:
-        """clock: in seconds, for the bound."""
+        """clock: in seconds. seconds: the time between two calls of begin()."""
         self._clock = clock
         self._seconds = seconds
         self._begun = clock()
         self._known: dict[tuple[str, Hashable], bool | str] = {}
         self.evaluations = 0
-        """How many selectors have been evaluated on how many devices: for tests of the cost."""
+        """The number of evaluations of a selector on a device, for tests of the cost."""
 
     def begin(self) -> None:
-        """A pass begins: it has all of its time for new decisions."""
+        """Start a pass with its full time for new evaluations."""
         self._begun = self._clock()
 
     def matches(self, expression: str, device: Described) -> bool:
-        """Whether the expression is true of the device. Raises SelectorError."""
+        """Whether the expression matches the device. Raises SelectorError."""
         program = _program(expression)
         key = (expression, program.seen_of(device))
         known = self._known.get(key)
@@ -153,7 +153,7 @@ def _program(expression: str) -> "_Program":
 
 
 class _Program:
-    """One expression, compiled, and what of a device it looks at."""
+    """A compiled expression, and the attributes that it reads."""
 
     def __init__(self, expression: str) -> None:
         self._shown = expression if len(expression) <= 100 else f"{expression[:97]}..."
@@ -169,7 +169,7 @@ class _Program:
             self._fault = f"the selector {self._shown!r} cannot be evaluated here: {message}"
 
     def seen_of(self, device: Described) -> Hashable:
-        """Equal for devices of which the expression says the same."""
+        """A key that is equal for devices with the same result."""
         if self._names is None:
             return device.identity
         attributes = tuple(_plain(device.attributes.get(name)) for name in self._names)
@@ -178,7 +178,7 @@ class _Program:
         return device.driver, device.problem, attributes, types_of_values, capacity
 
     def evaluate(self, device: Described) -> bool | str:
-        """Whether the expression is true of the device, or why that cannot be said."""
+        """Whether the expression matches the device, or why it cannot be evaluated."""
         if self._fault or device.problem:
             return self._fault or device.problem
         found = self._compiled.eval(data={"device": self._variable(device)})
@@ -189,7 +189,7 @@ class _Program:
         return f"the selector {self._shown!r} fails on a device: {message}"
 
     def _variable(self, device: Described) -> dict[str, Any]:
-        """The device as expressions see it; a domain that it has nothing of is empty, not missing."""
+        """The CEL variable of the device. A domain without attributes is empty, not missing."""
         domains = {*self._domains, device.driver}
         attributes: dict[str, dict[str, Any]] = {domain: {} for domain in domains}
         capacity: dict[str, dict[str, Any]] = {domain: {} for domain in domains}
@@ -206,7 +206,7 @@ class _Program:
 
 
 def _names(expression: str) -> tuple[tuple[str, str], ...] | None:
-    """The attributes and capacities that an expression looks at, None if its text does not tell."""
+    """The attributes and capacities that an expression reads, None if its text does not show them."""
     found: set[tuple[str, str]] = set()
     for domain, name, text, inside, of in _LOOKUP.findall(expression):
         if domain:
@@ -219,8 +219,8 @@ def _names(expression: str) -> tuple[tuple[str, str], ...] | None:
 
 @lru_cache(maxsize=1)
 def _environment() -> Any:
-    """The language with what Kubernetes adds to it."""
-    # Loaded here: few clusters have a selector, and it takes some 20 MB.
+    """The CEL environment with Kubernetes' additions."""
+    # Imported here, since few clusters have selectors and it takes about 20 MB.
     from cel_expr_python import cel
     from cel_expr_python.ext import ext_bindings, ext_math, ext_optional, ext_strings
 

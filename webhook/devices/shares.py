@@ -1,7 +1,7 @@
-"""What devices give out in parts: shares of their capacity, and counters that several devices use up. Pure.
+"""Devices that are allocated in parts: shares of capacities, and counters that several devices consume. Pure.
 
-A device that allows several allocations gives to each an amount of every one of its capacities. A device that
-consumes counters, as a partition of a GPU, can be given only while the counters of its pool last.
+A device that allows several allocations gives each an amount of all its capacities. A device that consumes
+counters, such as a partition of a GPU, can be allocated only while the counters of its pool suffice.
 
 Source of the rules: k8s.io/dynamic-resource-allocation/structured/internal/incubating, consumable_capacity
 and checkAvailableCounters.
@@ -18,33 +18,33 @@ from labeler.contract.quantities import exact
 from webhook.kube.devices import AllocatedDevice, Capacity, CapacityPolicy, Device
 
 PoolId = tuple[str, str]
-"""Driver and name."""
+"""The driver and name of a pool."""
 
 DeviceId = tuple[str, str, str]
-"""Driver, pool and name."""
+"""The driver, pool and name of a device."""
 
 CounterName = tuple[str, str]
-"""Set and name."""
+"""The set and name of a counter."""
 
 Wanted = tuple[tuple[str, Fraction], ...]
-"""How much of which capacity a request asks for of each device."""
+"""The requested amounts of capacities, per device."""
 
 Share = Mapping[str, Fraction]
-"""What somebody has been given of a device's capacities, by their names."""
+"""Allocated amounts of a device's capacities, by name."""
 
 _ZERO: Final = Fraction(0)
 
 
 @dataclass(frozen=True)
 class Amount:
-    """A capacity: how much there is, and how requests for it are read (None: as they are)."""
+    """A capacity: its amount, and the policy for requests (None: requests are used unchanged)."""
 
     name: str
     value: Fraction
     policy: CapacityPolicy | None = None
 
     def consumed(self, asked: Fraction | None) -> Fraction:
-        """What is taken for a request, None where it asks for none of it."""
+        """The amount that a request consumes. asked: None if it does not name the capacity."""
         policy = self.policy
         if asked is None:
             return exact(str(policy.default)) if policy and policy.default is not None else self.value
@@ -61,7 +61,7 @@ class Amount:
         return next((each for each in map(exact, map(str, policy.valid_values)) if asked <= each), asked)
 
     def allows(self, consumed: Fraction) -> bool:
-        """Whether so much may be taken at once."""
+        """Whether the policy allows this amount."""
         policy = self.policy
         if policy is None or (policy.default is not None and consumed == exact(str(policy.default))):
             return True
@@ -76,7 +76,7 @@ class Amount:
 
 
 def amounts_of(device: Device) -> tuple[Amount, ...]:
-    """The capacities of a device. Raises ValueError for what is no quantity."""
+    """The capacities of a device. Raises ValueError for an invalid quantity."""
     return tuple(_amount(name, each) for name, each in device.capacity.items())
 
 
@@ -85,7 +85,7 @@ def _amount(name: str, capacity: Capacity) -> Amount:
 
 
 def counters_of(device: Device) -> tuple[tuple[CounterName, Fraction], ...]:
-    """What a device consumes of which counters. Raises ValueError for what is no quantity."""
+    """The counters that a device consumes. Raises ValueError for an invalid quantity."""
     return tuple(
         ((each.counter_set, name), exact(str(counter.value)))
         for each in device.consumes_counters
@@ -94,9 +94,9 @@ def counters_of(device: Device) -> tuple[tuple[CounterName, Fraction], ...]:
 
 
 def share_of(amounts: Iterable[Amount], wanted: Wanted, used: Share, pending: Share) -> Share | None:
-    """What a request would be given of these capacities, None if one of them is used up, or not there.
+    """The share of a request, None if a capacity does not suffice or is missing.
 
-    used, pending: what others, and this pod, have been given of the device.
+    used, pending: the shares of others, and of this pod, of the device.
     """
     asked, given = dict(wanted), {}
     for each in amounts:
@@ -109,25 +109,25 @@ def share_of(amounts: Iterable[Amount], wanted: Wanted, used: Share, pending: Sh
 
 @dataclass(frozen=True)
 class Taken:
-    """What of some devices cannot be given any more: whole devices, and of shared ones the shares."""
+    """The allocated parts of some devices: whole devices, and shares of shared ones."""
 
     devices: frozenset[DeviceId] = frozenset()
     shares: Mapping[DeviceId, Share] = field(default_factory=dict)
 
     def plus(self, devices: Iterable[DeviceId], shares: Iterable[tuple[DeviceId, Share]]) -> "Taken":
-        """With what is given besides."""
+        """With further allocations."""
         added = dict(self.shares)
         for device, share in shares:
             added[device] = sum_of(added.get(device, {}), share)
         return Taken(self.devices.union(devices), added)
 
     def among(self, devices: frozenset[DeviceId]) -> "Taken":
-        """What of these devices is taken."""
+        """The allocated parts of these devices."""
         shared = devices.intersection(self.shares) if self.shares else ()
         return Taken(self.devices & devices, {each: self.shares[each] for each in shared})
 
     def holds(self, device: DeviceId) -> bool:
-        """Whether anybody has been given the device, or a share of it."""
+        """Whether the device, or a share of it, is allocated."""
         return device in self.devices or device in self.shares
 
 
@@ -135,7 +135,7 @@ NOTHING: Final = Taken()
 
 
 def taken_of(given: Iterable[AllocatedDevice]) -> dict[PoolId, Taken]:
-    """What claims have been given, by pools. What is given for admin access is taken from nobody."""
+    """The allocated devices by pool. Allocations with admin access take nothing from others."""
     devices: dict[PoolId, set[DeviceId]] = {}
     shares: dict[PoolId, dict[DeviceId, Share]] = {}
     for each in given:
@@ -155,7 +155,7 @@ def taken_of(given: Iterable[AllocatedDevice]) -> dict[PoolId, Taken]:
 
 
 def _given(amount: str | int | float) -> Fraction:
-    """An amount that kube-scheduler has written; what cannot be read takes all."""
+    """An amount that kube-scheduler wrote; an unreadable one counts as everything."""
     try:
         return exact(str(amount))
     except ValueError:
@@ -163,12 +163,12 @@ def _given(amount: str | int | float) -> Fraction:
 
 
 def sum_of(one: Share, other: Share) -> Share:
-    """Both together."""
+    """The sum of two shares."""
     return {name: one.get(name, _ZERO) + other.get(name, _ZERO) for name in (*one, *other)}
 
 
 class Counters:
-    """What is left of a pool's counters while devices are tried."""
+    """The remaining counters of a pool during a search."""
 
     def __init__(
         self,
@@ -176,7 +176,7 @@ class Counters:
         consumers: Iterable[tuple[DeviceId, Sequence[tuple[CounterName, Fraction]]]],
         taken: Taken,
     ) -> None:
-        """consumers: all devices of the pool that consume any, on whatever node."""
+        """consumers: all devices of the pool that consume counters, on any node."""
         self._left = dict(there)
         for device, consumed in consumers:
             if taken.holds(device):
@@ -184,7 +184,7 @@ class Counters:
 
     @property
     def left(self) -> tuple[tuple[CounterName, Fraction], ...]:
-        """What is left of each."""
+        """The remaining amount of each counter."""
         return tuple(sorted(self._left.items()))
 
     def _add(self, consumed: Iterable[tuple[CounterName, Fraction]], sign: int) -> None:
@@ -193,7 +193,7 @@ class Counters:
                 self._left[name] += sign * amount
 
     def take(self, consumed: Sequence[tuple[CounterName, Fraction]]) -> bool:
-        """Use up; False, and nothing is used, if any counter of the pool does not last."""
+        """Consume counters; False, with nothing consumed, if any counter of the pool does not suffice."""
         self._add(consumed, -1)
         if min(self._left.values(), default=_ZERO) >= 0:
             return True
@@ -206,7 +206,7 @@ class Counters:
 
 
 class SharesInUse:
-    """Shares of devices while a search goes on: of others, and of the pod that is tried."""
+    """Shares of devices during a search: of others, and of the pod."""
 
     def __init__(self, taken: Taken) -> None:
         self._used = taken.shares
@@ -214,15 +214,15 @@ class SharesInUse:
         self._count: Counter[DeviceId] = Counter()
 
     def is_begun(self, device: DeviceId) -> bool:
-        """Whether somebody has a share of it: its counters are used up by now."""
+        """Whether any share of the device is allocated, so that its counters are consumed."""
         return bool(self._used.get(device)) or self._count[device] > 0
 
     def offer(self, device: DeviceId, amounts: Iterable[Amount], wanted: Wanted) -> Share | None:
-        """What a request would be given of it, None if there is no capacity."""
+        """The share that a request would get, None if it does not fit."""
         return share_of(amounts, wanted, self._used.get(device, {}), self._pending.get(device, {}))
 
     def take(self, device: DeviceId, share: Share) -> None:
-        """Give a share."""
+        """Allocate a share."""
         self._pending[device] = sum_of(self._pending.get(device, {}), share)
         self._count[device] += 1
 

@@ -1,7 +1,7 @@
-"""Devices and claims at one moment: which devices of which nodes are free, and who matches which. Pure.
+"""The devices and claims of one pass: the free devices of each node, and those that filters match. Pure.
 
-What is worked out of a slice, a selector or a node stays while what it rests on is the same, so a pass over a
-cluster in which little has changed works out little.
+Results on a slice, a selector or a node are cached while their input stays the same. So a pass over a cluster
+with few changes computes little.
 """
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
@@ -32,10 +32,10 @@ from webhook.kube.objects import Pod
 from webhook.placement.model import NodeInfo
 
 MOST_SHARES: Final = 1024
-"""How many shares of one device count as all that anybody can have."""
+"""The most shares of one device that are counted."""
 
 MOST_FILTERS: Final = 256
-"""Filters of which it is kept which devices match; beyond that all are forgotten. Anybody may write more."""
+"""The most filters with cached matches; beyond that the cache is cleared. Users may write more."""
 
 R = TypeVar("R")
 Labels = Mapping[str, str]
@@ -43,7 +43,7 @@ Labels = Mapping[str, str]
 
 @dataclass(frozen=True, eq=False)
 class NodeDevices:
-    """What a node has. taken: of these, and of others of the same pools, what claims have been given."""
+    """The devices of a node. taken: the allocations of these, and of others in the same pools."""
 
     pools: tuple[NodePool, ...]
     taken: Taken
@@ -51,9 +51,9 @@ class NodeDevices:
 
 @dataclass
 class Supply:
-    """What there is to be given, kept from pass to pass. problem: why that is not known, "" if it is.
+    """The supply of devices, kept across passes. problem: why it is unknown, "" if it is known.
 
-    is_undecided: whether something is not worked out yet for want of time; that goes on with the next update.
+    is_undecided: whether a result is missing for lack of time; the next update continues.
     """
 
     selectors: Selectors = field(default_factory=Selectors)
@@ -63,7 +63,7 @@ class Supply:
     claims: Mapping[str, ResourceClaim] = field(default_factory=dict)
     templates: Mapping[str, ResourceClaimTemplate] = field(default_factory=dict)
     backing: Mapping[str, str] = field(default_factory=dict)
-    """Extended resource -> the DeviceClass that stands for it."""
+    """Extended resource -> the DeviceClass that backs it."""
     _extended: Mapping[tuple[str, str], ClaimAllocation] = field(default_factory=dict)
     """What kube-scheduler has given for extended resources, by namespace and uid of the pods."""
     _pools: Pools = field(default_factory=Pools)
@@ -73,7 +73,7 @@ class Supply:
     _reached: dict[Filter, frozenset[OneDevice]] = field(default_factory=dict)
     _touched: dict[Filter, frozenset[Hashable]] = field(default_factory=dict)
     _slices: int = 0
-    """Counts the changes of slices."""
+    """The number of changes of slices."""
     _labels: dict[str, tuple[Labels, int, Labels, list[str]]] = field(default_factory=dict)
     _totals: dict[Filter, dict[tuple[NodePool, ...], int]] = field(default_factory=dict)
     _named: dict[Hashable, dict[tuple[NodePool, ...], frozenset[DeviceId]]] = field(default_factory=dict)
@@ -90,7 +90,7 @@ class Supply:
         claims: Mapping[str, ResourceClaim],
         templates: Mapping[str, ResourceClaimTemplate],
     ) -> None:
-        """Take in what there is now. claims and templates by "namespace/name"."""
+        """Update to the current objects. claims and templates by "namespace/name"."""
         self.problem, self.is_undecided = "", False
         self.selectors.begin()
         self._claim_capacity.begin()
@@ -120,7 +120,7 @@ class Supply:
         )
 
     def on(self, node: str, labels: Labels) -> NodeDevices:
-        """What a node has; the very same value while nothing of it has changed."""
+        """The devices of a node; the same object while nothing changes."""
         known = self._nodes.get(node)
         if known is None or known[0] is not labels:
             pools = known[1].pools if known and known[0] == labels else self._pools.on(node, labels)
@@ -137,7 +137,7 @@ class Supply:
         return there
 
     def asked(self, name: str, spec_of: ResourceClaim | ResourceClaimTemplate) -> Asked:
-        """What a claim, or one of a template, asks for. Raises UnmodelledError. name: keeps the answer."""
+        """The requests of a claim, or of a template's claim. Raises UnmodelledError. name: the cache key."""
         known = self._asked.get(name)
         if known is None or known[0] is not spec_of:
             devices = (spec_of.spec if isinstance(spec_of, ResourceClaim) else spec_of.spec.spec).devices
@@ -151,7 +151,7 @@ class Supply:
         return known[1]
 
     def extended(self, pod: Pod) -> Asked | NodeSelector | None:
-        """What kube-scheduler's claim for a pod's extended resources asks for, or where it can be used.
+        """The requests of kube-scheduler's claim for a pod's extended resources, or its nodes once allocated.
 
         None if there is neither. Raises UnmodelledError.
         """
@@ -162,7 +162,7 @@ class Supply:
         return _same(read_amounts(amounts, self.classes)) if amounts else None
 
     def labels(self, node: str, labels: Labels, attributes: Sequence[str]) -> tuple[Labels, list[str]]:
-        """What attributes of a node's devices make of its labels, see labels_by_attributes; kept."""
+        """The node's labels from attributes of its devices, see labels_by_attributes; cached."""
         known = self._labels.get(node)
         if known is None or known[0] is not labels or known[1] != self._slices:
             before = known[2] if known is not None else {}
@@ -171,7 +171,7 @@ class Supply:
         return known[2], known[3]
 
     def class_names(self, pod: Pod) -> frozenset[str] | None:
-        """The DeviceClasses that a pod's claims name, None while some claim or template is not there."""
+        """The DeviceClasses of a pod's claims, None while a claim or template is missing."""
         names: set[str] = set()
         for found in self.claims_of(pod):
             if self.problem or found is None:
@@ -181,7 +181,7 @@ class Supply:
         return frozenset(names)
 
     def claims_of(self, pod: Pod) -> Iterator[tuple[DeviceClaim, ClaimStatus] | None]:
-        """What each claim of a pod asks for, and how far it is; None for one that is not there."""
+        """The requests and status of each claim of a pod; None for a missing claim."""
         namespace = pod.metadata.namespace
         made = {each.name: each.resource_claim_name for each in pod.status.resource_claim_statuses}
         for each in pod.spec.resource_claims:
@@ -195,13 +195,13 @@ class Supply:
                 yield None
 
     def asks(self, pod: Pod) -> bool:
-        """Whether a pod asks for devices, by claims or by resources that a class stands for."""
+        """Whether a pod requests devices, by claims or by resources that a class backs."""
         if pod.spec.resource_claims:
             return True
         return not self.backing.keys().isdisjoint(resources_of(pod.spec))
 
     def matches(self, filter_: Filter, device: OneDevice) -> bool:
-        """Whether all selectors of a filter are true of a device. Raises SelectorError."""
+        """Whether all selectors of a filter match a device. Raises SelectorError."""
         known = self._matched.setdefault(filter_, {})
         found = known.get(device)
         if found is None:
@@ -218,7 +218,7 @@ class Supply:
         return found
 
     def amount_of(self, resource: R, there: NodeDevices, amount: Callable[[R, NodeDevices], int]) -> int:
-        """An amount of what a node has, worked out again only when its devices have changed."""
+        """An amount of a node, recomputed only after its devices change."""
         known = self._amounts.setdefault(resource, {})
         found = known.get(there)
         if found is None:
@@ -226,7 +226,7 @@ class Supply:
         return found
 
     def completed(self, node: NodeInfo, amounts: Mapping[str, int]) -> NodeInfo:
-        """A node with more amounts; the very same value for the same ones."""
+        """A node with more amounts; the same object for the same amounts."""
         known = self._completed.get(node.name)
         if known is None or known[0] is not node or known[1] != amounts:
             made = replace(node, allocatable={**node.allocatable, **amounts})
@@ -241,7 +241,7 @@ class Supply:
         self._totals.clear()
 
     def keep(self, resources: Collection[object], nodes: Mapping[str, object]) -> None:
-        """Forget the amounts of others, and those of nodes as they were before, or that are gone."""
+        """Drop the amounts of other resources, of older node states and of deleted nodes."""
         if self._claim_capacity.divide(len(resources)):
             self._amounts.clear()
         if max(len(self._matched), len(self._reached)) > MOST_FILTERS:
@@ -264,7 +264,7 @@ class Supply:
             raise
 
     def free(self, there: NodeDevices, filter_: Filter) -> int:
-        """How many devices of a node a request may be given, tried in order, before a selector fails."""
+        """The number of devices of a node that a request may get, in order, until a selector fails."""
         count = 0
         for pool in there.pools:
             for device in pool.devices:
@@ -281,7 +281,9 @@ class Supply:
         return count
 
     def total(self, there: NodeDevices, filter_: Filter) -> int:
-        """How many devices of a node match, taken or not, and tainted or not; of shared ones many."""
+        """The number of matching devices of a node, allocated or tainted included; a shared device counts
+        many.
+        """
         known = self._totals.setdefault(filter_, {})
         if there.pools not in known:
             devices = (device for pool in there.pools for device in pool.devices)
@@ -292,7 +294,7 @@ class Supply:
     def named(
         self, there: NodeDevices, what: Hashable, is_one: Callable[[OneDevice], bool]
     ) -> frozenset[DeviceId]:
-        """The devices of a node of which something is true; what: keeps the answer while slices stay."""
+        """The devices of a node that meet a condition. what: the cache key, valid while slices stay."""
         known = self._named.setdefault(what, {})
         if there.pools not in known:
             devices = (device for pool in there.pools for device in pool.devices)
@@ -303,7 +305,7 @@ class Supply:
         return known[there.pools]
 
     def reached(self, filter_: Filter) -> frozenset[OneDevice]:
-        """All devices of all nodes that a request may be given, or fails on, taken or not."""
+        """All devices of all nodes that a request may get or fails on, allocated ones included."""
         known = self._reached.get(filter_)
         if known is None:
             found = (each for each in self._pools.devices() if self._may_match(filter_, each))
@@ -311,7 +313,7 @@ class Supply:
         return known
 
     def divides(self, filter_: Filter) -> bool:
-        """Whether any of those devices is given in parts."""
+        """Whether any of these devices is allocated in parts."""
         return bool(
             self.number_of(
                 ("divides", filter_), lambda: any(each.is_divided for each in self.reached(filter_))
@@ -319,7 +321,7 @@ class Supply:
         )
 
     def touched(self, filter_: Filter) -> frozenset[Hashable]:
-        """Those devices, and the sets of counters that they use up."""
+        """The devices of `reached`, and the counter sets that they consume."""
         known = self._touched.get(filter_)
         if known is None:
             found = self.reached(filter_)
@@ -328,7 +330,7 @@ class Supply:
         return known
 
     def number_of(self, what: Hashable, work_out: Callable[[], int]) -> int:
-        """A number that rests on all devices, worked out again only when slices have changed."""
+        """A number that depends on all devices, recomputed only after slices change."""
         known = self._numbers.get(what)
         if known is None:
             known = self._numbers[what] = work_out()
@@ -358,5 +360,5 @@ def _allocations_of_extended_resources(
 
 @lru_cache(maxsize=4096)
 def _same(asked: Asked) -> Asked:
-    """One value for all that are equal: so they compare at once."""
+    """One object for all equal values, so that they compare fast."""
     return asked
