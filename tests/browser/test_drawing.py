@@ -105,7 +105,7 @@ Change = Callable[[Page], None]
     ("change", "words"),
     [
         (lambda page: page.locator("#what-if-size").fill("7"), "capacity for 6 of 7"),
-        (lambda page: page.locator("#what-if-level").select_option("host"), "in one host"),
+        (lambda page: page.locator("#what-if-level").select_option("host"), "into one host"),
         (lambda page: page.locator("#what-if-model").select_option("H100"), "capacity for 1 of 2"),
     ],
     ids=["size", "level", "model"],

@@ -65,7 +65,7 @@ class Supply:
     backing: Mapping[str, str] = field(default_factory=dict)
     """Extended resource -> the DeviceClass that backs it."""
     _extended: Mapping[tuple[str, str], ClaimAllocation] = field(default_factory=dict)
-    """What kube-scheduler has given for extended resources, by namespace and uid of the pods."""
+    """kube-scheduler's allocations for extended resources, by namespace and uid of the pods."""
     _pools: Pools = field(default_factory=Pools)
     _nodes: dict[str, tuple[Labels, NodeDevices]] = field(default_factory=dict)
     _taken: dict[PoolId, Taken] = field(default_factory=dict)
@@ -348,7 +348,7 @@ class Supply:
 def _allocations_of_extended_resources(
     claims: Iterable[ResourceClaim],
 ) -> dict[tuple[str, str], ClaimAllocation]:
-    """What kube-scheduler has given for extended resources, by namespace and uid of the pods."""
+    """kube-scheduler's allocations for extended resources, by namespace and uid of the pods."""
     return {
         (claim.metadata.namespace, owner.uid): allocation
         for claim in claims

@@ -70,7 +70,7 @@ class Term:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """Where a pod can run: nodeSelector, required node affinity (None: not set), tolerations, volumes.
+    """The node rules of a pod: nodeSelector, required node affinity (None: not set), tolerations, volumes.
 
     volumes: for each requirement of its volumes, the terms; one of them must match the node. claims: the same
     for the devices that are allocated to its claims. exclusions: for each other rule, its name and the nodes

@@ -241,7 +241,7 @@ def _nearness(
 
 
 def _not_decided(gang: Gang, question: Question, snapshot: Snapshot, nearest: Nearest | None) -> str:
-    """That the search ended without a proof; for several classes also the nearest domain."""
+    """A clause on a search without a proof; for several classes also the nearest domain."""
     body = _not_found(gang, snapshot, question.options.bound)
     if nearest is None or not nearest.free_slots or len(question.counts) == 1:
         return body

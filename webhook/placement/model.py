@@ -61,7 +61,7 @@ class CardRequest:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What an existing pod uses on its node. Only preemption reads name, gang and priority."""
+    """The usage of an existing pod on its node. Only preemption reads name, gang and priority."""
 
     requests: Mapping[str, int]
     cards: Mapping[str, Mapping[str, int]] = field(default_factory=dict)

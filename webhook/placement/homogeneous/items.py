@@ -117,7 +117,7 @@ class NodesItem:
     slot_counts: tuple[int, ...]
     cost: int
     penalty: Callable[[int], int]
-    """Of a node, by its number among the children."""
+    """The penalty of a node, by its number among the children."""
     nodes: list[tuple[int, NodeState]] = field(default_factory=list)
     """Pairs of number and node; sorted by penalty once values are computed."""
     choices: "NodeChoices" = field(init=False)
@@ -230,7 +230,7 @@ class EqualNodesAlone:
 
 
 _Penalty = Callable[[int], int]
-"""Of a node, by its number among the children."""
+"""The penalty of a node, by its number among the children."""
 
 
 class DomainKnapsack:
