@@ -137,7 +137,7 @@ def test_a_gang_takes_the_capacity_there_is_and_shows_its_state() -> None:
 def test_a_gang_whose_minimum_does_not_fit_is_not_placed_in_part() -> None:
     orders = Placing(Nodes(4, *(member(number, 5) for number in range(6))), Settings()).one()
     assert orders.plans == ()
-    assert "capacity for 5 pods" in orders.outcomes[0].reason
+    assert "5 pods do not fit; the cluster has capacity for 4 of 5" in orders.outcomes[0].reason
 
 
 def test_a_gang_grows_by_what_comes_free() -> None:
