@@ -107,6 +107,27 @@ def test_while_a_planned_node_is_taken_none_is_bound_and_then_all(installed: Clu
     wait_for_pods(installed, tenant, lambda pods: len(bound(pods)) == 16, "all to be bound", 60)
 
 
+def test_a_job_that_kueue_suspends_loses_its_pod_group_and_is_bound_as_one_when_it_is_resumed(
+    installed: Cluster, tenant: str
+) -> None:
+    """Kueue itself is not here: it admits a Job, and evicts it, by spec.suspend."""
+    path = f"/apis/batch/v1/namespaces/{tenant}/jobs/train"
+
+    def suspend(suspended: bool) -> None:
+        body = {"spec": {"suspend": suspended}}
+        installed.api().request("PATCH", path, body=body, content_type=MERGE_PATCH)
+
+    job(installed, tenant, 16, suspend=True)
+    suspend(False)
+    wait_for_pods(installed, tenant, lambda pods: len(bound(pods)) == 16, "all to be bound", 60)
+    suspend(True)
+    wait_for_pods(installed, tenant, lambda pods: not pods, "Kubernetes to delete the pods")
+    installed.wait_for("the PodGroup to be deleted", lambda: not groups(installed, tenant))
+    suspend(False)
+    wait_for_pods(installed, tenant, lambda pods: len(bound(pods)) == 16, "all to be bound again", 60)
+    assert list(groups(installed, tenant).values()) == [16]
+
+
 @pytest.mark.parametrize("name", ["other", "topogate-unmarked"])
 @pytest.mark.parametrize("verb", ["POST", "PATCH", "DELETE"])
 def test_with_the_sweepers_token_nobody_touches_the_pod_groups_of_others(
