@@ -193,7 +193,7 @@ def test_that_a_gang_does_not_fit_is_not_proven_by_a_question_left_open(again: b
         answer = place(one(ENDLESS), cluster)
     assert isinstance(answer, NoFit)
     assert not answer.proven
-    assert "does not prove that there is none" in answer.sentence
+    assert "does not prove that none exists" in answer.sentence
 
 
 def test_that_a_place_is_the_best_is_not_proven_by_a_question_left_open() -> None:
