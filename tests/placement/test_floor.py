@@ -32,7 +32,7 @@ def test_no_gang_is_placed_worse_than_by_first_fit_and_both_keep_all_rules(seed:
     assert compare(drawn(seed, NODES)).loss == ""
 
 
-@pytest.mark.parametrize("seed", [328, 410, 544, 912, 1491, 1538, 1766, 1863, 31001])
+@pytest.mark.parametrize("seed", [328, 410, 544, 912, 1491, 1538, 1766, 1863, 31001, 50468, 51498])
 def test_gangs_that_first_fit_once_placed_better_are_placed_as_well(seed: int) -> None:
     assert compare(drawn(seed)).loss == ""
 

@@ -45,11 +45,12 @@ class SlotsBeside:
         key = number, node, tuple(others.items())
         if key not in self._known:
             most = int(self._arrays.slot_counts[number][node])
-            low = self._by_first_cards(number, node, others, most)
+            low = self.by_first_cards(number, node, others, most)
             self._known[key] = self._exactly(number, node, others, low, most)
         return self._known[key]
 
-    def _by_first_cards(self, number: int, node: int, others: Mapping[int, int], most: int) -> int:
+    def by_first_cards(self, number: int, node: int, others: Mapping[int, int], most: int) -> int:
+        """For how many pods of a class the first cards that serve each suffice, `most` at most."""
         classes = self._arrays.question.classes
         cards = FirstCards(self._arrays.states[node].cards)
         pods = pods_of([classes[each] for each in others], others.values())
@@ -79,11 +80,21 @@ class SlotsBeside:
 class Filling:
     """Nodes by number in the order of filling; the nodes of a domain are consecutive.
 
-    left: pods of the class placed last that have no node yet.
+    takes_first_cards: pods with cards get the first ones that serve them, so that a node takes fewer of a
+    class than it could, and more of the next ones. left: pods of the class placed last that have no node yet.
     """
 
-    def __init__(self, arrays: GangArrays, beside: SlotsBeside, numbers: Ints, budget: Budget) -> None:
+    def __init__(
+        self,
+        arrays: GangArrays,
+        beside: SlotsBeside,
+        numbers: Ints,
+        budget: Budget,
+        *,
+        takes_first_cards: bool = False,
+    ) -> None:
         self.left = 0
+        self._takes_first_cards = takes_first_cards
         self._arrays, self._beside, self._budget = arrays, beside, budget
         self._numbers, self._free = numbers, arrays.free[numbers]
         self._used = np.zeros(len(numbers), dtype=np.bool_)
@@ -103,7 +114,8 @@ class Filling:
         if self._arrays.is_in_slices(number) and len(at):
             amounts = self._in_slices(number, at, free_slots)
         elif self._arrays.carded[number]:
-            amounts = self._with_cards(number, at, free_slots)
+            by_cards = self._with_first_cards if self._takes_first_cards else self._with_cards
+            amounts = by_cards(number, at, free_slots)
         else:
             amounts = self._in_order(free_slots)
         self._use(number, at, amounts)
@@ -145,6 +157,17 @@ class Filling:
             self.left -= int(given[each])
             begun = each + 1
         given[begun:] = self._in_order(free_slots[begun:])
+        return given
+
+    def _with_first_cards(self, number: int, at: Array, free_slots: Ints) -> Ints:
+        """The same, each pod with the first cards that serve it."""
+        given = np.zeros_like(free_slots)
+        for each, position in enumerate(at.tolist()):
+            if not self.left or self._budget.exhausted:
+                break
+            others, most = self._placed.get(position, {}), min(self.left, int(free_slots[each]))
+            given[each] = self._beside.by_first_cards(number, int(self._numbers[position]), others, most)
+            self.left -= int(given[each])
         return given
 
     def _in_slices(self, number: int, at: Array, free_slots: Ints) -> Ints:

@@ -59,23 +59,39 @@ class FirstFitDecreasing:
     def fill(self, ranges: Ranges, limit: int = -1) -> Filled | None:
         """The best filling of some nodes with the gang, or None. limit: a cost that is good enough."""
         best: Filled | None = None
-        for order in self.orders:
+        for order, takes_first_cards in self._attempts:
             if self.budget.left < CLASS * self.arrays.classes or (best is not None and best[0] <= limit):
                 break
-            taken = self.fill_partly(ranges, order, stops_when_short=True)
+            taken = self.fill_partly(
+                ranges, order, stops_when_short=True, takes_first_cards=takes_first_cards
+            )
             if tuple(map(sum, zip(*taken.values(), strict=True))) == self.arrays.question.counts:
                 cost = self.arrays.cost(taken)
                 best = (cost, taken) if best is None or cost < best[0] else best
         return best
 
-    def fill_partly(self, ranges: Ranges, order: Order, *, stops_when_short: bool = False) -> Taken:
+    @cached_property
+    def _attempts(self) -> list[tuple[Order, bool]]:
+        """The orders, and the first one once more with the first cards that serve each pod."""
+        again = [(self.orders[0], True)] if any(self.arrays.carded) else []
+        return [*((order, False) for order in self.orders), *again]
+
+    def fill_partly(
+        self,
+        ranges: Ranges,
+        order: Order,
+        *,
+        stops_when_short: bool = False,
+        takes_first_cards: bool = False,
+    ) -> Taken:
         """As many pods as fit on some nodes, class by class in this order.
 
-        stops_when_short: whether to stop at the first class that does not fit completely.
+        stops_when_short: whether to stop at the first class that does not fit completely. takes_first_cards:
+        see Filling.
         """
         numbers = np.concatenate([np.arange(first, end) for first, end in ranges])
         numbers = numbers[np.argsort(self._places[numbers], kind="stable")]
-        filling = Filling(self.arrays, self.beside, numbers, self.budget)
+        filling = Filling(self.arrays, self.beside, numbers, self.budget, takes_first_cards=takes_first_cards)
         for number in order:
             filling.place(number)
             if stops_when_short and filling.left:
