@@ -316,6 +316,36 @@ def test_a_plan_that_preempts_is_invalid_once_another_gang_of_ours_has_got_its_n
     assert left.planned.keys() == ({"ns-high-0"} if is_leaving else set())
 
 
+@pytest.mark.parametrize("metadata", [LEAVING, {}], ids=["ends", "stays"])
+def test_a_plan_is_invalid_once_a_replacement_of_its_victim_has_got_the_node(
+    metadata: dict[str, Any],
+) -> None:
+    """The rest of the victim's gang is elsewhere, so that it is not evicted for the plan any more."""
+    scene = Scene()
+    scene.cluster.pods = [member("low", 1, "n1", metadata=metadata), member("low", 2, "n0"), scene.high]
+    scene.cluster.placements |= dict([plan("low", {"ns-low-1": "n1", "ns-low-2": "n0"})])
+    placing = Placing(scene.cluster, SETTINGS)
+    view = placing.view()
+    left = without_overbooked(view, placing.snapshotter.snapshot(view), SentReleases())
+    assert not left.planned
+
+
+def test_a_cpu_only_pod_of_lower_priority_does_not_make_the_plan_of_its_gang_invalid() -> None:
+    """Nothing is evicted for it: the victims need only be of lower priority than the pods with GPUs."""
+    scene = Scene()
+    scene.cluster.pods = [member("low", n, f"n{n}", priority=50) for n in (0, 1)]
+    launcher = member("high", 1, priority=0, gpus=0)
+    scene.cluster.pods += [scene.high, launcher]
+    victims = [{"pods": ["ns-low-0", "ns-low-1"], "whole": True}]
+    entries = {"ns-high-0": "n0", "ns-high-1": "n0"}
+    scene.cluster.placements |= dict([plan("high", entries, preempts=True, victims=victims)])
+    placing = Placing(scene.cluster, SETTINGS)
+    view = placing.view()
+    left = without_overbooked(view, placing.snapshotter.snapshot(view), SentReleases())
+    assert left.planned.keys() == set(entries)
+    assert going(scene.look()) == ["low-1", "low-0"]
+
+
 @pytest.mark.parametrize(("priority", "planned"), [(1, {"next", "high"}), (100, set[str]())])
 def test_victims_do_not_count_against_other_plans_for_free_slots_of_their_node(
     priority: int, planned: set[str]

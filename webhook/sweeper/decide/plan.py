@@ -23,7 +23,7 @@ from webhook.sweeper.decide.attempt import Attempt, PassState
 from webhook.sweeper.decide.backoff import Backoff
 from webhook.sweeper.decide.gang_question import GangQuestion
 from webhook.sweeper.decide.orders import Beside, NewPlan, Pair
-from webhook.sweeper.decide.preemption import promised_victims, wanted_resources
+from webhook.sweeper.decide.preemption import evicted_by_plans, promised_victims, wanted_resources
 from webhook.sweeper.decide.release_queue import SentReleases, Timestamps
 from webhook.sweeper.observe.gangs import PodGang
 from webhook.sweeper.observe.membership import GangKey
@@ -331,7 +331,7 @@ def without_overbooked(view: View, snapshot: Snapshot, sent: SentReleases) -> Vi
         below = (pod.spec.priority or 0) if pod.metadata.uid in preempting else None
         return lambda use: use.uid in victims or (below is not None and is_displaced(use.uid, below))
 
-    is_displaced = _displaced_pods(view, pods.keys() - sent.done.keys(), victims)
+    is_displaced = _displaced_pods(view, snapshot, pods.keys() - sent.done.keys())
     dropped = {
         uid
         for uid, planned in view.planned.items()
@@ -340,20 +340,20 @@ def without_overbooked(view: View, snapshot: Snapshot, sent: SentReleases) -> Vi
     return without_plans(view, dropped, sent)
 
 
-def _displaced_pods(view: View, unreleased: Set[str], victims: Set[str]) -> Callable[[str, int], bool]:
+def _displaced_pods(view: View, snapshot: Snapshot, unreleased: Set[str]) -> Callable[[str, int], bool]:
     """Whether a pod makes way for a plan that preempts, by uid and the priority of the plan's pod.
 
     Pods of other gangs that topogate has placed do not: they have got the node since. kube-scheduler would
     preempt some of a gang, or bind them first. unreleased: pods whose own entry is invalid instead.
     """
-    gangs = {view.gang_of(view.by_uid[uid]) for uid in victims}  # they may have got further pods
+    evicted = evicted_by_plans(view, snapshot)
 
     def is_displaced(uid: str, priority: int) -> bool:
         pod = view.by_uid.get(uid)
         if pod is None or (pod.spec.priority or 0) >= priority:
             return False
         is_passing = uid in unreleased or pod.metadata.deletion_timestamp is not None
-        return is_passing or not view.is_ours(pod) or view.gang_of(pod) in gangs
+        return is_passing or not view.is_ours(pod) or uid in evicted
 
     return is_displaced
 

@@ -26,7 +26,7 @@ from webhook.placement.victim_gangs import Unit, VictimGangs, choose
 from webhook.scheduling.budgets import Budgets
 from webhook.sweeper.decide.gang_question import GangQuestion, in_order
 from webhook.sweeper.decide.orders import Eviction
-from webhook.sweeper.observe.gangs import PodGang
+from webhook.sweeper.observe.gangs import PodGang, urgency
 from webhook.sweeper.observe.membership import GangKey
 from webhook.sweeper.observe.pods import ENDING_SECONDS, Sort, name_of
 from webhook.sweeper.observe.view import View
@@ -225,7 +225,7 @@ def promised_victims(view: View) -> Set[str]:
     """The uids of victims of valid plans: those of lower priority than all waiting pods of the plan."""
     found = set[str]()
     for placement, waiting in plans_with_victims(view):
-        below = min(pod.spec.priority or 0 for pod in waiting)
+        below = urgency(waiting)
         listed = {uid for group in placement.spec.victims for uid in group.pods} & view.by_uid.keys()
         found |= {uid for uid in listed if _is_lower(view.by_uid[uid], below, view)}
     return found
@@ -326,8 +326,8 @@ VictimsSince = Mapping[str, float]
 class _WaitingPlan(NamedTuple):
     """A plan that waits for victims.
 
-    waiting: its pods; nodes: theirs, of those that exist. priority: the lowest of the pods', below which its
-    victims are, as each pod may have to preempt them.
+    waiting: its pods; nodes: theirs, of those that exist. priority: the lowest of those that ask for GPUs,
+    below which its victims are, as each of these may have to preempt them.
     """
 
     placement: Placement
@@ -340,7 +340,7 @@ class _WaitingPlan(NamedTuple):
         cls, placement: Placement, waiting: Sequence[Pod], view: View, snapshot: Snapshot
     ) -> "_WaitingPlan":
         nodes = {view.planned[pod.metadata.uid].node for pod in waiting} & snapshot.nodes.keys()
-        return cls(placement, waiting, nodes, min(pod.spec.priority or 0 for pod in waiting))
+        return cls(placement, waiting, nodes, urgency(waiting))
 
     @property
     def uids(self) -> Set[str]:
@@ -385,6 +385,15 @@ def look_for_victims(
             # After that it is left to kube-scheduler, which respects no budget where nothing else helps.
             found = found.holding(plan, _waits(groups, plan, blocked))
     return found, known
+
+
+def evicted_by_plans(view: View, snapshot: Snapshot) -> Set[str]:
+    """The uids of pods that valid plans evict: their victims, and later pods of the victims' gangs."""
+    promised, found = _promised_gangs(view), set[str]()
+    for placement, waiting in plans_with_victims(view):
+        groups = _groups(_WaitingPlan.of(placement, waiting, view, snapshot), view, promised)
+        found |= {pod.metadata.uid for group in groups for pod in group.pods}
+    return found
 
 
 def _promised_gangs(view: View) -> Set[GangKey]:
