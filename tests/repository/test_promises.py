@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
+from string import ascii_uppercase
 
 import pytest
 
@@ -104,7 +105,14 @@ def test_every_promise_names_tests_and_pytest_collects_each() -> None:
 def test_every_promise_has_an_id_of_its_own() -> None:
     counts = Counter(promise.id for promise in promises())
     assert len(counts) > 10
-    assert [each for each, count in counts.items() if count > 1 or not re.fullmatch(r"[A-Z]+\d+", each)] == []
+    assert [each for each in counts if not re.fullmatch(r"[A-Z]+\d+", each)] == []
+    numbers = {each: int(each.lstrip(ascii_uppercase)) for each in counts}
+    next_free = {
+        letter: f"take {letter}{1 + max(number for each, number in numbers.items() if each[0] == letter)}"
+        for letter in {each[0] for each in counts}
+    }
+    taken_twice = [each for each, count in counts.items() if count > 1]
+    assert {each: next_free[each[0]] for each in taken_twice} == {}
 
 
 def faults_of(promise: Promise) -> Iterator[str]:
