@@ -83,6 +83,13 @@ def test_pods_wait_for_others_that_the_job_controller_creates_after_failures(
     assert seconds_to_complete(gang, case.growth, SETTINGS, 0) == wait
 
 
+def test_a_gang_that_continues_with_fewer_pods_does_not_wait_for_the_job_controllers_delay() -> None:
+    facts = OwnerFacts(3, failed=lambda: 7, hindered=lambda: ("2999-01-01T00:00:00Z", "quota"))
+    gang = Case(facts).gang(0)
+    assert gang.blocked_reason
+    assert seconds_to_complete(gang, Growth(frozenset(), 0.0), SETTINGS, 0) == 60
+
+
 def test_a_gang_to_which_pods_come_without_end_is_placed_all_the_same() -> None:
     case = Case(OPEN)
     waits = [case.remaining(now, *range(now // 4 + 1)) for now in range(0, 64, 4)]

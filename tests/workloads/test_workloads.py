@@ -5,7 +5,12 @@ from typing import Any
 import pytest
 
 from tests.workloads.objects import BY_NAME, JOBSET, LWS, MPI, SET, read, replicated
-from webhook.workloads.builtin import job_failures_left, job_has_ended_pods, job_ignores_evictions
+from webhook.workloads.builtin import (
+    job_failures,
+    job_failures_left,
+    job_has_ended_pods,
+    job_ignores_evictions,
+)
 from webhook.workloads.kinds import WORKLOADS
 
 JOB = "jobs.batch"
@@ -315,3 +320,13 @@ def test_a_job_of_which_pods_have_succeeded_or_were_given_up_continues_without_t
     status: dict[str, Any], ended: bool
 ) -> None:
     assert job_has_ended_pods(read(JOB, {}, status, {})) is ended
+
+
+@pytest.mark.parametrize(
+    ("spec", "succeeded", "failures"), [({"completions": 8}, 3, 7), ({}, 0, 7), ({}, 1, 0)]
+)
+def test_a_job_without_completions_replaces_no_failed_pod_after_a_success(
+    spec: dict[str, Any], succeeded: int, failures: int
+) -> None:
+    job = read(JOB, {"parallelism": 8, **spec}, {"failed": 7, "succeeded": succeeded}, {})
+    assert job_failures(job) == failures

@@ -15,6 +15,7 @@ from webhook.placement import Assignment, Gang, NoFit, Options, Snapshot, Spread
 from webhook.scheduling import unmodelled
 from webhook.scheduling.impossible_requests import impossible, main_cause
 from webhook.sweeper.decide.asking import ask, place_again
+from webhook.sweeper.decide.attempt import patience_for
 from webhook.sweeper.decide.gang_question import question
 from webhook.sweeper.extension import ExplainInput
 from webhook.sweeper.observe.gangs import PodGang, gather
@@ -87,7 +88,7 @@ def explain_gated(
     elif gang.size is not None and len(gang.pods) < gang.size:
         yield (
             f"It waits for {counted(gang.size - len(gang.pods), 'more pod')} of its gang; after "
-            f"{settings.patience_seconds:.0f} s without a new one, those that exist are placed."
+            f"{patience_for(gang, settings):.0f} s without a new one, those that exist are placed."
         )
     if not gang.later and all(each.metadata.uid in gang.cpu_pods for each in gang.gated):
         return  # the core is asked only about the others

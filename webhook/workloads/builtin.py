@@ -104,6 +104,13 @@ def job_size(job: Job) -> int | None:
     return at_once(job.spec, (job.status.succeeded or 0) + count_of_indexes(job.status.failed_indexes))
 
 
+def job_failures(job: Job) -> int:
+    """How many pods have failed that it replaces; a Job without completions creates none after a success."""
+    if job.spec.completions is None and job.status.succeeded:
+        return 0
+    return job.status.failed or 0
+
+
 def job_has_ended_pods(job: Job) -> bool:
     """Whether pods of it have succeeded, or failed for good: the others run without them."""
     return bool((job.status.succeeded or 0) + count_of_indexes(job.status.failed_indexes))

@@ -78,13 +78,20 @@ def seconds_to_complete(gang: PodGang, growth: Growth, settings: Settings, now: 
     if _needs_nobody(gang):
         return 0.0
     if gang.size is not None and not gang.staged:
-        # Pods that are placed alone would hold GPUs for nothing until the others come.
-        delay = 0.0 if gang.released else job_delay_seconds(gang.failed)
-        return max(0.0, growth.grown_at + max(settings.patience_seconds, delay) - now)
+        return max(0.0, growth.grown_at + patience_for(gang, settings) - now)
     # Waiting for all pods, or for no further ones, could take for ever.
     since = now if growth.waiting_since is None else growth.waiting_since
     settled = growth.grown_at + settings.settle_seconds
     return max(0.0, min(settled, since + settings.patience_seconds) - now)
+
+
+def patience_for(gang: PodGang, settings: Settings) -> float:
+    """For how many seconds without a new pod a gang of known size waits for its other pods.
+
+    First pods that are placed alone would hold GPUs for nothing until the Job controller creates the others.
+    """
+    is_delayed = not gang.released and not gang.blocked_reason
+    return max(settings.patience_seconds, job_delay_seconds(gang.failed) if is_delayed else 0.0)
 
 
 def job_delay_seconds(failed: int) -> float:

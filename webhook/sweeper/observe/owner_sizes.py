@@ -21,7 +21,7 @@ from webhook.kube.jitter import jitter
 from webhook.kube.objects import OwnerReference
 from webhook.sweeper.observe.gangs import GangKey, OwnerFacts
 from webhook.text import printable
-from webhook.workloads.builtin import Job, Owner
+from webhook.workloads.builtin import Job, Owner, job_failures
 from webhook.workloads.kinds import WORKLOADS, Workload
 
 # --- controllers that cannot make pods ----------------------------------------------------------------
@@ -196,7 +196,7 @@ class Owners:
             _agreed(workload.minimum(owner) for workload, owner in found),
             blocked,
             devices=lambda: _agreed(workload.devices(owner) for workload, owner in found),
-            failed=lambda: sum(owner.status.failed or 0 for _, owner in found if isinstance(owner, Job)),
+            failed=lambda: sum(job_failures(owner) for _, owner in found if isinstance(owner, Job)),
         )
 
     def reference(self, gang: GangKey) -> OwnerReference | None:
@@ -356,5 +356,5 @@ def _facts(workload: Workload[Any], owner: Owner | None) -> object:
     if owner is None:
         return None
     size, minimum = workload.size(owner), workload.minimum(owner)
-    failed = owner.status.failed if isinstance(owner, Job) else None
+    failed = job_failures(owner) if isinstance(owner, Job) else None
     return owner.metadata.uid, size, minimum, workload.is_staged(owner), getattr(owner, "spec", None), failed
