@@ -368,12 +368,8 @@ def look_for_victims(
     if not settings.preempt:
         return found, known
     now = view.now.seconds
-    plans = [
-        _WaitingPlan.of(placement, waiting, view, snapshot) for placement, waiting in plans_with_victims(view)
-    ]
-    promised = _promised_gangs(view) if plans else frozenset[GangKey]()
-    for plan in plans:
-        groups = _needed(_groups(plan, view, promised), plan, view, snapshot)
+    for plan, victims in _running_victims_of_plans(view, snapshot):
+        groups = _needed(victims, plan, view, snapshot)
         if not groups:
             continue
         if not plan.uids.isdisjoint(view.not_released):
@@ -389,11 +385,19 @@ def look_for_victims(
 
 def evicted_by_plans(view: View, snapshot: Snapshot) -> Set[str]:
     """The uids of pods that valid plans evict: their victims, and later pods of the victims' gangs."""
-    promised, found = _promised_gangs(view), set[str]()
+    plans = _running_victims_of_plans(view, snapshot)
+    return {pod.metadata.uid for _, groups in plans for group in groups for pod in group.pods}
+
+
+def _running_victims_of_plans(
+    view: View, snapshot: Snapshot
+) -> Iterator[tuple[_WaitingPlan, list[RunningVictims]]]:
+    """The plans that wait for victims, each with its existing victims; in most passes there are none."""
+    promised: Set[GangKey] | None = None
     for placement, waiting in plans_with_victims(view):
-        groups = _groups(_WaitingPlan.of(placement, waiting, view, snapshot), view, promised)
-        found |= {pod.metadata.uid for group in groups for pod in group.pods}
-    return found
+        promised = _promised_gangs(view) if promised is None else promised
+        plan = _WaitingPlan.of(placement, waiting, view, snapshot)
+        yield plan, _groups(plan, view, promised)
 
 
 def _promised_gangs(view: View) -> Set[GangKey]:
