@@ -84,7 +84,7 @@ def test_pods_wait_for_others_that_the_job_controller_creates_after_failures(
 
 
 def test_a_gang_that_continues_with_fewer_pods_does_not_wait_for_the_job_controllers_delay() -> None:
-    facts = OwnerFacts(3, failed=lambda: 7, hindered=lambda: ("2999-01-01T00:00:00Z", "quota"))
+    facts = OwnerFacts(3, failed=lambda: 7, blocked=lambda: ("2999-01-01T00:00:00Z", "quota"))
     gang = Case(facts).gang(0)
     assert gang.blocked_reason
     assert seconds_to_complete(gang, Growth(frozenset(), 0.0), SETTINGS, 0) == 60

@@ -85,7 +85,7 @@ def test_labels_that_stay_refused_are_reported(status: int) -> None:
         scene.one_pass()
         scene.clock.now = 5
         (delay,) = scene.one_pass()[1].delays
-    assert delay.hindered == "LabelsRefused"
+    assert delay.reason == "LabelsRefused"
     assert f"answer {status}" in delay.note
 
 

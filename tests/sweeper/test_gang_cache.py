@@ -102,7 +102,7 @@ def test_a_gang_is_built_again_when_something_of_it_changes(change: dict[str, An
 
 def test_of_a_gang_that_lacks_pods_it_is_asked_each_time_why() -> None:
     complaints = iter([("", ""), ("2026-01-01T00:00:00Z", "quota")])
-    owner = OwnerFacts(size=3, hindered=lambda: next(complaints))
+    owner = OwnerFacts(size=3, blocked=lambda: next(complaints))
     first, second = passes(GangCache(), {"owner": owner}, {"owner": owner})
     assert (first.blocked_reason, second.blocked_reason) == ("", "quota")
 

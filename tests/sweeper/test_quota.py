@@ -141,12 +141,12 @@ def test_complaints_are_read_once_for_all_gangs_of_a_pass() -> None:
 
     cache.complaints = cast(Any, Counted())
     ask = cache.asker()
-    is_reported = [ask(GangKey("ns", "Job", f"train-{number}", "")).hindered()[1] for number in range(3)]
+    is_reported = [ask(GangKey("ns", "Job", f"train-{number}", "")).blocked()[1] for number in range(3)]
     assert (is_reported, len(reads)) == (["", "no quota", ""], 1)
 
 
 def of_three(count: int, complained_at: str) -> PodGang:
-    owner_facts = OwnerFacts(3, hindered=lambda: (complained_at, "no quota"))
+    owner_facts = OwnerFacts(3, blocked=lambda: (complained_at, "no quota"))
     pods = [job_pod(number, creationTimestamp="2026-01-01T00:00:05Z") for number in range(count)]
     (gang,) = gather(pods, [], lambda _: owner_facts)
     return gang
@@ -158,7 +158,7 @@ def test_a_complaint_older_than_the_newest_pod_is_overcome() -> None:
     assert not of_three(2, "").blocked_reason
 
 
-def test_a_gang_with_all_its_pods_is_not_hindered() -> None:
+def test_a_gang_with_all_its_pods_is_not_blocked() -> None:
     assert not of_three(3, "2026-01-01T00:00:09").blocked_reason
 
 
@@ -176,7 +176,7 @@ def test_a_job_that_lacks_pods_after_some_failed_reports_how_long_its_controller
 ) -> None:
     def owner_facts(key: GangKey) -> OwnerFacts:
         return OwnerFacts(
-            3, hindered=lambda: ("2099" if complaint_text else "", complaint_text), failed=lambda: failed
+            3, blocked=lambda: ("2099" if complaint_text else "", complaint_text), failed=lambda: failed
         )
 
     (gang,) = gather([job_pod(0)], [], owner_facts)

@@ -210,7 +210,7 @@ def drawn_facts(dice: random.Random) -> OwnerFacts:
         dice.choice((None, 1, 2, 5)),
         dice.random() < 0.3,
         minimum=dice.choice((None, None, 1, 2)),
-        hindered=lambda: complaint,
+        blocked=lambda: complaint,
         is_cut=dice.random() < 0.2,
         devices=lambda: devices,
     )
@@ -229,7 +229,7 @@ def test_gangs_that_are_remembered_are_those_gathered_again(seed: int) -> None:
                 owner_facts[key] = drawn_facts(story.dice)
             elif story.dice.random() < 0.2:
                 now = drawn_facts(story.dice)
-                owner_facts[key] = replace(owner_facts[key], hindered=now.hindered, devices=now.devices)
+                owner_facts[key] = replace(owner_facts[key], blocked=now.blocked, devices=now.devices)
         made = gather(view.gated, view.mates, owner_facts.__getitem__, view.gang_of, cache.gang_of)
         cache.end_pass()
         assert made == gather(view.gated, view.mates, owner_facts.__getitem__, view.gang_of)

@@ -353,10 +353,10 @@ class Reporter:
         """The state of a gang none of whose pods has a plan; a gang with a plan has that of its progress."""
         known = now.memory.reasons.get(gang.key)
         settles = known is not None and known.cause is Cause.INCOMPLETE
-        is_hindered = bool(now.memory.delays.notes_of(gang.key))
+        is_delayed = bool(now.memory.delays.notes_of(gang.key))
         # The reason from before it settled is no longer valid.
         is_known = settles and placement is not None
-        if not is_hindered and not is_known and (settles or known is None):
+        if not is_delayed and not is_known and (settles or known is None):
             return _SETTLING
         status = PlacementStatus(
             placements.WAITING,
@@ -369,7 +369,7 @@ class Reporter:
             now.writer.write(placement, status)
         else:
             now.writer.create(gang, status)
-        return _SETTLING if settles and not is_hindered else placements.WAITING
+        return _SETTLING if settles and not is_delayed else placements.WAITING
 
     def _progress(
         self, placement: Placement, members: list[Pod], gang: PodGang | None, now: _Report

@@ -77,7 +77,7 @@ class _PodDelay(NamedTuple):
     """The last answer for a pod, in a sentence, and when it came."""
 
     gang: GangKey
-    hindered: EventReason
+    reason: EventReason
     kind: str
     note: str
     at: float
@@ -94,7 +94,7 @@ class Delays:
         """The sentence of the first pod of each gang."""
         notes: dict[tuple[GangKey, EventReason], str] = {}
         for each in self.by_uid.values():
-            notes.setdefault((each.gang, each.hindered), each.note)
+            notes.setdefault((each.gang, each.reason), each.note)
         return notes
 
     def notes_of(self, gang: GangKey) -> Sequence[str]:
@@ -105,9 +105,9 @@ class Delays:
         """Of each gang the delays that were not reported yet."""
         found: defaultdict[tuple[GangKey, EventReason], list[Delay]] = defaultdict(list)
         for delay in done.delays:
-            found[delay.gang, delay.hindered].append(delay)
+            found[delay.gang, delay.reason].append(delay)
         return [
-            Warn(own[0].pod, own[0].hindered, own[0].note + _so_with([each.pod for each in own[1:]]))
+            Warn(own[0].pod, own[0].reason, own[0].note + _so_with([each.pod for each in own[1:]]))
             for key, own in found.items()
             if key not in self._notes
         ]
@@ -119,9 +119,9 @@ class Delays:
         found = dict(self.by_uid)
         for delay in done.delays:
             uid = delay.pod.metadata.uid
-            known = _PodDelay(delay.gang, delay.hindered, delay.kind, delay.note, now)
+            known = _PodDelay(delay.gang, delay.reason, delay.kind, delay.note, now)
             before = found.get(uid)
-            if before is None or (before.gang, before.hindered) != (delay.gang, delay.hindered):
+            if before is None or (before.gang, before.reason) != (delay.gang, delay.reason):
                 found.pop(uid, None)  # it is the last of its gang now
             elif before.kind == delay.kind:
                 # Of one kind the first is reported: its sentence may have ports, versions and times in it.
@@ -138,7 +138,7 @@ class Delays:
         gated = {pod.metadata.uid for gang in gangs for pod in gang.gated}
 
         def holds(uid: str, delay: _PodDelay) -> bool:
-            waits = uid in gated if delay.hindered in _OF_GATED else _stands(view.by_uid.get(uid))
+            waits = uid in gated if delay.reason in _OF_GATED else _stands(view.by_uid.get(uid))
             return waits and delay.at >= since
 
         return Delays({uid: each for uid, each in self.by_uid.items() if holds(uid, each)})

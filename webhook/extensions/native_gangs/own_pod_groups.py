@@ -370,7 +370,7 @@ def patient_needs(
 ) -> tuple[list[GroupNeed], BindMemory]:
     """The needs to meet now; a gang that lost planned pods is included only after `patience_seconds`.
 
-    It is then bound without the missing pods, like incomplete gangs, which are planned after the same time.
+    It is then bound without the missing pods, also where the Job controller delays their replacements longer.
     Existing pods without a plan get one, or their whole gang is planned again: see invalid_plans. If the gang
     has released pods, repair deletes these.
     """

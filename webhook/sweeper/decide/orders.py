@@ -223,12 +223,12 @@ class Orders:
 class Delay:
     """A pod whose labels, release or eviction are deferred again and again, or refused.
 
-    hindered: what the API server did not do. kind: distinguishes its answers; note: a sentence.
+    reason: what the API server did not do. kind: distinguishes its answers; note: a sentence.
     """
 
     gang: GangKey
     pod: Pod
-    hindered: EventReason
+    reason: EventReason
     kind: str
     note: str
 

@@ -48,18 +48,18 @@ logger = logging.getLogger(__name__)
 class OwnerFacts:
     """What a gang's controller states: how many pods it creates, which, and whether some come later.
 
-    is_cut: the pods are left out, since they are too many to be planned before they exist. hindered: returns
+    is_cut: the pods are left out, since they are too many to be planned before they exist. blocked: returns
     when the controller last reported that it cannot create a pod, and why; "" if never. It is asked for gangs
     that lack pods only. devices: returns whether any pod of the gang asks for an extended resource, None if
-    unknown. It is asked for gangs only of which no existing pod does. failed: returns how many pods of a Job
-    have failed, 0 for other owners. It is asked for gangs that lack pods only.
+    unknown. It is asked for gangs only of which no existing pod does. failed: returns how many failed
+    pods a Job replaces, 0 for other owners. It is asked for gangs that lack pods only.
     """
 
     size: int | None = None
     staged: bool = False
     shape: Shape = ()
     minimum: int | None = None
-    hindered: Callable[[], tuple[str, str]] = lambda: ("", "")
+    blocked: Callable[[], tuple[str, str]] = lambda: ("", "")
     is_cut: bool = False
     devices: Callable[[], bool | None] = lambda: None
     failed: Callable[[], int] = lambda: 0
@@ -323,7 +323,7 @@ def _asks_again(gang: PodGang) -> bool:
 
 def _blocked_reason(pods: list[Pod], owner: OwnerFacts) -> str:
     """The controller's report, unless it has created a pod since then."""
-    at, message = owner.hindered()
+    at, message = owner.blocked()
     newest = max((pod.metadata.creation_timestamp or "" for pod in pods), default="")
     return message if at and at >= newest[: len(at)] else ""
 

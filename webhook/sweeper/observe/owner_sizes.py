@@ -186,7 +186,7 @@ class Owners:
     def facts(self, gang: GangKey, blocked: Callable[[], DatedMessage] = lambda: NOTHING) -> OwnerFacts:
         """The facts of a gang's controller; none where two owners of one name disagree.
 
-        blocked: see OwnerFacts.hindered.
+        blocked: see OwnerFacts.blocked.
         """
         found = [(each.workload, owner) for each, owner in self._find(gang)]
         return OwnerFacts(
