@@ -121,7 +121,7 @@ def what_was_collected_is_not_looked_through() -> None:
 
 @pytest.fixture(scope="module", autouse=True)
 def no_thread_outlives_its_module() -> Iterator[None]:
-    """A watch that nobody stopped goes on through the tests that follow, and fails in them."""
+    """A watch that no test stopped runs on through the tests that follow, and fails in them."""
     before = set(threading.enumerate())
     yield
     deadline = time.monotonic() + THREAD_ENDS_SECONDS

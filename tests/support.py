@@ -115,7 +115,7 @@ def clean(cluster: Cluster) -> None:
             if is_ours(item):
                 delete(api, f"{path}/{item['metadata']['name']}")
     cluster.wait_for("no pod of another test", functools.partial(_delete_pods, api), seconds=150)
-    # Test namespaces have names of their own; those of the manifests are made again by the next test.
+    # Test namespaces have names of their own; those of the manifests are created again by the next test.
     for name in ("topogate-system", "topogate-labeler"):
         if exists(api, f"/api/v1/namespaces/{name}"):
             _finalize(api, name)

@@ -57,8 +57,8 @@ class FilesInOrder(LoadScopeScheduling):  # type: ignore[misc]
 def begin_apart(config: pytest.Config) -> None:
     """Have each worker of a whole run begin its collection with other folders than the others.
 
-    In a fresh clone, most of a collection goes into compiling modules. Workers that begin apart find most of
-    them compiled by others. The tests come in one order all the same, see order_for_workers.
+    In a fresh clone, most of a collection is spent on compiling modules. Workers that begin apart find most
+    of them compiled by others. The tests run in one order all the same, see order_for_workers.
     """
     worker = getattr(config, "workerinput", None)
     root = config.rootpath / "tests"

@@ -1,7 +1,7 @@
-"""Values that are made of other objects, kept for as long as they are made of the very same ones.
+"""Values derived from other objects, cached for as long as they are derived from the very same ones.
 
-An object of the API server that has changed is another object, and so is what was made of it. So identity
-tells, at the cost of a comparison, whether a value still holds. Losing what is kept only costs time.
+An object of the API server that has changed is another object here, and values derived from it are invalid.
+So a comparison of identities decides whether a value is still valid. Losing a cached value only costs time.
 """
 
 from collections.abc import Callable, Mapping

@@ -1,4 +1,4 @@
-"""Random realistic gangs, placed in many processes with unlike hash seeds and threads: the same answers?
+"""Random realistic gangs, placed in many processes with different hash seeds and threads: the same answers?
 
 Prints the gangs of which two processes gave different answers, and exits with 1 if there is any.
 """

@@ -3,7 +3,7 @@
 65,000 nodes of 8 GPUs in blocks of 500, on 440 of which 200,000 pods run, half of them in gangs of 100 that
 were placed before, as JSON through the real decoder and cache. The API server is played in this process
 (hack/observing/played.py), so making the objects counts with the times, and writes cost next to nothing: how
-fast pods are released is what `hack/bench sweep` tells. A pass with a gang of 1,000 whole nodes plans and
+fast pods are released is measured by `hack/bench sweep`. A pass with a gang of 1,000 whole nodes plans and
 releases it; 10,000 pods that wait are 100 gangs of 100, each to lie in one block, of which none has capacity.
 Times are of the clock.
 """

@@ -4,7 +4,7 @@ On one real control plane, a few pods of each kind alternately, many times over:
 gated ones released by the sweeper's own code under its ServiceAccount, with the guards in force; then these
 are bound as well, and a kubelet's status is written; a life is all of these. Gated pods have lost their
 managedFields as the webhook saw them, lose them by the release (the webhook was away), or keep them. All
-other programs are held still. Printed is the CPU of kube-apiserver for each pod, and what it allocated
+other programs are paused. Printed is the CPU of kube-apiserver for each pod, and what it allocated
 for it, by Go's own count, which does not depend on what else the machine does.
 """
 

@@ -1,13 +1,13 @@
 """What the sweeper costs beside kube-scheduler, on one real control plane and in one run.
 
-1. Pods released a second, kube-scheduler held still, against the rate at which kube-scheduler binds as
+1. Pods released a second, kube-scheduler paused, against the rate at which kube-scheduler binds as
    many pods of the same kind without gates.
 2. From the moment when the last gang is complete to the last pod bound, with both at work, against
    kube-scheduler alone with as many waiting pods.
 3. With --bind: gangs of several sizes that require a block, from complete to all bound, by each way of
    binding: pinned, podgroup and nominated (policy bind), and kube-scheduler alone with PodGroups of its own.
 
-kwok and the controllers are held still throughout, so that nothing else uses the cores; topogate runs
+kwok and the controllers are paused throughout, so that nothing else uses the cores; topogate runs
 under its own ServiceAccount, with its guards in force. Absolute figures belong to the machine.
 """
 
@@ -202,7 +202,7 @@ class Bench(Loaded):
     def _members(self, mode: str, gang: int, size: int) -> list[dict[str, Any]]:
         """The pods of a gang, which name a PodGroup as admission would (podgroup) or their author (native).
 
-        gang: a number that no other has, since a PodGroup outlives its gang while the controllers are held.
+        gang: a number that no other has, since a PodGroup outlives its gang while the controllers are paused.
         """
         name = ""
         if mode.startswith("native"):

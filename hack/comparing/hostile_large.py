@@ -161,7 +161,7 @@ def _kinds(dice: random.Random) -> Instance:
 
 
 def _linked(dice: random.Random) -> Instance:
-    """Cards with links and NUMA nodes, all nodes unlike, and pods that ask for several of them."""
+    """Cards with links and NUMA nodes, all nodes different, and pods that ask for several of them."""
     made = []
     for number in range(dice.choice((100, 1000, 5000))):
         place = (f"b{number // 200}", f"r{number // 20}", f"h{number}")

@@ -4,7 +4,7 @@ from typing import Final
 
 LEAST_DONE: Final = 0.02
 LEAST_SECONDS: Final = 20.0
-"""Before this share of the work and this time nothing is said of what is left: it would be a guess."""
+"""Before this share of the work and this time, no remaining time is printed: it would be a guess."""
 
 
 def duration(seconds: float) -> str:

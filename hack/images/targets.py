@@ -55,7 +55,7 @@ TARGETS: Final = {target.name: target for target in (TOPOGATE, DRA, LABELER)}
 DROPPED: Final = (
     "**/tests", "**/testing/tests", "**/*.pyi", "**/*.pyx", "**/*.pxd", "**/*.h", "**/*.c", "**/*.a",
     "bin", "share", "**/__pycache__", "**/conftest.py",
-    # Loaded by name only when somebody uses them, which nothing of ours does: bodies stay raw here.
+    # Loaded by name only when they are used, which nothing of ours does: bodies stay raw here.
     "kubernetes/aio", "kubernetes/client/models/[!_]*.py", "kubernetes/client/api/[!_]*.py",
     "kubernetes/test", "kubernetes/docs",
     "cel_expr_python/ext/ext_encoders*", "cel_expr_python/ext/ext_proto*",

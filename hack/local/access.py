@@ -29,7 +29,7 @@ class PatientApi(Api):
     """A client that waits longer for an answer than a program should: a busy machine is no fault."""
 
     def request(self, method: str, path: str, **options: Any) -> bytes:
-        """As Api.request, with a minute to answer unless something else is said."""
+        """As Api.request, with a minute to answer by default."""
         return super().request(method, path, **{"timeout_seconds": 60.0, **options})
 
 

@@ -36,7 +36,7 @@ _KUBERNETES: Final = "helm.sh/helm/v3/pkg/chartutil.k8sVersion"
 
 @dataclass(frozen=True)
 class CachedProgram:
-    """A program below hack. files: of its folder, that decide what it is; finish: adds what goes with it."""
+    """A program below hack. files: of its folder, which decide what it is; finish: adds what it needs."""
 
     name: str
     program: GoProgram

@@ -288,7 +288,7 @@ class BindingRun:
         )
 
     def _try(self, name: str, action: Callable[[], None]) -> None:
-        """What the API server refuses is no fault of anybody's: pods go, nodes are not there."""
+        """What the API server refuses is no fault of a program: pods are deleted, nodes are not there."""
         try:
             action()
         except ApiError as error:

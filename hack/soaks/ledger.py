@@ -1,10 +1,10 @@
 """What must hold whatever happens, checked against each version of each object that the API server reports.
 
-Which claim is true? Not that a node is never asked for more than it has: kube-scheduler may bind somebody
-else's pod to a node between our plan and our release, and a pod of a plan that preempts is released beside
+Which claim is true? Not that a node is never asked for more than it has: kube-scheduler may bind a foreign
+pod to a node between our plan and our release, and a pod of a plan that preempts is released beside
 its victims. True at every moment is:
 
-1. What pods placed by topogate take of a node, released or bound, and those that go on terminating, never
+1. What pods placed by topogate take of a node, released or bound, and those that still terminate, never
    exceeds what the node has; victims of a pod that is to preempt them are left out until it is bound.
 2. What bound pods take, by any scheduler, never exceeds it either (kube-scheduler's own promise: if it
    broke here, the ledger itself would be wrong).
@@ -12,17 +12,17 @@ its victims. True at every moment is:
 4. A pod is released after a plan that names its node was written, and it is bound to that node. One that is
    nominated there may be bound to another, by kube-scheduler's own choice: it counts for claim 2 alone.
 5. gas-ts grows strictly from one binding to the next on each node.
-6. Of a tenant whom nobody has a reason to disturb no pod is lost.
+6. No pod of a tenant is lost whom no other has a reason to disturb.
 7. The sweeper deletes no pod of a gang that runs (see losses.py).
 8. Each exclusive Job has a domain of its own (see domains.py).
-9. Gangs that wait hold a share of the nodes at most, and none for long (see reserved_nodes.py).
+9. Gangs that wait reserve a share of the nodes at most, and none for long (see reserved_nodes.py).
 10. No preempted gang stays partially running (see partly_released.py).
 11. A pod runs where its volumes are, and no node has more of these than it may (see mounts.py).
-12. Nobody is evicted but for a gang of higher priority, or with what that left of its own (see evictions.py).
-13. No node that a gang keeps between its stages is taken by one that is no more urgent (see takeovers.py).
+12. No pod is evicted but for a gang of higher priority, or with what that left of its own (see evictions.py).
+13. No node that a gang keeps between its stages is taken by one of no higher priority (see takeovers.py).
 
 Pods of hostile namespaces count towards 1 to 3 where they are bound, or released as a plan says; what their
-authors wrote of nodes says nothing.
+authors wrote of nodes does not count.
 """
 
 import threading

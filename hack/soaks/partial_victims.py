@@ -1,8 +1,8 @@
-"""Makes halves of gangs in a soak: a pod of others takes the place of one of a gang that has no other place.
+"""Makes partially running gangs in a soak: a foreign pod takes the only node that one of their pods can use.
 
-Left to chance that hardly happens: a free node is found for the pod that went, or what is left ends before
-anybody sees it. So each of these gangs may run on as many nodes as it has pods, and who takes one of them is
-more important than the gang, sent there, and stays for longer than the gang is left broken.
+Left to chance that hardly happens: a free node is found for the missing pod, or the rest ends before it is
+noticed. So each of these gangs may run on as many nodes as it has pods; the pod that takes one of them has a
+higher priority than the gang, is sent there, and stays for longer than the gang is left broken.
 """
 
 import random
@@ -44,7 +44,7 @@ class _Gang:
 
 
 class Halving:
-    """Makes one gang after the other, and sends somebody to one of its nodes once all of it runs."""
+    """Makes one gang after the other, and sends a pod to one of its nodes once all of it runs."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""How the sweepers' passes went: their steps end in time whatever waits, and none of them has a defect."""
+"""What came of the sweepers' passes: their steps end in time whatever waits, and none has a defect."""
 
 import re
 import urllib.request

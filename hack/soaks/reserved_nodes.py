@@ -1,6 +1,6 @@
-"""How many nodes are held empty, for gangs that wait or for pods yet to be made, and for how long.
+"""How many nodes are reserved, for gangs that wait or for pods yet to be created, and for how long.
 
-By what the status of Placements says, which lags behind what the sweeper has decided, and one may be written
+Read from the status of Placements, which lags behind what the sweeper has decided, and one may be written
 before another: so more than a share of the nodes, or a node for longer than its time, is a fault only if it
 continues. A new leader starts again, as reservations are remembered by the leader alone.
 """
@@ -27,7 +27,7 @@ class _Hold(NamedTuple):
 
 
 class _Since(NamedTuple):
-    """Since when a node is held without a break, and for how long the most patient of its holders may."""
+    """Since when a node is reserved without a break, and the longest time of its reservations."""
 
     at: float
     seconds: float
@@ -35,14 +35,14 @@ class _Since(NamedTuple):
 
 @dataclass
 class Holdings:
-    """Follows the Placements. most: nodes that may be held at once; seconds: for how long at a time.
+    """Follows the Placements. most: nodes that may be reserved at once; seconds: for how long at a time.
 
-    made: nodes that an autoscaler makes, which do not count: they are all for who asked for them.
+    made: nodes that an autoscaler makes, which do not count: they are all for the gang that asked for them.
 
     A plan may keep nodes for later stages for as long in each, in all for as much time for each node.
 
-    grace: seconds for which reports may lag behind. clock: the time of day, in seconds.
-    holds: how often a gang began to hold nodes, or plan to keep some; most_seen: nodes at once.
+    grace: seconds for which reports may lag behind. clock: the time of day, in seconds. holds: how often a
+    gang began to reserve nodes, or planned to keep some; most_seen: nodes at once.
     """
 
     most: int
@@ -72,7 +72,7 @@ class Holdings:
         self.look()
 
     def restart(self) -> None:
-        """Another process leads, or the API server was away: what was held before is counted no more."""
+        """Another process leads, or the API server was away: earlier reservations are counted no more."""
         self._holds.clear()
         self._since.clear()
         self._above_since = None

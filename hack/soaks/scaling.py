@@ -27,7 +27,7 @@ CHOICES: Final = {
 }
 _LEAVING: Final = [{"key": "ToBeDeletedByClusterAutoscaler", "effect": "NoSchedule"}]
 PRIORITY: Final = "soak-scaled"
-"""Class of the pool's gangs, above all tiers: who waits for nodes that are held for others asks for none."""
+"""Class of the pool's gangs, above all tiers: a gang that waits for reserved nodes requests none."""
 POOL_NODES: Final = 4
 """Nodes that the autoscaler can make."""
 NAMES: Final = tuple(f"pool-{number}" for number in range(POOL_NODES))

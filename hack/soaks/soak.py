@@ -267,7 +267,7 @@ class Soak:
         self._try("free capacity", self.tenant.add_nodes)
 
     def _try(self, name: str, action: Callable[[], None]) -> None:
-        """What the API server refuses is no fault of anybody's: pods go, nodes are not there."""
+        """What the API server refuses is no fault of a program: pods are deleted, nodes are not there."""
         try:
             action()
         except ApiError as error:

@@ -33,7 +33,7 @@ class Tenant:
     """Writes what is drawn, with the rights of `edit` in one namespace and none elsewhere."""
 
     def __init__(self, api: Api, namespace: str, drawing: Drawing, choices: random.Random) -> None:
-        """api: with the right to impersonate; what is done is done as somebody else."""
+        """api: with the right to impersonate; requests are made as another user."""
         self._api = api.acting_as(USER)
         self._namespace = namespace
         self._drawing = drawing

@@ -21,7 +21,7 @@ WHOLE: Final = 8
 """GPUs of a node: what each pod of these asks for."""
 _SECONDS: Final = (20.0, 35.0)
 _FOREIGN_SECONDS: Final = (10.0, 15.0)
-"""Long enough that the pod that went finds no place before its gang is given up."""
+"""Long enough that the pod that was evicted finds no place before its gang is given up."""
 _FOREIGN: Final = 3
 _MOST_FREE: Final = 8
 """So many nodes that are free are filled by pods of others as well, so that the next of them preempt."""

@@ -1,7 +1,7 @@
 """Pods of every shape that clusters see, and what the webhook must make of each.
 
-What is expected is said as the difference to the same pod created in a namespace that has not opted
-in; everything else must be equal to the last field.
+The expected result is given as the difference to the same pod created in a namespace that has not opted in;
+every other field must be equal.
 """
 
 from dataclasses import dataclass, field
@@ -67,7 +67,7 @@ def pod(
     metadata: dict[str, Any] | None = None,
     **spec: Any,
 ) -> dict[str, Any]:
-    """A pod with one container that asks for these resources, of a GPU if nothing is said."""
+    """A pod with one container that requests these resources; by default of a GPU."""
     asked = {"nvidia.com/gpu": "1"} if resources is None else resources
     meta: dict[str, Any] = {"generateName": "shape-", **(metadata or {})}
     if annotations is not None:

@@ -264,7 +264,7 @@ def mount(api: Api, webhook: Webhook) -> None:
 
 @contextlib.contextmanager
 def repeated(*actions: tuple[Callable[[], None], float]) -> Iterator[None]:
-    """Until the block ends, each action goes on in a thread of its own, with so many seconds in between."""
+    """Until the block ends, each action is repeated in a thread of its own, these seconds apart."""
     stop = threading.Event()
 
     def repeat(action: Callable[[], None], pause: float) -> None:

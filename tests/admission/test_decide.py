@@ -102,7 +102,7 @@ def test_an_author_who_gates_a_pod_with_the_policys_own_prefix_keeps_that_gate()
     assert decided(without_gpu, policy=OWN_GATE).outcome == "unchanged"
 
 
-def test_a_gate_that_only_another_prefix_covers_is_somebody_elses() -> None:
+def test_a_gate_that_only_another_prefix_covers_is_foreign() -> None:
     pod = gpu_pod()
     pod["spec"]["schedulingGates"] = [{"name": keys.GATE}]
     (operation,) = decided(pod, policy=OWN_GATE).operations

@@ -55,15 +55,15 @@ def apply(cluster: Cluster, path: Path) -> None:
 
 
 def patch(cluster: Cluster, namespace: str, name: str, change: Any, *, user: str | None = None) -> None:
-    """Change a pod as an administrator, or as somebody else; a list is a JSON patch. Raises ClusterError with
-    the refusal.
+    """Change a pod as an administrator, or as this user; a list is a JSON patch. Raises ClusterError with the
+    refusal.
     """
     form = JSON_PATCH if isinstance(change, list) else STRATEGIC_MERGE_PATCH
     _ask(cluster, user, "PATCH", namespace, name, body=change, content_type=form)
 
 
 def remove(cluster: Cluster, namespace: str, name: str, *, user: str | None = None) -> None:
-    """Delete a pod as an administrator, or as somebody else. Raises ClusterError with the refusal."""
+    """Delete a pod as an administrator, or as this user. Raises ClusterError with the refusal."""
     _ask(cluster, user, "DELETE", namespace, name)
 
 
@@ -310,12 +310,12 @@ def test_others_remove_their_own_gates_from_our_pods(guarded: Cluster, pod: tupl
     assert gates_of(guarded, pod) == [keys.GATE]
 
 
-def test_a_gated_pod_may_be_labelled_and_deleted_by_anybody(guarded: Cluster, pod: tuple[str, str]) -> None:
+def test_a_gated_pod_may_be_labelled_and_deleted_by_everyone(guarded: Cluster, pod: tuple[str, str]) -> None:
     patch(guarded, *pod, {"metadata": {"labels": {"a": "b"}}})
     remove(guarded, *pod)
 
 
-def test_the_sweeper_may_not_remove_somebody_elses_gate(guarded: Cluster, pod: tuple[str, str]) -> None:
+def test_the_sweeper_may_not_remove_a_foreign_gate(guarded: Cluster, pod: tuple[str, str]) -> None:
     with pytest.raises(ClusterError, match=NOTHING_ELSE):
         patch(guarded, *pod, without(OTHER_GATE), user=SWEEPER)
 

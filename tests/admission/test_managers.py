@@ -1,4 +1,4 @@
-"""Pods that are held lose their managedFields as they are created, where nobody is the poorer for it."""
+"""Gated pods lose their managedFields at creation, where that costs no user anything."""
 
 from typing import Any
 
@@ -57,7 +57,7 @@ def test_a_cpu_only_pod_has_none_either() -> None:
         pytest.param(written(UPDATED), Policy(keep_managed_fields=True), id="the policy keeps them"),
     ],
 )
-def test_a_pod_keeps_what_somebody_may_need(body: dict[str, Any], policy: Policy) -> None:
+def test_a_pod_keeps_what_others_may_need(body: dict[str, Any], policy: Policy) -> None:
     assert managers_after(body, policy) == body["metadata"]["managedFields"]
 
 

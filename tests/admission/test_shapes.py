@@ -42,7 +42,7 @@ def make_class(api: Api, name: str, value: int, policy: str, **more: Any) -> Non
 def installation(
     module_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[Cluster, Webhook]]:
-    """A webhook with the table's policy; kube-scheduler is held still, so pods stay as created."""
+    """A webhook with the table's policy; kube-scheduler is paused, so pods stay as created."""
     cluster = module_cluster
     nodes.register(cluster.api(), nodes.grid(nodes.Shape(nodes=1, blocks=1, subblocks=1)))
     install_classes(cluster)

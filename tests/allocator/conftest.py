@@ -24,7 +24,7 @@ class Kubelet:
         self.changed = threading.Condition()
         self.pods = resources_wire.ListPodResourcesResponse()
         self.allocatable: resources_wire.AllocatableResourcesResponse | None = None
-        """What it says of devices; None for what the last registration said."""
+        """The devices it reports; None for those of the last registration."""
         self.offers: dict[str, tuple[str, frozenset[str]]] = {}
         """Resource -> the endpoint that registered last, and its healthy devices."""
         self.get_error = 'pod "-" in namespace "-" not found'

@@ -208,7 +208,7 @@ def plug(folder: Path, card: MachineCard) -> None:
 
 
 def unplug(folder: Path, card: MachineCard) -> None:
-    """Take a card out: its device files and its entry of the class go, as when its driver lets it go."""
+    """Take a card out: its device files and its entry of the class vanish, as when its driver releases it."""
     for node in card.nodes:
         (folder / node.lstrip("/")).unlink()
     (folder / "sys" / "class" / "drm" / f"card{card.number}").unlink()

@@ -75,7 +75,7 @@ def test_shares_are_taken_in_the_order_of_their_numbers() -> None:
     assert devices_of(["card0"], ["card0-10", "card0-9"]) == ["card0-9"]
 
 
-# --- and what is refused where it went on --------------------------------------------------------------
+# --- and what is refused where the cards are used up -------------------------------------------------
 
 
 def test_a_card_of_the_plan_without_a_free_device_is_refused() -> None:

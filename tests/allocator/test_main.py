@@ -1,4 +1,4 @@
-"""What is said on the command line, and what is not understood."""
+"""What the command line accepts, and what it reports as unknown."""
 
 import subprocess
 import sys

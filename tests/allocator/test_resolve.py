@@ -1,4 +1,4 @@
-"""How long is waited, and what is said when it stays uncertain."""
+"""How long the allocator waits for certainty, and what it answers when there is none."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -228,7 +228,7 @@ def test_after_a_restart_of_the_kubelet_its_order_is_learned_again() -> None:
         resolver.prefer(I915, 1, FREE, [], CARDS, lambda taken: [])
 
 
-def test_lists_that_are_taken_while_somebody_asks_settle_nothing() -> None:
+def test_lists_that_are_taken_during_a_request_settle_nothing() -> None:
     world = World()
     world.pods = lambda _: (pod("p", "card2"),)
     world.listing = lambda _: {("ns", "p"): {}, ("kube-system", "static"): {"c": {}}}

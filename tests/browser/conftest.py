@@ -1,4 +1,4 @@
-"""The page in a real Chromium, over the real control plane. Not run without Chromium, which is said."""
+"""The page in a real Chromium, over the real control plane. Skipped where there is no Chromium."""
 
 import shutil
 import signal

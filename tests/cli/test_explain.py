@@ -94,7 +94,7 @@ def test_gangs_that_hold_nodes_are_named_for_who_may_read_their_placements() -> 
 
 
 def in_fair_order(record: Record | None) -> str:
-    """What is said of the gang of namespace ns while one of each other namespace waits as well."""
+    """The explanation of the gang of namespace ns while one of each other namespace waits as well."""
     others = [
         decode(pod_json(name, metadata={"namespace": name, "uid": name}, containers=[{"name": "c", **GPU}]))
         for name in ("team-b", "team-c")

@@ -212,7 +212,7 @@ def nameless(reasons: set[str]) -> set[str]:
 
 @dataclass(frozen=True)
 class Answers:
-    """Pod -> node, and what is said of gangs without a place, and of pods that are refused."""
+    """Pod -> node, and the reasons of gangs without a place and of pods that are refused."""
 
     nodes: dict[str, str]
     reasons: set[str]

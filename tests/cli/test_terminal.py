@@ -1,4 +1,4 @@
-"""What others wrote is said as one line of plain text: to the terminal, in the log, in objects."""
+"""What others wrote is shown as one line of plain text: in the terminal, in the log, in objects."""
 
 import io
 import json

@@ -224,7 +224,7 @@ def test_a_user_may_do_what_the_page_on_rights_lists(
 
 
 def test_what_a_page_names_is_run_here_or_by_a_test_that_exists() -> None:
-    """A command that is added to a page is run here unless somebody says who runs it."""
+    """A command that is added to a page runs here unless the table below names the test that runs it."""
     tests = {text.partition(":")[0] for text in ELSEWHERE.values() if text.startswith("tests/")}
     assert {each for each in (*tests, "tests/cluster/test_leaving.py") if not (ROOT / each).exists()} == set()
     assert sum(len(commands(page)) for page in PAGES) > 20

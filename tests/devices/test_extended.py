@@ -96,7 +96,7 @@ def test_a_pod_that_runs_takes_the_devices_of_its_claim_once() -> None:
 
 
 @pytest.mark.parametrize("namespace", ["demo", "other"])
-def test_a_claim_that_somebody_wrote_for_another_s_pod_is_not_kube_scheduler_s(namespace: str) -> None:
+def test_a_claim_that_a_tenant_wrote_for_another_s_pod_is_not_kube_scheduler_s(namespace: str) -> None:
     runs, real = asking("r", 2, node="n"), made("r", "g0", "g1")
     about = msgspec.structs.replace(real.metadata, name="z", namespace=namespace)
     forged = ResourceClaim(about, real.spec)

@@ -1,4 +1,4 @@
-"""What is kept from pass to pass of devices and claims is bounded, whatever comes and goes."""
+"""What passes remember of devices and claims is bounded, whatever appears and disappears."""
 
 import pytest
 

@@ -57,7 +57,7 @@ def test_partitions_are_given_while_the_counters_of_their_gpu_last() -> None:
     assert one(selected(1), *parted(*[1] * 9)) == {"n": 7}
 
 
-def test_a_partition_that_somebody_has_uses_up_what_others_would_need() -> None:
+def test_a_partition_in_use_takes_what_others_would_need() -> None:
     taken = claim("t", selected(3), given=given("p1", pool="n"))
     assert one(selected(7), *parted(7, 3, 1), claims=(taken,)) == {"n": 0}
     assert one(selected(1), *parted(7, 3, 1, 1), claims=(taken,)) == {"n": 2}
@@ -88,7 +88,7 @@ def test_shares_are_given_while_the_capacity_lasts() -> None:
     assert one(wanting("90Gi"), shared()) == {"n": 0}
 
 
-def test_a_share_that_somebody_has_is_not_given_again() -> None:
+def test_a_share_in_use_is_not_given_again() -> None:
     taken = claim(
         "t", wanting("60Gi"), given=given("g", pool="n", shareID="x", consumedCapacity={"memory": "60Gi"})
     )

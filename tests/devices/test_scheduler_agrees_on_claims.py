@@ -133,7 +133,7 @@ def wait_until_seen(cluster: Cluster, namespace: str, node: str) -> None:
 
 
 def is_allocatable(pod: Body) -> bool | None:
-    """Whether kube-scheduler bound it; None while it has not said. A selector that fails is its error."""
+    """Whether kube-scheduler bound it; None while it has not decided. A selector that fails is its error."""
     if pod["spec"].get("nodeName"):
         return True
     conditions = {c["type"]: c for c in pod.get("status", {}).get("conditions", [])}
@@ -153,13 +153,13 @@ def change(cluster: Cluster, namespace: str, name: str, value: str) -> None:
 
 
 def scheduled_pods(cluster: Cluster, namespace: str, wanted: int) -> list[Body]:
-    """The pods once kube-scheduler has said of each whether it has a place.
+    """The pods once kube-scheduler has decided for each whether it has a place.
 
-    One that is gone by then counts as it was last: pods are evicted whose devices have a NoExecute taint.
-    One that has a node but is not bound for long counts as bound: kube-scheduler may wait for two minutes
-    for its own claim for extended resources. One of which nothing is said for SILENT_SECONDS is changed, and
-    again after as long, so that it is looked at again: three of some thousand stayed so for 120 s, the last
-    although it had been changed once, and why is not known.
+    One that is gone by then counts as it was last: pods whose devices have a NoExecute taint are evicted. One
+    that has a node but is not bound for long counts as bound: kube-scheduler may wait for two minutes for its
+    own claim for extended resources. A pod without a decision for SILENT_SECONDS is changed, and again after
+    as long, so that it is looked at again: three of some thousand stayed so for 120 s, the last although it
+    had been changed once; the cause is unknown.
     """
     seen: dict[str, Body] = {}
     chosen: dict[str, float] = {}

@@ -1,4 +1,4 @@
-"""Which PodGroup a gang needs by its plan, and what is held and written until it is there."""
+"""Which PodGroup a gang needs by its plan, and what waits and is written until it is there."""
 
 from collections.abc import Hashable, Sequence
 from dataclasses import replace
@@ -293,7 +293,7 @@ def test_a_pod_group_of_which_a_pod_was_tried_is_not_replaced_for_the_others() -
 
 @pytest.mark.parametrize("has_begun", [True, False])
 def test_a_gang_keeps_its_minimum_while_a_pod_of_it_has_no_valid_plan(has_begun: bool) -> None:
-    """Somebody has taken that pod's node. It gets another one, or the gang is rolled back."""
+    """A foreign pod has taken that pod's node. It gets another one, or the gang is rolled back."""
     scene = Short(*(released(number) if has_begun else member(number) for number in range(2)), member(2))
     scene.cluster.pods.append(scene.members[2])
     scene.lost_plans = frozenset({"p2"})

@@ -183,7 +183,7 @@ def test_a_pod_group_of_an_earlier_life_of_the_gang_is_replaced(scene: Scene, mi
     assert scene.minimum() == 3
 
 
-def test_a_pod_group_of_somebody_else_is_not_taken_for_ours(scene: Scene) -> None:
+def test_a_foreign_pod_group_is_not_taken_for_ours(scene: Scene) -> None:
     body = native_gangs.pod_group(scene.api, GROUP, 1)
     scene.api.request("POST", native_gangs.path(scene.api, scene.namespace), body=body)
     scene.add("a", "b", "c")
@@ -191,7 +191,7 @@ def test_a_pod_group_of_somebody_else_is_not_taken_for_ours(scene: Scene) -> Non
         until("the gang to be told", lambda: "is taken by one that is not topogate's" in scene.reason())
         assert scene.released() == set()
         delete(scene.api, scene.group_path)
-        # It stays for as long as unfinished pods name it, unless somebody takes its finalizer off.
+        # It stays for as long as unfinished pods name it, unless another client removes its finalizer.
         body = {"metadata": {"finalizers": None}}
         scene.api.request("PATCH", scene.group_path, body=body, content_type=MERGE_PATCH)
         until("all to be bound", lambda: scene.bound() == {"a", "b", "c"})
@@ -252,7 +252,7 @@ def test_by_a_pod_group_of_a_higher_class_its_pods_preempt_in_1_36_and_are_not_b
         delete(scene.api, f"{PRIORITY_CLASSES}/{scene.namespace}-{name}")
 
 
-def test_nobody_is_evicted_for_a_gang_while_somebody_else_has_the_name_of_its_pod_group(scene: Scene) -> None:
+def test_no_pod_is_evicted_for_a_gang_while_a_foreign_pod_group_has_its_name(scene: Scene) -> None:
     """The name is taken once the plan names the victims, and before the sweeper makes its PodGroup."""
     classes = {gang: f"{scene.namespace}-{gang}" for gang in ("low", "high")}
     groups = {

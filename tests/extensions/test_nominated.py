@@ -205,7 +205,7 @@ def test_once_the_pod_group_is_there_pods_are_pinned() -> None:
     assert (scene.nominated(), scene.not_released()) == ({}, set())
 
 
-def test_beside_a_pod_group_of_somebody_else_none_is_released() -> None:
+def test_beside_a_foreign_pod_group_no_pod_is_released() -> None:
     scene = Scene()
     scene.foreign[f"in/{NAME}"] = msgspec.convert(group(), NativePodGroup)
     assert (scene.nominated(), scene.not_released()) == ({}, {"p0", "p1", "p2"})
@@ -227,7 +227,7 @@ def test_a_gang_that_is_planned_again_is_released_in_the_next_pass() -> None:
 
 
 def seen_in_a_pass(scene: Scene, placing: Placing) -> tuple[View, Snapshot]:
-    """What a pass goes by in which the extension is on: without the plans that do not hold."""
+    """The input of a pass with the extension on: without the plans that are no longer valid."""
     switch = Switch(lambda *_: True, lambda: NATIVE_GANGS)
     surroundings = Pass(
         cast(Api, None), cast(ClusterCache, scene.cluster), scene.settings, announcer=Silent(), clock=Clock(),

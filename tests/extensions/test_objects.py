@@ -191,7 +191,7 @@ def test_an_optional_collection_is_watched_in_the_version_that_the_cluster_serve
     assert MAPS.is_served(served)
 
 
-def test_an_object_of_somebody_else_is_left_alone_and_reported_until_a_pause_is_over(
+def test_a_foreign_object_is_left_alone_and_reported_until_a_pause_is_over(
     cluster: Cluster, leader: Leader, namespace: str
 ) -> None:
     theirs = a_map(namespace, "one", {}, key="theirs")

@@ -34,7 +34,7 @@ class Clock:
 
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The API server may be as slow as it likes: what it did not take in time would be said no more."""
+    """An Event that the API server did not accept in time is never sent again, so it has a minute."""
     monkeypatch.setattr(module, "_TIMEOUT_SECONDS", 60.0)
 
 
@@ -120,7 +120,7 @@ def test_the_same_is_written_once_and_counted_ten_minutes_later(cluster: Cluster
 
 
 def _again(recorder: Recorder, about: Reference, cluster: Cluster, namespace: str) -> dict[str, Any]:
-    """The Event there is after it was said once more."""
+    """The Event as it is after it was reported once more."""
     recorder.event(about, "GangWaits", "Place", "no capacity")
     return events(cluster, namespace, 1)[0]
 

@@ -143,7 +143,7 @@ def test_two_never_lead_at_one_time_whatever_is_lost_or_late_and_though_the_leas
 
 @settings(max_examples=100, deadline=None, derandomize=True)
 @given(STEPS)
-def test_somebody_leads_again_once_requests_are_answered(
+def test_there_is_a_leader_again_once_requests_are_answered(
     steps: list[tuple[str, list[tuple[str, float]], float, str]],
 ) -> None:
     shelf = Shelf()

@@ -167,13 +167,13 @@ def until(what: str, holds: Callable[[], bool]) -> None:
 
 
 def back(answer: Answer) -> None:
-    """A bookmark of a history that went back."""
+    """A bookmark of a history that was set back."""
     answer.bookmark(answer.server.version - 50)
     answer.rest()
 
 
 def back_by_event(answer: Answer) -> None:
-    """An event of a history that went back, of an object that was not changed since."""
+    """An event of a history that was set back, of an object that has not changed since."""
     answer.event(
         "MODIFIED",
         answer.server.object("first")

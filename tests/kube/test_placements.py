@@ -1,4 +1,4 @@
-"""Plans as the API server keeps them: with whom one goes, and of which life of its gang its status is."""
+"""Plans as the API server stores them: their pods, and the life of the gang that their status belongs to."""
 
 from typing import Any
 
@@ -77,7 +77,7 @@ def test_a_gang_that_began_again_is_not_complete_because_its_earlier_life_was(
     assert placements.write_status(api, rewritten, again).is_complete
 
 
-def test_a_plan_that_somebody_wrote_meanwhile_is_not_written_over(cluster: Cluster, namespace: str) -> None:
+def test_a_plan_that_was_written_meanwhile_is_not_overwritten(cluster: Cluster, namespace: str) -> None:
     install_definitions(cluster)
     api = cluster.api()
     metadata: dict[str, Any] = {"namespace": namespace, "name": "p"}

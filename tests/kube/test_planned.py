@@ -1,4 +1,4 @@
-"""The pods of a plan on the wire: what goes in comes out, in little capacity, and nothing else is read."""
+"""The pods of a plan on the wire: they survive a round trip, take little space, and nothing else is read."""
 
 import binascii
 import gzip

@@ -50,7 +50,7 @@ class Testbed:
         self._library.umockdev_testbed_uevent(self._testbed, path.encode(), action.encode())
 
     def wait_until_received(self) -> None:
-        """Wait until a monitor listens: what the kernel said of a lost card before that is kept nowhere."""
+        """Wait until a monitor listens: earlier messages of the kernel about a card are stored nowhere."""
         deadline = time.monotonic() + LISTEN_SECONDS
         while not any(self._root.glob("event*")):
             if time.monotonic() > deadline:

@@ -14,7 +14,7 @@ GOOGLE: Final = {"Metadata-Flavor": "Google"}
 
 @dataclass
 class Reply:
-    """What is said at a path. drip: seconds between single bytes; delay: seconds before the status."""
+    """The answer at a path. drip: seconds between single bytes; delay: seconds before the status."""
 
     body: bytes = b""
     status: int = 200

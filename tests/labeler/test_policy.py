@@ -236,7 +236,7 @@ def event(**changes: Any) -> dict[str, Any]:
     }
 
 
-def test_a_label_that_somebody_else_changes_is_written_again_with_an_event_of_the_node(
+def test_a_label_that_another_client_changes_is_written_again_with_an_event_of_the_node(
     installed: Installed, api: NodeApi
 ) -> None:
     rack = "topology.gke.io/rack"

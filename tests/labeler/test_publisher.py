@@ -56,12 +56,12 @@ def test_when_nothing_holds_any_more_nothing_of_ours_stays() -> None:
 
 
 @pytest.mark.parametrize("label", ["gpu.intel.com/device-id.0300-56c1.count", RACK, "example.com/a"])
-def test_a_label_that_somebody_else_wrote_stays(label: str) -> None:
+def test_a_label_that_another_client_wrote_stays(label: str) -> None:
     assert not difference(node({label: "theirs"}), want({}), LEVELS)
 
 
 @pytest.mark.parametrize("key", ["example.com/a", "kubernetes.io/hostname", "topology.gke.io.evil/x", ""])
-def test_a_list_of_own_labels_that_somebody_has_tampered_with_removes_nothing_foreign(key: str) -> None:
+def test_a_list_of_own_labels_that_was_tampered_with_removes_nothing_foreign(key: str) -> None:
     metadata = node(
         {"example.com/a": "b", "kubernetes.io/hostname": "n", RACK: "r"}, {OWNED: f"{key},{RACK}"}
     )
@@ -70,7 +70,7 @@ def test_a_list_of_own_labels_that_somebody_has_tampered_with_removes_nothing_fo
     assert set(change.annotations) <= {OWNED}
 
 
-def test_a_label_that_somebody_else_wrote_under_our_key_is_taken_over_with_a_warning(
+def test_a_label_that_another_client_wrote_under_our_key_is_taken_over_with_a_warning(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     change = difference(node({RACK: "theirs"}), want({RACK: "ours"}), LEVELS)

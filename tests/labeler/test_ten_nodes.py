@@ -186,7 +186,7 @@ def test_a_labeler_continues_with_the_new_token_when_its_old_one_has_ended(fleet
     fleet.wait_until_right("n6", entry(7))
 
 
-def test_labels_that_somebody_has_removed_come_back(fleet: Fleet) -> None:
+def test_removed_labels_come_back(fleet: Fleet) -> None:
     body = {"metadata": {"labels": {keys.CARDS_LABEL: None, keys.GPU_NUMBERS_LABEL: None}}}
     fleet.installed.cluster.api().request(
         "PATCH", "/api/v1/nodes/n9", body=body, content_type="application/merge-patch+json"

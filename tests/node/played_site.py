@@ -32,7 +32,7 @@ class Site:
     shares: int = SHARES
 
     def kill(self, name: str) -> None:
-        """SIGKILL, and a new start: of the kubelet here, of a pod by those who make it again."""
+        """SIGKILL, and a new start: of the kubelet here, of a pod by its controller."""
         self.kills[name] += 1
         if name == "kubelet":
             self.cluster.running["kubelet"].send(signal.SIGKILL)

@@ -151,7 +151,7 @@ class OtherPortsError(Exception):
     """Others were asked for."""
 
 
-def test_a_port_that_somebody_has_taken_outside_is_given_up_for_others(
+def test_a_port_that_is_taken_outside_is_given_up_for_others(
     real_control_plane: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given: list[Ports] = []

@@ -52,7 +52,7 @@ def test_a_search_for_any_place_that_ends_proves_that_there_is_none() -> None:
 
 
 GIVEN_UP = {6, 12, 19}
-"""Seeds for which no place is found, though there is one: 35 to 38 pods, nearly all unlike, fill them."""
+"""Seeds for which no place is found, though there is one: 35 to 38 pods, nearly all different, fill them."""
 
 
 def tight(dice: random.Random, nodes: int) -> tuple[Gang, Snapshot]:

@@ -57,7 +57,7 @@ HONEST = pod([300, 350, 450], [3000, 4000, 6000])
 
 
 def endless(seed: int = 0) -> PodClass:
-    """Twenty-four unlike shares that fill eight cards but for a trifle."""
+    """Twenty-four different shares that nearly fill eight cards."""
     dice = random.Random(seed)
     sizes = [dice.randint(251, 420) for _ in range(24)]
     return pod([size * 7995 // sum(sizes) for size in sizes])

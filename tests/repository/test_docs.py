@@ -33,7 +33,7 @@ NAMES = "|".join(ROOTS)
 
 
 def in_code(paper: Path, pattern: str) -> set[str]:
-    """What the group of a pattern matches in code spans and code blocks, unless a path goes before it."""
+    """What the group of a pattern matches in code spans and code blocks, unless a path precedes it."""
     code = re.findall(r"```.*?```|`[^`\n]+(?:\n[^`\n]+)?`", paper.read_text(), re.DOTALL)
     return {match for each in code for match in re.findall(rf"(?<![\w./-]){pattern}", each)}
 

@@ -1,4 +1,4 @@
-"""What is said while something takes long: how far it is, and how long is left."""
+"""What is printed while something takes long: how far it is, and how long it will take."""
 
 import subprocess
 import sys

@@ -33,7 +33,7 @@ def register(cluster: Cluster, nodes: Sequence[dict[str, Any]]) -> None:
 
 
 def judged(cluster: Cluster, namespaces: Iterable[str]) -> dict[str, dict[str, Any]]:
-    """The pods of these namespaces by name, once kube-scheduler has said of each whether it has a place."""
+    """The pods of these namespaces by name, once kube-scheduler has decided on each."""
     found: dict[str, dict[str, Any]] = {}
     for namespace in namespaces:
         pods = wait_for_pods(
@@ -48,7 +48,7 @@ def judged(cluster: Cluster, namespaces: Iterable[str]) -> dict[str, dict[str, A
 
 
 def is_scheduled(pod: dict[str, Any]) -> bool | None:
-    """Whether kube-scheduler bound it; None while it has not said."""
+    """Whether kube-scheduler bound it; None while it has not decided."""
     if pod["spec"].get("nodeName"):
         return True
     conditions = {c["type"]: c for c in pod.get("status", {}).get("conditions", [])}

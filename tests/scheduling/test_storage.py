@@ -1,4 +1,4 @@
-"""What the volumes of a pod demand of its node, and what is said of volumes that can be used nowhere."""
+"""What the volumes of a pod demand of its node, and the reason for volumes that can be used nowhere."""
 
 from typing import Any
 

@@ -139,7 +139,7 @@ def test_where_volumes_can_be_made_all_fit() -> None:
 
 
 @pytest.mark.parametrize(("volumes", "is_late"), [(3, True), (4, False)])
-def test_volumes_that_went_to_another_gang_of_a_pass_are_promised_to_nobody_else(
+def test_volumes_that_another_gang_of_the_pass_got_are_promised_to_no_other(
     volumes: int, is_late: bool
 ) -> None:
     shelf = Shelf()
@@ -154,7 +154,7 @@ def test_volumes_that_went_to_another_gang_of_a_pass_are_promised_to_nobody_else
     assert not counts.are_late(gangs["h"]), "what was counted before stays as it is"
 
 
-def test_a_volume_that_went_to_a_single_pod_of_a_pass_is_promised_to_no_other() -> None:
+def test_a_volume_that_a_single_pod_of_the_pass_got_is_promised_to_no_other() -> None:
     shelf = Shelf()
     shelf.local("v0", on=("a", "b"))
     one, other = (pod(name, shelf.wait(name)) for name in "pq")

@@ -178,7 +178,7 @@ class Placing:
         return orders
 
     def place_again(self, gang: PodGang) -> str:
-        """Where all of the gang would go if its released part went; it is reserved for it then."""
+        """Where all of the gang would be placed, and reserved for it, if its released part were deleted."""
         assert self.state is not None
         keys_and_nodes, ledger = reserve_again(gang, gang.released, self.state, self.ledger)
         self.memory = replace(self.memory, ledger=ledger)

@@ -12,7 +12,7 @@ BOTH_WAYS = pytest.mark.parametrize("for_others", [True, False], ids=["evicted",
 
 
 class Slow(Api):
-    """An API server that takes a second for each eviction, or as long as is said."""
+    """An API server that takes a second for each eviction, or as long as the test sets."""
 
     def __init__(self, clock: Clock, *, refuses: bool = False, status: int = 500, seconds: float = 1) -> None:
         self.clock = clock

@@ -37,7 +37,7 @@ ANSWERED_SECONDS = 29.0
 class Answer:
     """What the API server answers a release. arrives: after how many seconds it is done all the same.
 
-    is_undone: whether somebody's mutating webhook has put back what was to be written. dies: the leader dies
+    is_undone: whether a foreign mutating webhook has put back what was to be written. dies: the leader dies
     right "before" the release is written, or right "after" it.
     """
 

@@ -160,7 +160,7 @@ def test_a_gang_whose_rest_finds_no_place_beside_it_is_recreated_whole_where_all
     assert before
 
     def went_back(pods: Pods) -> bool:
-        # The Job makes them again in its own time, ten seconds and more after a failure.
+        # The Job recreates them at its own pace, ten seconds and more after a failure.
         return not before & {pod["metadata"]["uid"] for pod in pods}
 
     sweep(two_subblocks, namespace, settings, went_back, "the part that ran to go", 90)
@@ -197,7 +197,7 @@ def test_gates_of_the_configured_prefix_are_served_and_the_usual_ones_left(
     assert is_gated(named(pods, "theirs")[0])
 
 
-def test_a_member_that_never_went_through_us_is_not_deleted(two_nodes: Cluster, namespace: str) -> None:
+def test_a_member_that_topogate_never_gated_is_not_deleted(two_nodes: Cluster, namespace: str) -> None:
     api = two_nodes.api()
     gang = {keys.GANG_ANNOTATION: "mpi", keys.GANG_SIZE_ANNOTATION: "4"}
     launcher = template(0, gated=False, annotations=gang)
@@ -239,7 +239,7 @@ def test_an_unusual_pod_of_one_tenant_stops_nobody_else(
     sweep(two_nodes, namespace, Settings(), lambda pods: run_all(pods, "other", 2), "the other gang to run")
 
 
-def test_a_gang_that_somebody_elses_gate_holds_takes_no_capacity_from_one_that_may_run(
+def test_a_gang_behind_a_foreign_gate_takes_no_capacity_from_one_that_may_run(
     two_nodes: Cluster, namespace: str
 ) -> None:
     api = two_nodes.api()

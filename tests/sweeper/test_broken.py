@@ -28,7 +28,7 @@ def nothing_against_it(pods: Sequence[Pod], ordered: Iterable[Pod] = ()) -> str:
 
 
 class PartlyRunning:
-    """The Job low, of two pods: one on n1, and one that was on n0 and has been made again."""
+    """The Job low, of two pods: one on n1, and one that was on n0 and has been recreated."""
 
     def __init__(self, priority: int = 100, settings: Settings = SETTINGS) -> None:
         self.cluster = Nodes(3)

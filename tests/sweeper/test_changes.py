@@ -1,4 +1,4 @@
-"""Which events make a difference: capacity that comes or goes, not heartbeats, nor our own releases."""
+"""Which events make a difference: capacity that appears or vanishes, not heartbeats, nor our own releases."""
 
 from typing import Any
 

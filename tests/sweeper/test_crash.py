@@ -213,7 +213,7 @@ def test_whichever_write_the_sweeper_dies_at_the_next_one_reaches_the_same_end(
 ) -> None:
     undisturbed, life, _ = run_case(definitions, None)
     writes = list(dict.fromkeys(life.writes))
-    # A plan is a PATCH only where a Placement said before that the gang waits, which not every life sees.
+    # A plan is a PATCH only where a Placement reported before that the gang waits, which not every life sees.
     durable = [write for write in writes if write.startswith(("POST placement", "PATCH pod"))]
     assert len([write for write in durable if write.startswith("POST placement")]) == len(GANGS)
     assert len([write for write in durable if write.startswith("PATCH pod")]) == 5

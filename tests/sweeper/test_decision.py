@@ -232,7 +232,7 @@ def test_a_plan_that_was_given_up_does_not_count_when_another_is_checked_again()
         cache.stop()
 
 
-def test_a_plan_that_is_made_again_is_given_up_no_more() -> None:
+def test_a_plan_that_is_written_again_is_given_up_no_more() -> None:
     seen = observation_of(Nodes(1, gpu_pod("a")))
     decided = decided_on(seen, Memory(given_up=frozenset({"uid-a", "uid-b"})))
     assert decided.memory.given_up == {"uid-a", "uid-b"}

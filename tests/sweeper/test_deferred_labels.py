@@ -116,7 +116,7 @@ def test_labels_that_are_taken_make_no_pass_due() -> None:
 
 @pytest.mark.parametrize("status", [403, 500])
 def test_a_gang_whose_labels_are_not_taken_has_a_status_about_it_until_they_are(status: int) -> None:
-    """Though it is not complete: it may stay so for as long as somebody's webhook is broken."""
+    """Though it is not complete: it may stay so for as long as a foreign webhook is broken."""
     pod = job_pod(0)
     (gang,) = gather([pod], [], lambda _: OwnerFacts(2))
     api, copy = Answers(), Copy()

@@ -69,7 +69,7 @@ def test_releases_that_are_refused_for_good_make_no_pass_due() -> None:
 
 
 def due_after(orders: Orders, *answers: ApiError | None) -> list[float]:
-    """After how many seconds passes are due, of which each comes when the one before has said."""
+    """After how many seconds passes are due, each at the time that the one before has set."""
     left, clock = list(answers), Clock()
     applier = applier_of(left, clock=clock)
     due: list[float] = []
@@ -90,7 +90,7 @@ def due_after(orders: Orders, *answers: ApiError | None) -> list[float]:
     ids=["release", "labels"],
 )
 def test_what_is_deferred_for_ever_makes_fewer_and_fewer_passes_due_until_it_succeeds(orders: Orders) -> None:
-    """As where a webhook of somebody else answers 500."""
+    """As where a foreign webhook answers 500."""
     due = due_after(orders, *[BUSY] * 4, *[UNKNOWN] * 3, None, BUSY)
     assert due == [1, 2, 4, 8, 16, 30, 30, NO_HURRY, 1]
 

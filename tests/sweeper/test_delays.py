@@ -63,7 +63,7 @@ def events_of(*answers: ApiError | None, moves: int = 0) -> tuple[list[tuple[str
 
 
 def test_what_is_refused_counts_for_the_gang_that_the_view_names() -> None:
-    """As the pods of all PodGroups below a CompositePodGroup, which its own marks alone do not tell."""
+    """As the pods of all PodGroups below a CompositePodGroup, which its own marks alone do not show."""
 
     def refuse(_: str) -> None:
         raise ApiError(403, "Forbidden", "a policy forbids it")

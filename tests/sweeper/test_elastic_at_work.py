@@ -19,7 +19,7 @@ SETTINGS = Settings(settle_seconds=0.5, patience_seconds=1, rollback_seconds=1, 
 
 @pytest.fixture
 def five_nodes(definitions: Cluster, namespace: str) -> Cluster:
-    """Five nodes of 8 GPUs, one of which somebody else uses."""
+    """Five nodes of 8 GPUs, one of which is in use by others."""
     register_nodes(definitions, nodes.grid(nodes.Shape(nodes=5, blocks=1, subblocks=1)))
     create_pod(definitions.api(), namespace, "busy", template(8, gated=False))
     wait_for_pods(definitions, namespace, lambda pods: run_all(pods, "busy", 1), "the other's pod")

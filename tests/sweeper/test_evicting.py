@@ -96,7 +96,7 @@ def test_passes_whose_time_ends_without_an_eviction_are_due_less_and_less_often(
 
 
 @BOTH_WAYS
-def test_after_a_pass_whose_time_went_by_without_an_eviction_no_other_spends_its_own_on_them(
+def test_after_a_pass_that_ran_out_of_time_without_an_eviction_no_other_spends_its_own_on_them(
     for_others: bool,
 ) -> None:
     crowd = Crowd("a", "b", "c", for_others=for_others)

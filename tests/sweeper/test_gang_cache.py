@@ -1,4 +1,4 @@
-"""A gang is made again when its pods change, or what its owner says; else it is the one made before."""
+"""A gang is built again when its pods or the size that its owner declares change, and only then."""
 
 from dataclasses import replace
 from typing import Any

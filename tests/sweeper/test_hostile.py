@@ -1,6 +1,6 @@
 """A tenant with the rights of `edit` does its worst beside one whose gangs must not notice.
 
-The choices are the same in every run; hack/soak draws others, with everything else that goes wrong.
+The choices are the same in every run; hack/soak draws others, with every other kind of failure.
 """
 
 import random
@@ -33,9 +33,8 @@ SEED: Final = 4711
 GANGS: Final = 14
 AT_ONCE: Final = 3
 BOUND_SECONDS: Final = 90.0
-"""For which a gang of the quiet tenant may wait, though half of the nodes may be held for 4 s at a time: many
-times what it does wait, as this machine may be busy, and nothing to one that starves.
-"""
+"""For which a gang of the quiet tenant may wait, though half of the nodes may be reserved for 4 s at a time:
+many times what it does wait, as this machine may be busy, and nothing to one that starves."""
 SHAPE: Final = nodes.Shape(nodes=10, blocks=2, subblocks=2, intel=2)
 SHORT: Final = SETTINGS | {
     "bind_seconds": 4,

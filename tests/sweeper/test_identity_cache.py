@@ -1,4 +1,4 @@
-"""What is made of objects is made again once any of them is another object, and not before."""
+"""Values derived from objects are derived again once any of these is another object, and not before."""
 
 import pytest
 
@@ -89,7 +89,7 @@ def test_a_map_makes_values_of_those_keys_alone_for_which_an_object_has_changed(
     assert second.keys() == {"a", "b"}, "what was handed out stays as it was"
 
 
-def test_a_map_in_whose_making_something_failed_makes_it_again() -> None:
+def test_a_map_that_failed_to_convert_an_object_converts_it_the_next_time() -> None:
     values = IdentityCache[str, int]()
     empty: dict[str, int] = {}
     with pytest.raises(KeyError):

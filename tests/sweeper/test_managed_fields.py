@@ -51,7 +51,7 @@ def test_a_pod_that_its_controller_made_loses_its_managed_fields() -> None:
         pytest.param(written(), id="nothing there"),
     ],
 )
-def test_a_pod_keeps_what_somebody_may_need(pod: dict[str, Any]) -> None:
+def test_a_pod_keeps_what_others_may_need(pod: dict[str, Any]) -> None:
     assert patches.forgetting_patch(decode(pod)) == []
 
 
@@ -206,7 +206,7 @@ def test_pods_of_a_job_run_without_managed_fields_and_can_be_applied_to(
     assert "mine" not in apply_label(api, path, "a-team", {})["metadata"]["labels"]
 
 
-def test_pods_that_somebody_manages_keep_their_managed_fields(two_nodes: Cluster, namespace: str) -> None:
+def test_pods_that_a_client_applies_keep_their_managed_fields(two_nodes: Cluster, namespace: str) -> None:
     api = two_nodes.api()
     create_job(api, namespace, "applied", 1, template(4))
     create_pod(api, namespace, "bare", template(4))

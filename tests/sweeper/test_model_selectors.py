@@ -1,4 +1,4 @@
-"""Pods that were gated without the webhook: their model is added, their class is missed, and it is said."""
+"""Pods that were gated without the webhook: their model is added, their missing class is reported."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -220,7 +220,7 @@ OPTED_IN = {keys.INJECTION_LABEL: keys.INJECTION_ENABLED}
 def test_defaults_of_all_namespaces_hold_where_one_has_opted_in(
     found: Pod, namespaces: dict[str, dict[str, str]] | None, follows: bool
 ) -> None:
-    """Also a pod that somebody else gated: its author may have, in a namespace that has not."""
+    """Also a pod with a foreign gate: its author may have added it, in a namespace that has not opted in."""
     orders = model_label_step(gather_all(found), replace(view(), namespaces=namespaces), FOR_ALL)
     assert [each.labels for each in orders.model_label_orders] == [LABELS] * follows
     assert [each.reason for each in orders.warnings] == ["PriorityNotSet"] * follows

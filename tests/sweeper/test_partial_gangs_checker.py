@@ -108,7 +108,7 @@ def test_a_pod_that_succeeds_while_it_terminates_is_lost_all_the_same(story: Sto
 
 
 @pytest.mark.parametrize("begins_again", [True, False])
-def test_a_pod_that_succeeded_and_went_with_its_job_counts_for_the_minimum(
+def test_a_pod_that_succeeded_and_was_deleted_with_its_job_counts_for_the_minimum(
     story: Story, begins_again: bool
 ) -> None:
     """Of a set of two Jobs one is over and removed; the other has lost its pod, and begins again."""

@@ -1,4 +1,4 @@
-"""What passes come to in the metrics: times, causes, spread, what is held."""
+"""What passes add to the metrics: times, causes, spread, reservations."""
 
 from collections.abc import Mapping, Set
 from types import MappingProxyType
@@ -83,7 +83,7 @@ def racked(cluster: Nodes, *places: tuple[str, str]) -> Nodes:
 
 
 @pytest.mark.parametrize(("took", "due_in"), [(0.0, 5.0), (0.2, 10.0)], ids=["at least", "by its share"])
-def test_sums_are_made_again_so_seldom_that_they_take_a_fiftieth_of_the_time(
+def test_sums_are_refreshed_so_seldom_that_they_take_a_fiftieth_of_the_time(
     took: float, due_in: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     passes, made = Passes(Nodes(2)), list[Stock]()

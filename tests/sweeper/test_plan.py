@@ -199,7 +199,7 @@ def test_a_gpu_pod_that_was_bound_before_topogate_came_has_its_equals_beside_it(
     assert "the domain of the gang's placed pods" in placed
 
 
-def test_a_pod_that_went_through_us_and_names_the_level_has_its_gang_beside_it_whatever_it_asks_for() -> None:
+def test_a_gated_pod_that_names_the_level_has_its_gang_beside_it_whatever_it_requests() -> None:
     launcher = member("other", {"cpu": "1"}, "g0", **{keys.REQUIRED_TOPOLOGY_ANNOTATION: "block"})
     placed = placed_beside(launcher, required="block", planned_on="g0")
     assert isinstance(placed, str)

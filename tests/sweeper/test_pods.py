@@ -64,7 +64,7 @@ class Story:
         return decode({**pod_json(name, metadata=metadata, **spec), "status": status})
 
     def step(self, journal: Journal) -> None:
-        """A pod comes, changes, goes, or is made again under its name."""
+        """A pod is created, changed, deleted, or recreated under its name."""
         name = f"p{self.dice.randrange(9)}"
         before, after = self.pods.get(name), None
         if before is None or self.dice.random() < 0.7:

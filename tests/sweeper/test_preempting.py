@@ -184,7 +184,7 @@ def test_a_plan_that_names_gangs_elsewhere_evicts_none_of_them() -> None:
     assert going(scene.look()) == []
 
 
-def test_pods_that_never_went_through_topogate_are_left_to_kube_scheduler() -> None:
+def test_pods_that_topogate_never_gated_are_left_to_kube_scheduler() -> None:
     scene = Scene()
     del scene.cluster.placements["ns/low"]
     found = scene.look()
@@ -350,9 +350,9 @@ def test_a_cpu_only_pod_of_lower_priority_does_not_make_the_plan_of_its_gang_inv
 def test_victims_do_not_count_against_other_plans_for_free_slots_of_their_node(
     priority: int, planned: set[str]
 ) -> None:
-    """Such a plan would be made again elsewhere, perhaps by preempting others in vain.
+    """Such a plan would be made elsewhere later, perhaps by preempting other pods for nothing.
 
-    A Placement may be anybody's: pods of no lower priority than those that wait are no victims.
+    Any tenant may have written a Placement: pods of no lower priority than those that wait are no victims.
     """
     scene = Scene()
     scene.cluster = Nodes(1, gpus=2)

@@ -85,7 +85,7 @@ def outcomes(api: Api, *pods: dict[str, Any]) -> dict[str, Outcome]:
         releaser.close()
 
 
-def test_a_pod_that_somebody_else_has_written_meanwhile_is_read_again_and_released() -> None:
+def test_a_pod_that_another_client_wrote_meanwhile_is_read_again_and_released() -> None:
     newer = pod_json("a", metadata={"annotations": {"written": "meanwhile"}})
     attempts: list[str] = []
 
@@ -98,7 +98,7 @@ def test_a_pod_that_somebody_else_has_written_meanwhile_is_read_again_and_releas
     assert len(attempts) == 2
 
 
-def test_a_pod_of_which_somebody_else_wrote_what_we_do_not_keep_is_released_as_well() -> None:
+def test_a_pod_is_released_though_another_client_wrote_fields_that_the_cache_drops() -> None:
     seen = pod_json("a", metadata={"resourceVersion": "1", "annotations": {"theirs": "then"}})
     newer = pod_json("a", metadata={"resourceVersion": "2", "annotations": {"theirs": "now"}})
     attempts: list[str] = []

@@ -21,7 +21,7 @@ EARLIER, LATER = 1_764_000_000_000_000_000, 1_764_000_000_000_000_001
 
 
 def with_card(name: str, stamp: int = 0, **spec: object) -> Pod:
-    """A pod of one card, gated unless more is said; stamp: its gas-ts, if it has its card by now."""
+    """A pod of one card, gated by default; stamp: its gas-ts, if it has its card by now."""
     container = {"name": "c", "resources": {"requests": {keys.I915: "1"}}}
     metadata = {"annotations": given(stamp) if stamp else {}}
     return decode(pod_json(name, metadata=metadata, containers=[container], **spec))
@@ -129,7 +129,7 @@ def test_pods_without_cards_are_in_no_queue() -> None:
     ids=["the first", "no time", "short", "no ASCII", "none"],
 )
 def test_who_stands_in_a_plan_by_a_time_that_no_leader_writes_comes_last(stamp: str) -> None:
-    """A plan may be anybody's."""
+    """Any tenant may have written a plan."""
     made_up = planned_with("a", {keys.GAS_TIMESTAMP_ANNOTATION: stamp})
     queue, pairs = queue_of({}, made_up, planned_with("b"))
     assert names(queue.take(pairs)) == ["b"]

@@ -1,4 +1,4 @@
-"""On the real API server: what is known of a release that somebody's webhook stops."""
+"""On the real API server: what is known of a release that a foreign webhook stops."""
 
 import json
 import socket

@@ -120,7 +120,7 @@ class ClaimedStory(Story):
             self.dice.choice(self.others)()
 
     def disk(self) -> None:
-        """A volume and its claim come, or are replaced, or a claim goes."""
+        """A volume and its claim are created or replaced, or a claim is deleted."""
         shelf, name = self.cluster.shelf, self.dice.choice(DISKS)
         if self.dice.random() < 0.1:
             shelf.claims = {key: each for key, each in shelf.claims.items() if key != f"ns/{name}"}

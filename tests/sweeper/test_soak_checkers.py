@@ -282,7 +282,7 @@ def test_a_defect_that_a_sweeper_has_logged_is_a_fault(text: str, found: str) ->
 
 
 def holding(uid: str, *nodes: str, until: float = 1e9, stage_nodes: Sequence[str] = ()) -> dict[str, Any]:
-    """A Placement for whose gang these nodes are held, as the sweeper writes it."""
+    """A Placement for whose gang these nodes are reserved, as the sweeper writes it."""
     ends = datetime.fromtimestamp(until, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     status = PlacementStatus(held=list(nodes), held_until=ends)
     placement = Placement(Metadata(name=uid, uid=uid), PlacementSpec(kept=list(stage_nodes)), status)
@@ -291,7 +291,7 @@ def holding(uid: str, *nodes: str, until: float = 1e9, stage_nodes: Sequence[str
 
 
 def observed(*moments: tuple[float, str, dict[str, Any]]) -> list[str]:
-    """What is found of Placements seen at these moments, if two nodes may be held, for 10 s each time."""
+    """The faults in Placements seen at these moments, if two nodes may be reserved for 10 s each time."""
     reserved = Holdings(2, 10.0, grace=5.0, clock=lambda: now)
     for now, kind, placement in moments:  # noqa: B007
         reserved.plan(kind, placement)

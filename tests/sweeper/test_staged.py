@@ -144,7 +144,7 @@ def test_a_gang_that_alone_needs_more_than_may_be_reserved_begins_where_nobody_e
 def test_what_a_large_gang_holds_that_waits_keeps_back_those_alone_that_are_bound_to_a_domain(
     requests: dict[str, str], begins: bool
 ) -> None:
-    """It holds all that may be held, on other nodes than these would go to."""
+    """It has reserved all that may be reserved, on other nodes than those that these would use."""
     annotations = {keys.GANG_ANNOTATION: "large", keys.GANG_SIZE_ANNOTATION: "9"}
     metadata = {"annotations": annotations, "creationTimestamp": "2025-01-01T00:00:00Z"}
     large = [gpu_pod(f"large-{number}", metadata=metadata) for number in range(9)]
@@ -158,7 +158,7 @@ def test_what_a_large_gang_holds_that_waits_keeps_back_those_alone_that_are_boun
 
 
 def test_a_gang_that_has_waited_long_does_not_wait_for_those_behind_it() -> None:
-    """It needs all that may be held; others that need less come without end."""
+    """It needs all that may be reserved; others that need less arrive without end."""
     settings = Settings(settle_seconds=0, reserve_seconds=0)
     large, small = groups_of(1, 5, name="a-large"), groups_of(4, 2, name="small")
     scene = Stages([*small[:1], *large, *small[1:]], [8], settings=settings)

@@ -81,7 +81,7 @@ def test_models_beyond_a_bound_are_summed_as_one() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 4)), max_size=8))
-def test_cached_sums_equal_sums_made_again(changes: list[tuple[int, int]]) -> None:
+def test_cached_sums_equal_fresh_sums(changes: list[tuple[int, int]]) -> None:
     """Block by block what did not change is taken over: it must not show."""
     snapshots = [two_blocks()]
     for number, count in changes:

@@ -39,7 +39,7 @@ def placements(api: Api, namespace: str) -> dict[str, dict[str, Any]]:
 
 
 def reason_of(api: Api, namespace: str, begin: str) -> str:
-    """Why that gang waits, "" while nothing is said."""
+    """Why that gang waits, "" while no reason is known."""
     found = [each for name, each in placements(api, namespace).items() if name.startswith(begin)]
     return str(found[0].get("reason", "")) if found else ""
 

@@ -136,7 +136,7 @@ def test_each_namespace_gets_one_event_until_it_has_none_any_more() -> None:
 
 
 class Announced:
-    """Notes what is said of pods."""
+    """Collects what is reported of pods."""
 
     def __init__(self) -> None:
         self.events: list[tuple[str, str]] = []

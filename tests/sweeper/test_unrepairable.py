@@ -59,7 +59,7 @@ def test_a_pod_that_no_scheduler_schedules_loses_its_position_unless_all_wait_fo
     assert repaired.blocked == {"n1"}, "others go elsewhere in any case"
 
 
-def test_a_pod_that_cannot_be_bound_is_deleted_in_the_end_though_nobody_makes_it_again() -> None:
+def test_a_pod_that_cannot_be_bound_is_deleted_in_the_end_though_no_controller_recreates_it() -> None:
     before = after(ABANDON - 1, released("a"))
     assert not before.orders.evictions
     assert before.unrepairable == {"uid-a"}
@@ -108,9 +108,9 @@ def deleting(*outcomes: str, at: Iterable[float]) -> list[tuple[set[str], set[st
 def test_a_pod_whose_deletion_does_not_come_about_blocks_nobody_on_its_node(
     outcome: str, reported: int
 ) -> None:
-    """As one that its author writes all the time, or has look like a DaemonSet's.
+    """As one that its author writes all the time, or makes look like a DaemonSet's.
 
-    What an overloaded API server puts off is not said to be undeletable.
+    Deletions that an overloaded API server defers are not reported as impossible.
     """
     seen = deleting(*[outcome] * 3, at=(ABANDON, ABANDON + STAYS_SECONDS - 1, ABANDON + STAYS_SECONDS))
     assert seen == [(set(), set(), 0), (set(), set(), 0), ({"uid-a"}, {"n1"}, reported)]

@@ -40,7 +40,7 @@ def _planned(*pods: Pod) -> ClusterReading:
     [({}, {"n1": 0, "n2": 0}), ({"nodeName": "n2"}, {"n1": 0, "n2": 8})],
     ids=["waiting for the scheduler", "bound elsewhere"],
 )
-def test_a_pod_whose_gate_somebody_else_removed_uses_no_capacity_where_it_was_planned(
+def test_a_pod_whose_gate_another_client_removed_uses_no_capacity_where_it_was_planned(
     spec: dict[str, Any], taken: dict[str, int]
 ) -> None:
     container = {"name": "c", "image": "x", "resources": {"requests": {GPU: "8"}}}

@@ -39,7 +39,7 @@ def bound(pods: Pods, prefix: str) -> Pods:
 
 
 def waits_whole(pods: Pods, prefix: str, count: int) -> bool:
-    """Whether all pods of a gang have been made again, and wait."""
+    """Whether all pods of a gang have been recreated, and wait."""
     own = [pod for pod in named(pods, prefix) if pod["status"]["phase"] == "Pending"]
     return len(own) == count and all(map(is_gated, own))
 

@@ -116,7 +116,7 @@ def test_a_template_of_very_many_levels_is_reported_and_stops_no_other_task(team
     assert "levels deep" in team.tasks()["odd"]["status"]["reason"]
 
 
-def test_a_job_of_somebody_else_with_the_tasks_name_stays_and_is_named(team: Team, lives: Lives) -> None:
+def test_a_foreign_job_with_the_tasks_name_stays_and_is_named(team: Team, lives: Lives) -> None:
     pod = {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}
     path = f"/apis/batch/v1/namespaces/{team.namespace}/jobs"
     foreign = {"metadata": {"name": "train"}, "spec": {"suspend": True, "template": {"spec": pod}}}
@@ -168,9 +168,9 @@ def test_two_controllers_at_once_make_no_job_twice(team: Team) -> None:
 
 @contextlib.contextmanager
 def outdated_controller_manager(team: Team, lives: Lives) -> Iterator[None]:
-    """What is deleted and created within is to the garbage collector one object that has changed.
+    """To the garbage collector, what is deleted and created in this block is one object that has changed.
 
-    Task train runs before. The collector is paused, and finds its watches ended when it goes on.
+    Task train runs before. The collector is paused, and finds its watches ended when it resumes.
     """
     cluster = team.cluster
     team.create("other", {"suspend": True})

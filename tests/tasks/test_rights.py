@@ -103,7 +103,7 @@ def team(installed: Cluster, tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def holder(cluster: Cluster, folder: Path, namespace: str, account: str) -> Someone:
-    """Somebody with a token of that ServiceAccount."""
+    """A client with a token of that ServiceAccount."""
     path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{account}/token"
     request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
     token = folder / f"{account}.token"

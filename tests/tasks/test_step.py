@@ -116,7 +116,7 @@ def test_a_policy_that_changes_ends_nothing_that_runs() -> None:
 @pytest.mark.parametrize(
     "owners", [[], [{"kind": "CronJob", "name": "train", "uid": "x", "controller": True}]]
 )
-def test_a_job_of_somebody_else_is_never_touched(owners: list[dict[str, Any]]) -> None:
+def test_a_foreign_job_is_never_touched(owners: list[dict[str, Any]]) -> None:
     made = task({"suspend": True, "attempt": 3, "priority": "high"})
     foreign = job(status=COMPLETE, ownerReferences=owners)
     assert step_of(made, foreign).act == ""

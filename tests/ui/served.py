@@ -1,4 +1,4 @@
-"""The page of a still scene as a process that anybody may connect to; it prints its port."""
+"""The page of a still scene as a process that every local user may connect to; it prints its port."""
 
 import logging
 from typing import Any

@@ -249,7 +249,7 @@ def test_a_look_asks_of_no_more_namespaces_than_it_needs() -> None:
     assert api.asked[2:] == [("events", "ns-0")]
 
 
-def test_tokens_that_anybody_makes_up_are_asked_about_so_often_and_keep_no_known_one_out() -> None:
+def test_invented_tokens_are_reviewed_so_often_and_keep_no_known_one_out() -> None:
     now, api = [0.0], Counted()
     page = page_of(scene_of(cluster_of([])), asked_by(api, lambda: now[0]))
 

@@ -125,7 +125,7 @@ def test_a_domain_that_another_exclusive_job_has_is_shared_with_nobody() -> None
 
 
 def test_a_pin_of_its_authors_own_takes_no_domain() -> None:
-    """Else anybody could close all domains with pods that never run."""
+    """Else any tenant could close all domains with pods that never run."""
     labels = {marks.JOBSET_NAME_LABEL: "set", marks.JOB_NAME_LABEL: "theirs"}
     metadata = {"labels": labels, "annotations": {marks.JOBSET_EXCLUSIVE: "rack"}}
     theirs = gpu_pod("theirs", metadata=metadata, affinity=pinned_to("n0"), schedulingGates=[])
@@ -154,7 +154,7 @@ def plan_of(job: str, domain: str, **nodes: str) -> dict[str, Placement]:
 
 @pytest.mark.parametrize("is_bound", [True, False], ids=["bound", "released"])
 def test_a_domain_is_still_a_job_s_where_the_node_of_its_pod_is_gone(is_bound: bool) -> None:
-    """Its kubelet may run the pod on, and nobody has said that it does not."""
+    """Its kubelet may still run the pod: no kubelet has reported that it does not."""
     there = member("other", "other", node="n0") if is_bound else sent(member("other", "other"), "n0")
     cluster = racks(3, pods=(there, member("a0", "a"), member("a1", "a")))
     cluster.placements = plan_of("other", "r0", other="n0")

@@ -83,7 +83,7 @@ class Life:
         self.cluster.pods.append(msgspec.convert(body, Pod))
 
     def remove_node(self, number: int) -> None:
-        """Remove a node; its pods stay until somebody collects them."""
+        """Remove a node; its pods stay until the garbage collector deletes them."""
         self.cluster.nodes.pop(f"n{number}", None)
 
     def return_node(self, number: int) -> None:

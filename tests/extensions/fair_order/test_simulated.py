@@ -68,7 +68,7 @@ def test_a_gang_runs_within_the_longest_wait_though_new_accounts_come_without_en
     old = Gang("old", "a", 64, HOUR, 0.0)
 
     def arrive(cluster: Cluster) -> list[Gang]:
-        """Whatever becomes free, somebody new asks for it who has never used anything."""
+        """Whatever becomes free, a new user requests it who has never used anything."""
         made = [] if cluster.now else [old]
         newcomers = [f"n{number}" for number in itertools.islice(names, 9 - len(cluster.waiting))]
         return made + [Gang(each, each, 16, random.uniform(60, HOUR), cluster.now) for each in newcomers]

@@ -68,7 +68,7 @@ def restated(history: list[NodeFailure]) -> list[tuple[int, frozenset[str]]]:
     found: list[tuple[int, frozenset[str]]] = []
     for second in sorted({each.at for each in history}):
         now = [each for each in history if each.at == second]
-        # Somebody failed before, while this one was there already.
+        # Another gang failed before, while this one was there already.
         firsts = [each for each in now if not any(each.created <= before < second for before, _ in found)]
         if firsts:
             found.append((second, frozenset(each.node for each in firsts)))

@@ -54,7 +54,7 @@ class OneConfigMap:
 
 
 class Listener(Silent):
-    """Hears what is said of nodes."""
+    """Collects the Events of nodes."""
 
     def __init__(self) -> None:
         self.events: list[tuple[str, str]] = []
@@ -192,7 +192,7 @@ def test_what_is_known_outlives_that_it_is_removed_and_is_written_once_it_is_the
 
 
 def test_what_is_known_outlives_that_a_write_finds_it_removed_and_the_next_read_finds_a_new_one() -> None:
-    """As where an upgrade removes it and makes it again."""
+    """As where an upgrade removes and recreates it."""
     life, api, known = life_whose_record_is_removed()
     api.fault, api.data, api.version = None, {}, 1
     for _ in range(2):

@@ -131,7 +131,7 @@ def test_a_gang_that_changes_asks_again(empty: Cluster, namespace: str, one_pass
     assert before["metadata"]["name"] not in left_of(empty, namespace)
 
 
-def test_a_refused_request_is_reported_and_made_again_until_there_are_nodes(
+def test_a_refused_request_is_reported_and_retried_until_there_are_nodes(
     empty: Cluster, namespace: str, one_pass: Any
 ) -> None:
     create_job(empty.api(), namespace, "train", 2, template(8))

@@ -1,4 +1,4 @@
-"""What becomes of requests: which are made, withdrawn and made again, and what the reasons of gangs say."""
+"""The life of requests: which are created, withdrawn and created again, and what reasons of gangs name."""
 
 from dataclasses import replace
 

@@ -128,7 +128,7 @@ def test_a_gang_that_would_not_fit_where_nodes_are_reserved_may_ask_for_new_ones
 
 
 def test_each_group_of_one_set_has_the_new_nodes_that_were_made_for_it() -> None:
-    """They have one name; nodes without labels have no subblock, so none of them goes yet."""
+    """They have one name; nodes without labels have no subblock, so none of them is released yet."""
     groups = groups_of(2, 3, requests={keys.REQUIRED_TOPOLOGY_ANNOTATION: "subblock"})
     scene = Scene(*(pod for group in groups for pod in group.pods), old("p"), books=False)
     for each in scene.placing.gangs():
@@ -169,7 +169,7 @@ def test_nodes_that_were_there_before_it_asked_are_nobody_s() -> None:
 def test_no_more_nodes_are_reserved_than_the_gang_needs() -> None:
     scene = Scene(*gang("g", 3, gpus=2), old("p"), gpus=4)
     assert places(scene.come(1)) == {}
-    # Two of its pods fit on a node: it needs two, and the third node is anybody's.
+    # Two of its pods fit on a node: it needs two, and the third node is free for any gang.
     orders = scene.come(3)
     assert {name.split("-")[0] for name in places(orders)} == {"g", "p"}
 
