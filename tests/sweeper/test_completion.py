@@ -75,7 +75,7 @@ def test_pods_wait_for_others_that_the_job_controller_creates_after_failures(
     failed: int, is_running: bool, wait: float
 ) -> None:
     """As after a preemption: the pods that are there would hold GPUs for nothing until the others come."""
-    case = Case(OwnerFacts(3, failed=lambda: failed))
+    case = Case(OwnerFacts(3, failed=lambda _: failed))
     case.remaining(0, 0, 1, 2)
     gang = case.gang(0)
     gang = replace(gang, gated=(), released=gang.gated) if is_running else gang
@@ -84,7 +84,7 @@ def test_pods_wait_for_others_that_the_job_controller_creates_after_failures(
 
 
 def test_a_gang_that_continues_with_fewer_pods_does_not_wait_for_the_job_controllers_delay() -> None:
-    facts = OwnerFacts(3, failed=lambda: 7, blocked=lambda: ("2999-01-01T00:00:00Z", "quota"))
+    facts = OwnerFacts(3, failed=lambda _: 7, blocked=lambda: ("2999-01-01T00:00:00Z", "quota"))
     gang = Case(facts).gang(0)
     assert gang.blocked_reason
     assert seconds_to_complete(gang, Growth(frozenset(), 0.0), SETTINGS, 0) == 60

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from hack.local.cluster import Cluster
 from tests.sweeper.at_work import Pods, create_job, is_gated, named, run_all, sweep, template
-from tests.sweeper.pods import job_pod
+from tests.sweeper.pods import decode, job_pod
 from webhook.kube.client import MERGE_PATCH, Api
 from webhook.kube.complaints import Complaint
 from webhook.sweeper.observe.cache import ClusterCache
@@ -176,7 +176,7 @@ def test_a_job_that_lacks_pods_after_some_failed_reports_how_long_its_controller
 ) -> None:
     def owner_facts(key: GangKey) -> OwnerFacts:
         return OwnerFacts(
-            3, blocked=lambda: ("2099" if complaint_text else "", complaint_text), failed=lambda: failed
+            3, blocked=lambda: ("2099" if complaint_text else "", complaint_text), failed=lambda _: failed
         )
 
     (gang,) = gather([job_pod(0)], [], owner_facts)
@@ -186,29 +186,32 @@ def test_a_job_that_lacks_pods_after_some_failed_reports_how_long_its_controller
 
 
 def test_a_job_with_all_its_pods_reports_no_earlier_ones_that_failed() -> None:
-    (gang,) = gather([job_pod(0)], [], lambda _: OwnerFacts(1, failed=lambda: 8))
+    (gang,) = gather([job_pod(0)], [], lambda _: OwnerFacts(1, failed=lambda _: 8))
     assert gang.problems == ()
 
 
-def test_a_job_reports_how_many_of_its_pods_failed_and_other_kinds_none(
+def test_a_gang_of_several_jobs_has_the_failures_of_the_job_that_has_most(
     cluster: Cluster, namespace: str
 ) -> None:
+    """As a JobSet's: the Job controller delays the pods of each Job by that Job's own failures."""
     api = cluster.api()
-    create_job(api, namespace, "fails", 1, template(0))
-    path = f"/apis/batch/v1/namespaces/{namespace}/jobs/fails"
-    uid = api.json("GET", path)["metadata"]["uid"]
+    for name in ("fails", "runs"):
+        create_job(api, namespace, name, 1, template(0))
     owners = Owners(api, lambda: None)
     owners.start()
+    path = f"/api/v1/namespaces/{namespace}/pods"
     try:
-        job = GangKey(namespace, "Job", "fails", uid)
-        cluster.wait_for("the Job", lambda: owners.facts(job).size == 1)
-        assert owners.facts(job).failed() == 0
-        pods = f"/api/v1/namespaces/{namespace}/pods"
-        cluster.wait_for("a pod", lambda: bool(api.json("GET", pods)["items"]))
-        pod = api.json("GET", pods)["items"][0]["metadata"]["name"]
+        cluster.wait_for("the pods", lambda: len(api.json("GET", path)["items"]) == 2)
+        raw = api.json("GET", path)["items"]
+        pods = [decode(each) for each in raw]
+        any_gang = GangKey(namespace, "Gang", "train", "")
+        assert owners.facts(any_gang).failed(pods) == 0
         body = {"status": {"phase": "Failed"}}
-        api.request("PATCH", f"{pods}/{pod}/status", body=body, content_type=MERGE_PATCH)
-        cluster.wait_for("a failure", lambda: owners.facts(job).failed() == 1)
-        assert owners.facts(GangKey(namespace, "StatefulSet", "fails", "")).failed() == 0
+        (failing,) = named(raw, "fails")
+        name = failing["metadata"]["name"]
+        api.request("PATCH", f"{path}/{name}/status", body=body, content_type=MERGE_PATCH)
+        cluster.wait_for("a failure", lambda: owners.facts(any_gang).failed(pods) == 1)
+        others = [pod for pod in pods if pod.metadata.name != name]
+        assert owners.facts(any_gang).failed(others) == 0
     finally:
         owners.stop()

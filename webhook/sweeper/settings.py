@@ -109,8 +109,8 @@ class Settings:
         seconds(),
         "A gang whose size is known, but whose pods do not all come, is placed as it is after this long "
         "without a new pod. Otherwise controllers that create pods only after others run would wait for "
-        "ever. While none of its pods is released, a Job with failed pods waits for as long as the Job "
-        "controller may delay their replacements, at most 610 seconds.",
+        "ever. The Job controller delays pods that replace failed ones. A gang of which no pod is released "
+        "waits for these as well, at most 610 seconds.",
     )
     interval_seconds: float = setting(
         30.0, seconds(), "A pass happens at least this often, whatever changes."

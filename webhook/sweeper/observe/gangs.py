@@ -51,8 +51,9 @@ class OwnerFacts:
     is_cut: the pods are left out, since they are too many to be planned before they exist. blocked: returns
     when the controller last reported that it cannot create a pod, and why; "" if never. It is asked for gangs
     that lack pods only. devices: returns whether any pod of the gang asks for an extended resource, None if
-    unknown. It is asked for gangs only of which no existing pod does. failed: returns how many failed
-    pods a Job replaces, 0 for other owners. It is asked for gangs that lack pods only.
+    unknown. It is asked for gangs only of which no existing pod does. failed: returns how many pods have
+    failed that one Job replaces, the most among the Jobs of these pods. It is asked for gangs that lack pods
+    only.
     """
 
     size: int | None = None
@@ -62,7 +63,7 @@ class OwnerFacts:
     blocked: Callable[[], tuple[str, str]] = lambda: ("", "")
     is_cut: bool = False
     devices: Callable[[], bool | None] = lambda: None
-    failed: Callable[[], int] = lambda: 0
+    failed: Callable[[Sequence[Pod]], int] = lambda pods: 0
 
     @property
     def problems(self) -> list[str]:
@@ -80,11 +81,11 @@ class PodGang:
     of a staged gang that are created once its present ones run. is_stage_complete: no more pods come before
     these run. minimum: how many are enough to run, while the others join as capacity comes; None where all
     are needed. blocked_reason: why its controller cannot create the missing pods, "" if it reports nothing.
-    failed: how many pods of its Job have failed, 0 for a gang that lacks none. parts: the pod sets that ask
-    for different levels or slices, () where all pods ask for the same: then levels and slices are those of
-    the gang. within: the level of which one domain has all parts, None for no such level. cpu_pods: uids of
-    pods without GPUs that are placed beside the others. alone: whether the gang has no other pods, and will
-    have none. division: how an extension has divided it.
+    failed: how many pods of one of its Jobs have failed, 0 for a gang that lacks none. parts: the pod sets
+    that ask for different levels or slices, () where all pods ask for the same: then levels and slices are
+    those of the gang. within: the level of which one domain has all parts, None for no such level. cpu_pods:
+    uids of pods without GPUs that are placed beside the others. alone: whether the gang has no other pods,
+    and will have none. division: how an extension has divided it.
     """
 
     key: GangKey
@@ -217,7 +218,7 @@ def gang_of(key: GangKey, gated: Sequence[Pod], released: Sequence[Pod], owner: 
     size = size_of(key, pods, owner.size, problems)
     minimum = minimum_of(pods, size, owner.minimum, problems)
     lacks_pods = _lacks_pods(pods, size, minimum) and not missing.is_stage_complete
-    blocked_reason, failed = (_blocked_reason(pods, owner), owner.failed()) if lacks_pods else ("", 0)
+    blocked_reason, failed = (_blocked_reason(pods, owner), owner.failed(pods)) if lacks_pods else ("", 0)
     if lacks_pods:
         problems[:0] = _why_lacking(f"{len(pods)} of {size} pods exist", blocked_reason, failed)
     return PodGang(

@@ -7,7 +7,7 @@ import logging
 import threading
 import time
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
@@ -18,7 +18,7 @@ from webhook.kube.complaints import Complaint
 from webhook.kube.discovery import served
 from webhook.kube.informer import Informer, pause_seconds
 from webhook.kube.jitter import jitter
-from webhook.kube.objects import OwnerReference
+from webhook.kube.objects import OwnerReference, Pod
 from webhook.sweeper.observe.gangs import GangKey, OwnerFacts
 from webhook.text import printable
 from webhook.workloads.builtin import Job, Owner, job_failures
@@ -196,7 +196,7 @@ class Owners:
             _agreed(workload.minimum(owner) for workload, owner in found),
             blocked,
             devices=lambda: _agreed(workload.devices(owner) for workload, owner in found),
-            failed=lambda: sum(job_failures(owner) for _, owner in found if isinstance(owner, Job)),
+            failed=self._most_failures,
         )
 
     def reference(self, gang: GangKey) -> OwnerReference | None:
@@ -216,6 +216,12 @@ class Owners:
         """A Job as it is known, None if it is not."""
         found = (owner for _, owner in self._find(GangKey(namespace, "Job", name, uid)))
         return next((owner for owner in found if isinstance(owner, Job)), None)
+
+    def _most_failures(self, pods: Sequence[Pod]) -> int:
+        """The most failed pods of one Job: the Job controller delays the pods of each Job by its own."""
+        owners = {(pod.metadata.namespace, each) for pod in pods if (each := pod.metadata.controller)}
+        jobs = (self.job(namespace, each.name, each.uid) for namespace, each in owners if each.kind == "Job")
+        return max((job_failures(job) for job in jobs if job is not None), default=0)
 
     def all_of(self, name: str) -> Mapping[str, Any] | None:
         """The owners of a kind ("jobs.batch") by "namespace/name"; None if not served or not read."""
