@@ -95,7 +95,7 @@ def _places(options: argparse.Namespace) -> Places:
 
 def _positive(text: str) -> int:
     if not text.isdecimal() or not 1 <= int(text) <= 1000:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number from 1 to 1000")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 to 1000")
     return int(text)
 
 
@@ -105,7 +105,7 @@ def _seconds(text: str) -> float:
     except ValueError:
         seconds = -1
     if not 0 <= seconds <= 30:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds from 0 to 30")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds from 0 to 30")
     return seconds
 
 

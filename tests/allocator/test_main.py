@@ -23,8 +23,8 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
         ((), "which node is this? give --node-name, or set NODE_NAME"),
         (("--node-name=n",), "KUBERNETES_SERVICE_HOST is not set, so this is no pod"),
         (("--node-name=n", "--server=https://x", "--ca-file=/none"), "--ca-file: there is no file /none"),
-        (("--shares=0",), "'0' is no number from 1 to 1000"),
-        (("--plan-seconds=soon",), "'soon' is no number of seconds from 0 to 30"),
+        (("--shares=0",), "'0' is not a whole number from 1 to 1000"),
+        (("--plan-seconds=soon",), "'soon' is not a number of seconds from 0 to 30"),
         (("--vendor=acme",), "invalid choice: 'acme'"),
     ],
 )

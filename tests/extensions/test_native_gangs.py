@@ -124,7 +124,7 @@ def test_each_group_of_a_gang_has_a_domain_of_its_own_key() -> None:
 @pytest.mark.parametrize("key", ["example.com/zone", "subblock", "node"])
 def test_a_key_that_is_no_label_of_a_level_is_reported(key: str) -> None:
     (gang,) = gangs_of({"g": group(2, key)}, *pods(2))
-    assert f"requires one domain of the label {key}, which is no level" in gang.fault
+    assert f"requires one domain of the label {key}, which is not a level" in gang.fault
 
 
 def test_of_very_many_groups_with_problems_a_few_are_reported() -> None:

@@ -289,9 +289,9 @@ def _finer(own: str | None, level: int | None, topology: Topology, problems: lis
 
 def _no_level(constraint: GroupConstraint, error: PlacementError) -> str:
     return (
-        f"{constraint.group} requires one domain of the label {printable(constraint.key)}, which is no level "
-        f"of the topology ({error}); name it in the setting levels, or leave its pods to kube-scheduler with "
-        'topogate.io/inject: "false"'
+        f"{constraint.group} requires one domain of the label {printable(constraint.key)}, which is not a "
+        f"level of the topology ({error}); name it in the setting levels, or leave its pods to "
+        'kube-scheduler with topogate.io/inject: "false"'
     )
 
 
