@@ -48,11 +48,14 @@ class ClusterReading:
     @classmethod
     def read(cls, api: Api) -> "ClusterReading":
         """List what is needed. Raises ApiError."""
-        owners = _owners(api)
+        with _owners(api) as owners:
+            pods = tuple(read_all(api, PODS, Pod, fieldSelector=UNFINISHED))
+            nodes = {node.metadata.name: node for node in read_all(api, NODES, Node)}
+            found = {_name(each): each for each in read_all(api, placements.ALL, Placement)}
         return cls(
-            tuple(read_all(api, PODS, Pod, fieldSelector=UNFINISHED)),
-            {node.metadata.name: node for node in read_all(api, NODES, Node)},
-            {_name(each): each for each in read_all(api, placements.ALL, Placement)},
+            pods,
+            nodes,
+            found,
             _asker(api, owners),
             functools.cache(lambda: _storage(api)),
             functools.cache(lambda: _namespaces(api)),
@@ -193,15 +196,21 @@ def _asker(api: Api, owners: Owners) -> Callable[[GangKey], OwnerFacts]:
     return lambda key: owners.facts(key, lambda: failed_creations.blocked_reason(key))
 
 
-def _owners(api: Api) -> Owners:
-    """The owners of gangs; sizes are unknown where an owner cannot be read in time."""
+@contextlib.contextmanager
+def _owners(api: Api) -> Iterator[Owners]:
+    """The owners of gangs, read while the block runs, and for at most OWNERS_SECONDS.
+
+    Sizes are unknown where an owner cannot be read in time. An error in the block ends the reading at once.
+    """
     owners = Owners(api, lambda: None)
     owners.start()
     deadline = time.monotonic() + OWNERS_SECONDS
-    while not owners.synced and time.monotonic() < deadline:
-        time.sleep(0.02)
-    owners.stop()  # owners that were read are kept
-    return owners
+    try:
+        yield owners
+        while not owners.synced and time.monotonic() < deadline:
+            time.sleep(0.02)
+    finally:
+        owners.stop()  # owners that were read are kept
 
 
 def _name(item: _WithMetadata) -> str:
