@@ -199,14 +199,16 @@ class Placing:
         blocked: frozenset[str] = frozenset(),
         without: Collection[str] = (),
         going: Set[GangKey] = frozenset(),
+        is_usage_changed: bool = True,
     ) -> Orders:
-        """One pass; what is around has changed since the one before.
+        """One pass.
 
-        without: gangs that are not asked about. going: those that are evicted.
+        without: gangs that are not asked about. going: those that are evicted. is_usage_changed: whether
+        nodes, or what pods use of them, have changed since the one before.
         """
         view = self.view()
         gangs = gather(view.gated, view.others, self.owner_facts)
-        self.version += 1
+        self.version += is_usage_changed
         snapshot = self.snapshotter.snapshot(view)
         self.remember(gangs, view, snapshot)
         queue = ReleaseQueue(view, SentReleases(), self.clock())

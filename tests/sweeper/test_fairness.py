@@ -49,6 +49,21 @@ def test_of_many_that_ask_the_same_and_fit_nowhere_one_is_asked_about_in_a_pass(
     assert named == [f"ns/Pod/{pod.metadata.name}" for pod in pods], "each is told of itself"
 
 
+def test_a_gang_without_place_is_asked_about_at_once_when_its_author_changes_its_request(
+    asked: Asked,
+) -> None:
+    """As `kubectl annotate` does after the advice of the reason; else it is asked about each minute."""
+    case = Placing(Nodes(2, gpu_pod("p", gpus=9), gpus=8), Settings())
+    case.one()
+    case.cluster.pods[0] = gpu_pod("p", gpus=9)
+    case.one(is_usage_changed=False)
+    assert asked.names == ["p"]
+    annotations = {keys.PREFERRED_TOPOLOGY_ANNOTATION: "block"}
+    case.cluster.pods[0] = gpu_pod("p", gpus=9, metadata={"annotations": annotations})
+    case.one(is_usage_changed=False)
+    assert asked.names == ["p", "p"]
+
+
 def test_those_that_ask_for_something_else_are_asked_about(asked: Asked) -> None:
     pods = [gpu_pod("a", gpus=9), gpu_pod("b", gpus=10), gpu_pod("c", gpus=8)]
     assert places(Placing(Nodes(2, *pods, gpus=8), Settings()).one()) == {"c": "n0"}

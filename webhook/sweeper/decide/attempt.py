@@ -15,7 +15,7 @@ from functools import cached_property
 from typing import Final
 
 from labeler.contract import keys
-from webhook.kube.objects import Pod
+from webhook.kube.objects import Pod, PodSpec
 from webhook.kube.placements import VictimGroup
 from webhook.placement import Assignment, Budget, Gang, NoFit, PodClass, Snapshot
 from webhook.scheduling.neighbourhood import Neighbourhood
@@ -116,16 +116,22 @@ def _is_whole(gang: PodGang) -> bool:
 
 @dataclass(frozen=True)
 class Failure:
-    """A gang found no place: the question, the version of the cluster, and the time."""
+    """A gang found no place: the question, the version of the cluster, and the time.
+
+    requests: of each waiting pod, its annotations and spec. Those of unchanged pods are the same objects, so
+    that comparing them costs little.
+    """
 
     members: frozenset[str]
     avoid: frozenset[str]
     usage_version: int
     at: float
+    requests: tuple[tuple[Mapping[str, str], PodSpec], ...] = ()
 
     def still_holds(self, other: "Failure") -> bool:
         """Whether asking again would answer the same: our own releases take capacity and never free any."""
         same = (self.members, self.usage_version) == (other.members, other.usage_version)
+        same = same and self.requests == other.requests
         return same and self.avoid <= other.avoid and other.at - self.at < RETRY_SECONDS
 
 

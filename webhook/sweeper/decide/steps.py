@@ -151,7 +151,9 @@ def allow_nodes(attempt: Attempt, now: PassState) -> Attempt:
 def skip_unchanged(attempt: Attempt, now: PassState) -> Attempt | PassedOver | GangWaits:
     """A gang that found no place finds none while nothing has changed; and volumes must be counted again."""
     memory = attempt.memory
-    failure = Failure(memory.growth.members, attempt.nodes.excluded, now.given.usage_version, now.at)
+    requests = tuple((pod.metadata.annotations, pod.spec) for pod in attempt.workers)
+    members, usage_version = memory.growth.members, now.given.usage_version
+    failure = Failure(members, attempt.nodes.excluded, usage_version, now.at, requests)
     if memory.failure is not None and memory.failure.still_holds(failure):
         return PassedOver(is_known=True)
     volumes = now.volumes
