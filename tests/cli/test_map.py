@@ -100,7 +100,7 @@ def test_map_and_gangs_read_a_real_cluster(cluster: Cluster, capsys: pytest.Capt
     b0, b1, holder = capsys.readouterr().out.splitlines()
     assert (b0.split()[0], b1.split()[0], holder.strip()) == ("b0", "b1", "default/alone: 8 GPUs, 1 pod")
     assert main(["gangs", *connection]) == 0
-    assert capsys.readouterr().out == "No gang waits or runs.\n"
+    assert capsys.readouterr().out == "No gang waits or runs in namespace default.\n"
 
 
 @pytest.mark.parametrize(

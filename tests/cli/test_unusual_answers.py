@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import pytest
 
+from labeler.contract import keys
 from tests.cli.unusual_server import Answer, Server, serving
 from webhook.cli import main
 
@@ -149,6 +150,34 @@ def test_the_machine_readable_list_is_a_list_of_whole_objects_however_many(
     assert (found["apiVersion"], found["kind"]) == ("v1", "List")
     kinds = [(each["apiVersion"], each["kind"]) for each in found["items"]]
     assert sorted(kinds) == [("batch/v1", "Job")] * count + [("falldio.com/v1", "GPUTask")] * count
+
+
+def test_a_gang_is_explained_by_the_name_that_the_list_of_gangs_prints(run: Run) -> None:
+    def pod(name: str, gang: str, gates: list[dict[str, str]]) -> dict[str, Any]:
+        annotations = {"topogate.io/gang": gang, "topogate.io/gang-size": "2"}
+        return {
+            "metadata": {**META, "name": name, "uid": name, "annotations": annotations},
+            "spec": {**GPU, "schedulingGates": gates},
+        }
+
+    pods = [pod("other", "big", []), pod("started", "rec", []), pod("held", "rec", [{"name": keys.GATE}])]
+    empty = dict.fromkeys(("/nodes", "/placements", "/events", "/namespaces"), items())
+    server = Server({"/pods": items(*pods), **empty, **NO_APIS})
+    status, out, err = run(server, "explain", "Gang/rec")
+    assert not err
+    assert (status, out.splitlines()[0]) == (0, "Pod default/held waits for topogate, in the gang Gang/rec.")
+    status, _, err = run(server, "explain", "Gang/recs")
+    assert (status, err) == (
+        1,
+        "topogate explain: there is no gang Gang/recs in namespace default: `topogate gangs` lists them\n",
+    )
+
+
+def test_a_job_that_has_failed_is_explained_by_its_own_message(run: Run) -> None:
+    failed = {"type": "Failed", "status": "True", "message": "Job has reached the specified backoff limit"}
+    ended = {**job("j0"), "status": {"conditions": [failed]}}
+    status, out, _ = run(Server({"/jobs/j0": (200, ended)}), "explain", "job/j0")
+    assert (status, out) == (0, "Job default/j0 is Failed: Job has reached the specified backoff limit\n")
 
 
 # --- servers and disks -------------------------------------------------------------------------------

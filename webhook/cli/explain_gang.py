@@ -1,4 +1,4 @@
-"""`topogate explain NAME`: what a pod, a task or a job waits for, and what would help.
+"""`topogate explain NAME`: what a pod, a task, a job or a gang waits for, and what would help.
 
 Reads the cluster once and asks the placement core the same question as the sweeper does; changes nothing.
 """
@@ -13,15 +13,21 @@ from webhook.cli.terminal import print_line
 from webhook.inquiry.explanation import ExplainError, explain
 from webhook.inquiry.reading import ClusterReading
 from webhook.kube.client import Api
+from webhook.kube.objects import Pod
+from webhook.sweeper.observe.gangs import key_of
+from webhook.sweeper.observe.plans import is_gated
 from webhook.sweeper.settings import Settings, SettingsError, load
+from webhook.text import printable
 
 _PODS: Final = ("pod", "pods", "po")
 
 
 def add_parser(subparsers: Any) -> None:
     """Add the command to the parser of `topogate`."""
-    parser = subparsers.add_parser("explain", help="why a pod or a task waits, and what would help")
-    parser.add_argument("what", metavar="NAME", help="a task or job, or pod/NAME")
+    parser = subparsers.add_parser("explain", help="why a pod or a gang waits, and what would help")
+    parser.add_argument(
+        "what", metavar="NAME", help="a task or job, pod/NAME, or a gang as `topogate gangs` prints it"
+    )
     session.add_connection(parser)
     parser.add_argument(
         "--config", type=Path, metavar="FILE", help="the sweeper's settings, if it has a file"
@@ -36,9 +42,10 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _run(arguments: argparse.Namespace) -> int:
     kind, _, name = arguments.what.rpartition("/")
-    if (kind not in ("", *_PODS) and kind.lower() not in works.KINDS) or not name:
+    if not name or "/" in kind:
         raise session.MistakeError(
-            f"{arguments.what!r} is no pod, task or job; write NAME, task/NAME or pod/NAME"
+            f"{arguments.what!r} is not a pod, task, job or gang: use NAME, task/NAME, pod/NAME, or the name "
+            "of a gang as `topogate gangs` prints it"
         )
     try:
         settings = load(arguments.config) if arguments.config else Settings()
@@ -48,6 +55,8 @@ def _run(arguments: argparse.Namespace) -> int:
     namespace = session.namespace_of(arguments)
     if kind in _PODS:
         lines = _of_pod(api, namespace, name, settings)
+    elif kind and kind.lower() not in works.KINDS:
+        lines = _of_gang(api, namespace, arguments.what, settings)
     else:
         lines = _of_any(api, namespace, arguments.what, settings)
     try:
@@ -69,6 +78,24 @@ def _of_pod(api: Api, namespace: str, name: str, settings: Settings) -> Iterator
     yield from explain(ClusterReading.read(api), namespace, name, settings)
 
 
+def _of_gang(api: Api, namespace: str, written: str, settings: Settings) -> Iterator[str]:
+    """A gang by its kind and name; of its pods, the first that waits."""
+    cluster = ClusterReading.read(api)
+    pods = [pod for pod in cluster.pods if pod.metadata.namespace == namespace and _gang_of(pod) == written]
+    if not pods:
+        raise ExplainError(
+            f"there is no gang {printable(written)} in namespace {namespace}: `topogate gangs` lists them"
+        )
+    pod = next((each for each in pods if is_gated(each, settings.gate_prefix)), pods[0])
+    yield from explain(cluster, namespace, pod.metadata.name, settings)
+
+
+def _gang_of(pod: Pod) -> str:
+    """The pod's gang as `topogate gangs` prints it."""
+    key = key_of(pod)
+    return f"{key.kind}/{key.name}"
+
+
 def _of_any(api: Api, namespace: str, written: str, settings: Settings) -> Iterator[str]:
     """A task or a job; if there is none of that name, a pod."""
     try:
@@ -81,8 +108,7 @@ def _of_any(api: Api, namespace: str, written: str, settings: Settings) -> Itera
         except ExplainError:
             raise error from None  # it suggests similar names
         return
-    reason = work.status.get("reason")
-    yield f"{work.kind} {namespace}/{work.name} is {work.state}" + (f": {reason}" if reason else ".")
+    yield f"{work.kind} {namespace}/{work.name} is {work.state}{f': {work.reason}' if work.reason else '.'}"
     if work.has_ended:
         return
     pods = works.newest(works.pods_of(api, work)).values()

@@ -44,13 +44,15 @@ def _run(options: argparse.Namespace) -> int:
         chosen = [row for row in rows if namespace in (None, row.namespace)]
         if not chosen and namespace:
             session.check_namespace(api, namespace)
-        _print(chosen, options, len(rows) - len(chosen))
+        _print(chosen, options, len(rows) - len(chosen), namespace)
 
     return session.repeat(options, show)
 
 
-def _print(rows: "Sequence[GangRow]", options: argparse.Namespace, elsewhere: int) -> None:
-    """Print the rows. elsewhere: how many gangs are in other namespaces."""
+def _print(
+    rows: "Sequence[GangRow]", options: argparse.Namespace, elsewhere: int, namespace: str | None
+) -> None:
+    """Print the rows. elsewhere: how many gangs are in other namespaces than this one."""
     if options.output in session.DOCUMENTS:
         session.show(msgspec.to_builtins(rows), options.output)
         return
@@ -61,7 +63,7 @@ def _print(rows: "Sequence[GangRow]", options: argparse.Namespace, elsewhere: in
     if rows:
         print(table([_HEAD, *map(_cells, rows)], is_full_width=options.output == "wide"))
     else:
-        print("No gang waits or runs.")
+        print(f"No gang waits or runs{f' in namespace {namespace}' if namespace else ''}.")
     if elsewhere:
         complain(f"{elsewhere} more in other namespaces: topogate gangs -A")
 

@@ -34,7 +34,8 @@ from webhook.policy.document import PolicyError
 from webhook.policy.file import load_policy
 from webhook.policy.values import Policy
 from webhook.sweeper.decide.asking import so_far
-from webhook.sweeper.observe.gangs import GangKey
+from webhook.sweeper.observe.gangs import GangKey, PodGang
+from webhook.sweeper.observe.view import View
 from webhook.sweeper.settings import add_mode
 from webhook.text import counted, joined
 
@@ -150,7 +151,7 @@ def _show(placed: Sequence[PlacedGang], scene: Rehearsed, args: argparse.Namespa
         return
     for replicas in _by_maker(placed):
         if len(replicas) == 1:
-            _print(replicas[0])
+            _print(replicas[0], scene.view)
         else:
             _print_replicas(replicas)
     for line in _map(scene.snapshot, placed[-1].after) if args.map else ():
@@ -170,10 +171,12 @@ def _print_patches(scene: Rehearsed) -> None:
         complain(f"Patch of pod {name}: {msgspec.json.encode(admitted.operations).decode()}")
 
 
-def _print(placed: PlacedGang) -> None:
+def _print(placed: PlacedGang, view: View) -> None:
     gang, answer = placed.gang, placed.answer
     if isinstance(answer.found, NoFit):
         print_line(joined(so_far(gang, gang.gated), answer.sentence))
+        if lower := _of_lower_priority(gang, view):
+            print_line(lower)
         return
     ranks = {pod.metadata.name: gang.ranks.get(pod.metadata.uid) for pod in gang.gated}
     print_line(f"Gang {gang.key.name}: {answer.sentence}")
@@ -184,6 +187,16 @@ def _print(placed: PlacedGang) -> None:
             answer.placed, key=lambda p: (ranks[p.member] is None, ranks[p.member] or 0, natural(p.member))
         )
     )
+
+
+def _of_lower_priority(gang: PodGang, view: View) -> str:
+    """Says that preemption is not simulated; "" where no running pod has a lower priority."""
+    if any(pod.spec.preemption_policy == "Never" for pod in gang.gated):
+        return ""
+    priority = min((pod.spec.priority or 0 for pod in gang.gated), default=0)
+    lower = sum(pod.spec.node_name != "" and (pod.spec.priority or 0) < priority for pod in view.others)
+    have = counted(lower, "running pod has", "running pods have")
+    return f"{have} a lower priority. The gang may preempt such pods; this is not simulated." if lower else ""
 
 
 def _print_replicas(placed: Sequence[PlacedGang]) -> None:

@@ -63,11 +63,24 @@ class Work(NamedTuple):
         """Its phase, in the words of a GPUTask's phase."""
         if self.kind == TASK:
             return str(self.status.get("phase") or "Pending")
-        ended = {each["type"] for each in self.status.get("conditions") or () if each.get("status") == "True"}
+        ended = self._conditions
         for condition, state in (("Complete", "Succeeded"), ("Failed", "Failed"), ("Suspended", "Suspended")):
             if condition in ended:
                 return state
         return "Running" if self.status.get("ready") else "Waiting"
+
+    @property
+    def reason(self) -> str:
+        """Why it waits or has failed, as its controller reports it; "" if it reports nothing."""
+        if self.kind == TASK:
+            return str(self.status.get("reason") or "")
+        return str(self._conditions.get("Failed", {}).get("message") or "")
+
+    @property
+    def _conditions(self) -> Mapping[str, Mapping[str, Any]]:
+        """The conditions of a Job that hold, by type."""
+        found = self.status.get("conditions") or ()
+        return {each["type"]: each for each in found if each.get("status") == "True"}
 
 
 def collection(kind: str, namespace: str | None) -> str:
