@@ -24,7 +24,8 @@ runpy.run_module(module, run_name="__main__")
 def output_at(revision: str, module: str, arguments: Sequence[str]) -> str:
     """The standard output of a module of `hack` that runs with the programs of another commit.
 
-    The commit is checked out beside the working tree, and removed afterwards. Raises CalledProcessError.
+    The commit is checked out beside the working tree, and removed afterwards. Ends this program with a
+    sentence if that commit has other names, so that the module cannot ask it.
     """
     with tempfile.TemporaryDirectory() as folder:
         old = Path(folder) / "revision"
@@ -33,7 +34,12 @@ def output_at(revision: str, module: str, arguments: Sequence[str]) -> str:
         )
         try:
             command = [sys.executable, "-c", _PROGRAM, str(old), str(_ROOT), module, *arguments]
-            done = subprocess.run(command, cwd=folder, check=True, stdout=subprocess.PIPE, text=True)
+            done = subprocess.run(command, cwd=folder, stdout=subprocess.PIPE, text=True)
+            if done.returncode:
+                sys.exit(
+                    f"The code of {revision} cannot be asked, see above. If a name is missing there, compare "
+                    "from an older commit, which has the names of both."
+                )
             return done.stdout
         finally:
             subprocess.run(["git", "worktree", "remove", "--force", old], cwd=_ROOT, check=True)
