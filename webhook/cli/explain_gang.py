@@ -81,19 +81,19 @@ def _of_pod(api: Api, namespace: str, name: str, settings: Settings) -> Iterator
 def _of_gang(api: Api, namespace: str, written: str, settings: Settings) -> Iterator[str]:
     """A gang by its kind and name; of its pods, the first that waits."""
     cluster = ClusterReading.read(api)
-    pods = [pod for pod in cluster.pods if pod.metadata.namespace == namespace and _gang_of(pod) == written]
+    roots = cluster.pod_group_roots()
+
+    def is_of_gang(pod: Pod) -> bool:
+        key = key_of(pod, settings.owner_rules, roots)
+        return (key.namespace, f"{key.kind}/{key.name}") == (namespace, written)
+
+    pods = [pod for pod in cluster.pods if is_of_gang(pod)]
     if not pods:
         raise ExplainError(
             f"there is no gang {printable(written)} in namespace {namespace}: `topogate gangs` lists them"
         )
     pod = next((each for each in pods if is_gated(each, settings.gate_prefix)), pods[0])
     yield from explain(cluster, namespace, pod.metadata.name, settings)
-
-
-def _gang_of(pod: Pod) -> str:
-    """The pod's gang as `topogate gangs` prints it."""
-    key = key_of(pod)
-    return f"{key.kind}/{key.name}"
 
 
 def _of_any(api: Api, namespace: str, written: str, settings: Settings) -> Iterator[str]:

@@ -198,15 +198,15 @@ def _asker(api: Api, owners: Owners) -> Callable[[GangKey], OwnerFacts]:
 
 @contextlib.contextmanager
 def _owners(api: Api) -> Iterator[Owners]:
-    """The owners of gangs, read while the block runs, and for at most OWNERS_SECONDS.
+    """The owners of gangs, read while the block runs, and for at most OWNERS_SECONDS after it.
 
     Sizes are unknown where an owner cannot be read in time. An error in the block ends the reading at once.
     """
     owners = Owners(api, lambda: None)
     owners.start()
-    deadline = time.monotonic() + OWNERS_SECONDS
     try:
         yield owners
+        deadline = time.monotonic() + OWNERS_SECONDS
         while not owners.synced and time.monotonic() < deadline:
             time.sleep(0.02)
     finally:
