@@ -34,6 +34,7 @@ from webhook.policy.document import PolicyError
 from webhook.policy.file import load_policy
 from webhook.policy.values import Policy
 from webhook.sweeper.decide.asking import so_far
+from webhook.sweeper.decide.preemption import candidates, lowest_priority, may_preempt, none_protected
 from webhook.sweeper.observe.gangs import GangKey, PodGang
 from webhook.sweeper.observe.view import View
 from webhook.sweeper.settings import add_mode
@@ -175,8 +176,8 @@ def _print(placed: PlacedGang, view: View) -> None:
     gang, answer = placed.gang, placed.answer
     if isinstance(answer.found, NoFit):
         print_line(joined(so_far(gang, gang.gated), answer.sentence))
-        if lower := _of_lower_priority(gang, view):
-            print_line(lower)
+        if victims := _possible_victims(gang, view):
+            print_line(victims)
         return
     ranks = {pod.metadata.name: gang.ranks.get(pod.metadata.uid) for pod in gang.gated}
     print_line(f"Gang {gang.key.name}: {answer.sentence}")
@@ -189,14 +190,13 @@ def _print(placed: PlacedGang, view: View) -> None:
     )
 
 
-def _of_lower_priority(gang: PodGang, view: View) -> str:
-    """Says that preemption is not simulated; "" where no running pod has a lower priority."""
-    if any(pod.spec.preemption_policy == "Never" for pod in gang.gated):
+def _possible_victims(gang: PodGang, view: View) -> str:
+    """Says that preemption is not simulated; "" where the gang may preempt no running pod."""
+    if not may_preempt(gang):
         return ""
-    priority = min((pod.spec.priority or 0 for pod in gang.gated), default=0)
-    lower = sum(pod.spec.node_name != "" and (pod.spec.priority or 0) < priority for pod in view.others)
-    have = counted(lower, "running pod has", "running pods have")
-    return f"{have} a lower priority. The gang may preempt such pods; this is not simulated." if lower else ""
+    units = candidates(view, lowest_priority(gang), frozenset(), none_protected).units
+    have = counted(sum(len(each.pods) for each in units), "running pod has", "running pods have")
+    return f"{have} a lower priority. The gang may preempt such pods; this is not simulated." if units else ""
 
 
 def _print_replicas(placed: Sequence[PlacedGang]) -> None:
