@@ -12,7 +12,7 @@ its victims. True at every moment is:
 4. A pod is released after a plan that names its node was written, and it is bound to that node. One that is
    nominated there may be bound to another, by kube-scheduler's own choice: it counts for claim 2 alone.
 5. gas-ts grows strictly from one binding to the next on each node.
-6. No pod of a tenant is lost whom no other has a reason to disturb.
+6. A tenant whom no other has a reason to disturb loses no pod.
 7. The sweeper deletes no pod of a gang that runs (see losses.py).
 8. Each exclusive Job has a domain of its own (see domains.py).
 9. Gangs that wait reserve a share of the nodes at most, and none for long (see reserved_nodes.py).

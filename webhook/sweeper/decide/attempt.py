@@ -126,12 +126,12 @@ class Failure:
     avoid: frozenset[str]
     usage_version: int
     at: float
-    requests: tuple[tuple[Mapping[str, str], PodSpec], ...] = ()
+    requests: tuple[tuple[Mapping[str, str], PodSpec], ...]
 
     def still_holds(self, other: "Failure") -> bool:
         """Whether asking again would answer the same: our own releases take capacity and never free any."""
-        same = (self.members, self.usage_version) == (other.members, other.usage_version)
-        same = same and self.requests == other.requests
+        asked = self.members, self.usage_version, self.requests
+        same = asked == (other.members, other.usage_version, other.requests)
         return same and self.avoid <= other.avoid and other.at - self.at < RETRY_SECONDS
 
 
