@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
-from playwright.sync_api import Browser, Page
+from playwright.sync_api import Browser, Page, expect
 from werkzeug.serving import make_server
 
 from hack.local.controlplane import free_port
@@ -26,6 +26,16 @@ from webhook.ui.viewer_access import LaptopAccess
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
+
+
+def box_of(page: Page, selector: str, nth: int = 0) -> dict[str, float]:
+    """Where an element is within the window, in pixels: x, y, width, height. selector: of CSS.
+
+    Found and measured in one step: a redraw replaces elements, so that one found earlier may be gone.
+    """
+    expect(page.locator(selector).nth(nth)).to_be_visible()
+    measure = "([css, nth]) => document.querySelectorAll(css)[nth].getBoundingClientRect().toJSON()"
+    return cast(dict[str, float], page.evaluate(measure, [selector, nth]))
 
 
 class Changing(StillLive):

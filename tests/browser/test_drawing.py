@@ -55,15 +55,15 @@ def test_each_state_of_a_node_is_drawn_and_shows_its_cause_on_hover(browser: Bro
         ):
             expect(page.tile(node)).to_have_attribute("data-state", state)
             expect(page.tile(node).locator("title")).to_contain_text(words)
-        assert page.tile(SECOND).locator("rect.reserved").count() == 1
+        expect(page.tile(SECOND).locator("rect.reserved")).to_have_count(1)
 
 
 def test_a_node_that_gangs_avoid_is_marked_with_the_reason(browser: Browser) -> None:
     bad = {FIRST: "pods of 3 gangs failed there"}
     with served(browser, Artist(cluster_of([]), SETTINGS, COUNTING, lambda: bad).scene()) as page:
         expect(page.tile(FIRST).locator("title")).to_contain_text("avoided: pods of 3 gangs failed there")
-        assert page.tile(FIRST).locator("path.avoided").count() == 1
-        assert page.tile(SECOND).locator("path.avoided").count() == 0
+        expect(page.tile(FIRST).locator("path.avoided")).to_have_count(1)
+        expect(page.tile(SECOND).locator("path.avoided")).to_have_count(0)
 
 
 def test_a_viewer_without_rights_sees_what_is_used_but_no_names(browser: Browser) -> None:
@@ -149,7 +149,7 @@ def test_a_block_of_more_nodes_than_one_answer_holds_is_opened_by_its_parts(brow
     with served(browser, scene()) as it:
         it.page.get_by_role("button", name="Show 200 nodes").nth(1).click()
         expect(it.tile("node-b0-s1-h00")).to_have_attribute("data-state", "free")
-        assert it.page.locator("[data-node]").count() == 200
+        expect(it.page.locator("[data-node]")).to_have_count(200)
         it.live.put(scene(bound_pod("late", "node-b0-s1-h00", 8)))
         expect(it.tile("node-b0-s1-h00")).to_have_attribute("data-state", "used")
         expect(it.page.locator("#summary")).to_contain_text("8 of 41600 GPUs used")

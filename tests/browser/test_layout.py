@@ -9,7 +9,7 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, expect
 
 from hack.benchmarks.page import synthetic
-from tests.browser.served_pages import Served, served
+from tests.browser.served_pages import Served, box_of, served
 from tests.ui.busy import CORDONED, FAILING, busy_scene
 from tests.ui.scenes import COUNTING, GRID, SETTINGS, Changes, cluster_of, scene_of
 from webhook.ui.live import Artist, Scene
@@ -29,9 +29,8 @@ def sized(it: Served, size: dict[str, int]) -> Page:
     return it.page
 
 
-def bottom(page: Page, selector: str) -> float:
-    box = page.locator(selector).first.bounding_box()
-    assert box is not None
+def bottom(page: Page, selector: str, nth: int = 0) -> float:
+    box = box_of(page, selector, nth)
     return box["y"] + box["height"]
 
 
@@ -69,7 +68,7 @@ def test_a_block_shows_who_has_it(browser: Browser) -> None:
 def test_the_list_of_gangs_grows_with_the_page_and_the_map_uses_the_width(browser: Browser) -> None:
     with served(browser, busy_scene()) as it:
         page = sized(it, LAPTOP)
-        assert bottom(page, "#gang-rows tr.gang >> nth=12") <= bottom(page, "#gangs")
+        assert bottom(page, "#gang-rows tr.gang", 12) <= bottom(page, "#gangs")
         hidden = page.locator("#gang-table").evaluate("""each => {
             const within = [];
             for (let at = each; at !== document.body; at = at.parentElement) within.push(at);
@@ -77,9 +76,7 @@ def test_the_list_of_gangs_grows_with_the_page_and_the_map_uses_the_width(browse
             return within.some((at) => at.scrollHeight > at.clientHeight + 1 && scrolls(at));
         }""")
         assert not hidden, "a box within the page scrolls"
-        box = page.locator("#domains").bounding_box()
-        assert box is not None
-        assert box["width"] > 0.65 * LAPTOP["width"]
+        assert box_of(page, "#domains")["width"] > 0.65 * LAPTOP["width"]
 
 
 def test_gpus_of_no_known_model_have_one_name_everywhere(browser: Browser) -> None:
@@ -180,8 +177,7 @@ def test_up_to_5000_nodes_are_all_drawn_within_the_first_screen(browser: Browser
         page = sized(it, LAPTOP)
         expect(page.locator("#domains svg.dense")).to_have_count(100)
         assert bottom(page, "#domains") <= LAPTOP["height"]
-        box = page.locator("#domains svg.dense").first.bounding_box()
-        assert box is not None
+        box = box_of(page, "#domains svg.dense")
         page.mouse.move(box["x"] + 2, box["y"] + 2)
         expect(page.locator("#tip")).to_contain_text("8 of 8 GPUs used")
         page.mouse.click(box["x"] + 2, box["y"] + 2)
@@ -224,7 +220,6 @@ def test_on_a_phone_gangs_come_before_the_map_and_parts_are_a_thumb_away(browser
         assert reason.evaluate("each => each.scrollWidth <= each.clientWidth")
         page.locator("#jump").get_by_role("button", name="Map").click()
         expect(page.locator("#domains")).to_be_in_viewport()
-        button = page.locator("#jump button").first.bounding_box()
-        assert button is not None
+        button = box_of(page, "#jump button")
         assert button["height"] >= 44
         assert button["y"] > PHONE["height"] / 2

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.browser.served_pages import served
+from tests.browser.served_pages import box_of, served
 from tests.ui.busy import NAMES, busy_scene
 from tests.ui.pictures import placement_of
 from tests.ui.scenes import SETTINGS, NoEvents, cluster_of, scene_of, waiting_job
@@ -119,8 +119,7 @@ def test_the_map_is_as_high_as_its_blocks_beside_a_long_pane(browser: Browser) -
         it.page.set_viewport_size({"width": 1280, "height": 800})
         choose(it.page, "ns/Job/train")
         unfold(it.page, "Plan")
-        boxes = [it.page.locator(each).bounding_box() for each in ("#domains", "#gangs", "#side")]
-        domains, gangs, side = (each for each in boxes if each is not None)
+        domains, gangs, side = (box_of(it.page, each) for each in ("#domains", "#gangs", "#side"))
         assert side["height"] > 2 * domains["height"], "the pane is the longer one"
         assert gangs["y"] - (domains["y"] + domains["height"]) < 40
 
@@ -134,7 +133,5 @@ def test_the_pane_covers_no_chart_when_one_scrolls_to_the_end(browser: Browser, 
         if unfolded:
             unfold(it.page, "Plan")
         it.page.evaluate("scrollTo(0, document.body.scrollHeight)")
-        side, charts = (it.page.locator(each).bounding_box() for each in ("#side", "#time"))
-        assert side is not None
-        assert charts is not None
+        side, charts = (box_of(it.page, each) for each in ("#side", "#time"))
         assert side["y"] + side["height"] <= charts["y"]
