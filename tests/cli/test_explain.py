@@ -14,7 +14,7 @@ from webhook.extensions.fair_order.account_use import KEY, Record, encode
 from webhook.extensions.node_health.avoided_nodes import NAME, AvoidedNode
 from webhook.inquiry.explanation import ExplainError, explain
 from webhook.inquiry.reading import ClusterReading
-from webhook.kube.objects import Pod
+from webhook.kube.objects import OwnerReference, Pod
 from webhook.kube.placements import Placement
 from webhook.policy.fair import FairOrder
 from webhook.sweeper.observe.gangs import key_of
@@ -52,6 +52,16 @@ def test_a_gang_that_does_not_fit_is_shown_with_the_pods_in_its_place() -> None:
     assert "capacity for 3 of 4" in text
     assert "it fits when 1 other pod ends: ns/busy-node-b0-s0-h00" in text
     assert "not have a lower priority" in text
+
+
+def test_pods_in_its_place_are_named_by_their_gang() -> None:
+    owners = [OwnerReference("batch/v1", "Job", "serve", "s", controller=True)]
+    running = [
+        msgspec.structs.replace(pod, metadata=msgspec.structs.replace(pod.metadata, owner_references=owners))
+        for pod in (busy_pod(node.name) for node in GRID[:3])
+    ]
+    text = explained(cluster([*job_pods(4), *running], parallelism=4))
+    assert "it fits when 3 other pods end: ns/Job/serve (3 pods).\n" in text
 
 
 def test_pods_that_hold_a_port_which_the_pod_needs_are_named_with_what_would_help() -> None:
@@ -188,7 +198,7 @@ def test_what_excludes_most_nodes_is_named_with_how_many_it_alone_excludes() -> 
     spec = msgspec.structs.replace(made.nodes[name].spec, unschedulable=True)
     there = {**made.nodes, name: msgspec.structs.replace(made.nodes[name], spec=spec)}
     text = explained(dataclasses.replace(made, nodes=there), "p")
-    assert "Main cause: label pool=x excludes 4 nodes, 3 of them by itself alone." in text
+    assert "Most nodes are excluded by label pool=x: 4, 3 of them by nothing else." in text
     assert "no node has the label pool=x" in text
     assert text.count("excluded:") == 1
     assert "Gang: 1 pod exists, 1 expected; 1 waits, 0 are released." in text

@@ -38,6 +38,20 @@ def test_a_job_is_as_many_pods_as_run_at_once_and_limits_stand_in_for_requests(
     )
 
 
+def test_a_gang_of_two_jobs_is_noted_to_have_no_ranks_and_to_lack_pods(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    both = {keys.GANG_ANNOTATION: "ring", keys.GANG_SIZE_ANNOTATION: "5"}
+    first, second = job(2, **both), job(2, **both)
+    second["metadata"]["name"] = "eval"
+    nodes = cluster(node("a", "b0", 8), node("b", "b0", 8))
+    assert simulated(tmp_path, nodes, {"kind": "List", "apiVersion": "v1", "items": [first, second]}) == 0
+    printed = capsys.readouterr()
+    assert "Gang ring: 4 pods on 1 block" in printed.out
+    assert "note: gang ring: the manifest has 4 of its 5 pods; the others are not placed" in printed.err
+    assert "note: gang ring: two pods have the same rank; placed without ranks" in printed.err
+
+
 @pytest.mark.parametrize("mode", ["least-free", "balanced"])
 def test_a_removed_mode_is_refused_with_those_that_there_are(
     mode: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

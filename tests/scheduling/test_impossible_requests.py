@@ -7,7 +7,7 @@ import pytest
 from tests.placement.small import gang_of, node
 from webhook.placement import NodeInfo, PodClass, Rules, Snapshot, Taint, Usage, vector
 from webhook.scheduling.gpus import Counting
-from webhook.scheduling.impossible_requests import impossible, main_cause, unmet
+from webhook.scheduling.impossible_requests import impossible, most_excluding, unmet
 
 GPU = "nvidia.com/gpu"
 COUNTING = Counting((GPU,), ("model",))
@@ -90,10 +90,10 @@ def test_the_cause_that_excludes_most_nodes_counts_those_it_alone_excludes() -> 
     ]
     used = [(nodes[2].name, Usage({GPU: 8})), (nodes[3].name, Usage({GPU: 8}))]
     snapshot = Snapshot.build(nodes, used)
-    assert main_cause(gang_of(4, asking()), snapshot) == (
-        'taint "team=b:NoSchedule" excludes 3 nodes, 2 of them by itself alone'
+    assert most_excluding(gang_of(4, asking()), snapshot) == (
+        'taint "team=b:NoSchedule": 3, 2 of them by nothing else'
     )
 
 
 def test_where_nothing_is_excluded_there_is_no_sentence() -> None:
-    assert main_cause(gang_of(2, asking()), Snapshot.build(cluster(H100=2), [])) == ""
+    assert most_excluding(gang_of(2, asking()), Snapshot.build(cluster(H100=2), [])) == ""

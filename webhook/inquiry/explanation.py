@@ -1,7 +1,7 @@
 """Why a pod waits and what would help: the placement core gets the same question as from the sweeper."""
 
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -13,12 +13,13 @@ from webhook.inquiry.resource_adder import view_of
 from webhook.kube.objects import Pod
 from webhook.placement import Assignment, Gang, NoFit, Options, Snapshot, Spread, place, victims
 from webhook.scheduling import unmodelled
-from webhook.scheduling.impossible_requests import impossible, main_cause
+from webhook.scheduling.impossible_requests import impossible, most_excluding
 from webhook.sweeper.decide.asking import ask, place_again
 from webhook.sweeper.decide.attempt import patience_for
 from webhook.sweeper.decide.gang_question import question
 from webhook.sweeper.extension import ExplainInput
 from webhook.sweeper.observe.gangs import PodGang, gather
+from webhook.sweeper.observe.membership import GangKey
 from webhook.sweeper.observe.plans import is_gated, occupied_node, pinned_node, sent_node
 from webhook.sweeper.observe.snapshotter import Snapshotter
 from webhook.sweeper.observe.view import View
@@ -238,7 +239,7 @@ def _current_answer(
     if no_node:
         yield "What would help: change the requests or add such nodes; waiting does not help."
         return
-    yield from _what_would_help(asked, gang, snapshot, settings.options, named)
+    yield from _what_would_help(asked, gang, snapshot, settings.options, named, view)
 
 
 def _no_place(
@@ -251,8 +252,8 @@ def _no_place(
     yield "Now: the same." if is_same else f"Now: {sentence}"
     if answer.nearest is not None and answer.nearest.free_slots:
         yield f"Nearest miss: {answer.nearest.sentence}."
-    if cause := main_cause(asked, snapshot):
-        yield f"Main cause: {cause}."
+    if cause := most_excluding(asked, snapshot):
+        yield f"Most nodes are excluded by {cause}."
 
 
 def _spread(asked: Gang, spread: Spread) -> str:
@@ -263,7 +264,12 @@ def _spread(asked: Gang, spread: Spread) -> str:
 
 
 def _what_would_help(
-    asked: Gang, gang: PodGang, snapshot: Snapshot, options: Options, named: Callable[[str], str]
+    asked: Gang,
+    gang: PodGang,
+    snapshot: Snapshot,
+    options: Options,
+    named: Callable[[str], str],
+    view: View,
 ) -> Iterator[str]:
     constraints = list(_constraints(asked))
     for constraint, without in constraints:
@@ -275,12 +281,26 @@ def _what_would_help(
     if found is None:
         yield _what_would_help_in_an_empty_cluster(constraints, snapshot, options)
         return
-    shown = ", ".join(map(named, found.names[:5])) + (" ..." if len(found.names) > 5 else "")
     ended = counted(len(found.names), "other pod ends", "other pods end")
-    yield f"What would help: it fits when {ended}: {shown}."
+    yield f"What would help: it fits when {ended}: {few(_by_gang(found.names, view, named), 5)}."
     lowest = min((pod.spec.priority or 0 for pod in gang.gated), default=0)
     if victims.find(asked, snapshot, options, lambda use: use.priority < lowest) is None:
         yield f"Those pods do not have a lower priority than its own ({lowest}), so they are not preempted."
+
+
+def _by_gang(names: Iterable[str], view: View, named: Callable[[str], str]) -> list[str]:
+    """These pods ("namespace/name") as people know them: the gangs of several, those with most pods first."""
+    wanted = set(names)
+    gangs = defaultdict[GangKey, list[str]](list)
+    for pod in (*view.others, *view.gated):
+        name = f"{pod.metadata.namespace}/{pod.metadata.name}"
+        if name in wanted:
+            gangs[view.gang_of(pod)].append(name)
+    ordered = sorted(gangs.items(), key=lambda item: (-len(item[1]), str(item[0])))
+    return [
+        f"{named(str(gang))} ({counted(len(pods), 'pod')})" if len(pods) > 1 else named(pods[0])
+        for gang, pods in ordered
+    ]
 
 
 def _what_would_help_in_an_empty_cluster(

@@ -29,6 +29,7 @@ from webhook.sweeper.observe import gangs
 from webhook.sweeper.observe.gangs import PodGang, key_of
 from webhook.sweeper.observe.plans import is_gated
 from webhook.sweeper.observe.view import View
+from webhook.workloads.ranks import EQUAL_RANKS
 
 
 @dataclass(frozen=True)
@@ -217,6 +218,7 @@ class ManifestPods:
                 enough = self.minima.get((key.kind, key.name))
                 if gang.minimum is None and enough is not None:
                     gang = replace(gang, minimum=min(enough, len(gang.pods)))
+                self.notes += [f"gang {key.name}: {note}" for note in _notes_of(gang)]
                 made.append(gang)
         return sorted(made, key=gangs.by_age)
 
@@ -326,6 +328,13 @@ def _values(document: object) -> int:
     return 1 + sum(map(_values, document)) if isinstance(document, list) else 1
 
 
+def _notes_of(gang: PodGang) -> Iterator[str]:
+    """What an author should know of a gang that is placed."""
+    yield from gang.problems
+    if gang.size is not None and len(gang.pods) < gang.size:
+        yield f"the manifest has {len(gang.pods)} of its {gang.size} pods; the others are not placed"
+
+
 def gang_of(
     name: str, pods: list[Waiting], key: gangs.GangKey | None = None, free: Sequence[Waiting] = ()
 ) -> PodGang:
@@ -351,7 +360,9 @@ def gang_of(
     gang = gangs.gang_of(key, made, [pod for _, _, pod in free], gangs.OwnerFacts(len(made) + len(free)))
     if gang.fault:
         raise PlacementError(gang.fault)
-    if len(ranks) < len(made) or len(set(ranks.values())) < len(ranks):
+    if len(set(ranks.values())) < len(ranks):
+        return replace(gang, ranks={}, problems=(*gang.problems, EQUAL_RANKS))
+    if len(ranks) < len(made):
         return replace(gang, ranks={})
     in_order = tuple(sorted(gang.gated, key=lambda pod: ranks[pod.metadata.uid]))
     return replace(gang, ranks=ranks, gated=in_order)

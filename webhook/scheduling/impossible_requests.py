@@ -61,7 +61,7 @@ def unmet(pod_class: PodClass, nodes: list[NodeInfo], counting: Counting) -> Ite
         )
 
 
-def main_cause(gang: Gang, snapshot: Snapshot) -> str:
+def most_excluding(gang: Gang, snapshot: Snapshot) -> str:
     """The label, taint or request that excludes most nodes, and how many it excludes alone; "" for none."""
     for pod_class in _classes(gang):
         all_of, alone = Counter[str](), Counter[str]()
@@ -71,7 +71,7 @@ def main_cause(gang: Gang, snapshot: Snapshot) -> str:
             alone.update(causes if len(causes) == 1 else ())
         if all_of:
             cause, count = max(all_of.items(), key=lambda item: (item[1], alone[item[0]], item[0]))
-            return f"{cause} excludes {counted(count, 'node')}, {alone[cause]} of them by itself alone"
+            return f"{cause}: {count}, {alone[cause]} of them by nothing else"
     return ""
 
 

@@ -16,6 +16,9 @@ COUNT: Final = re.compile(r"[0-9]{1,9}")
 
 _TRAILING_NUMBER: Final = re.compile(r"-([0-9]{1,9})$")
 
+EQUAL_RANKS: Final = "two pods have the same rank; placed without ranks"
+"""The problem of a gang of several Jobs, for example, as each of them numbers its pods from 0."""
+
 Rank = tuple[int | str, ...]
 """Roles, then numbers, as a controller writes them."""
 
@@ -40,7 +43,7 @@ def ranks_by_uid(
     known = {uid: rank for uid, rank in found.items() if rank is not None}
     known |= {pod.metadata.uid: rank for rank, pod in later}
     if len(set(known.values())) < len(known):
-        problems.append("two pods have the same rank; placed without ranks")
+        problems.append(EQUAL_RANKS)
         return {}
     return _in_one_row(known)
 
