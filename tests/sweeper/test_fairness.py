@@ -9,13 +9,14 @@ import pytest
 from labeler.contract import keys
 from tests.sweeper.cluster import Nodes, Placing, gpu_pod, places
 from tests.sweeper.pods import decode, pod_json
-from webhook.kube.objects import Node
+from webhook.kube.objects import Node, Pod
 from webhook.placement import Snapshot
 from webhook.placement import place as place_for_real
 from webhook.sweeper.decide import asking
 from webhook.sweeper.decide.orders import Cause
 from webhook.sweeper.decide.release_queue import ReleaseQueue, SentReleases
 from webhook.sweeper.decide.reservations import STARVATION, Reservation, reserved_sentence
+from webhook.sweeper.observe.gangs import OwnerFacts
 from webhook.sweeper.settings import Settings
 
 OLD = {"metadata": {"creationTimestamp": "2026-01-01T00:00:00Z"}}
@@ -49,19 +50,60 @@ def test_of_many_that_ask_the_same_and_fit_nowhere_one_is_asked_about_in_a_pass(
     assert named == [f"ns/Pod/{pod.metadata.name}" for pod in pods], "each is told of itself"
 
 
-def test_a_gang_without_place_is_asked_about_at_once_when_its_author_changes_its_request(
+class Annotated:
+    """A gang of two pods that fits nowhere, whose author then changes annotations pod by pod."""
+
+    def __init__(self) -> None:
+        self.at: list[dict[str, str]] = [{}, {}]
+        self.case = Placing(Nodes(2, *self._pods(), gpus=8), Settings())
+        self.case.one()
+
+    def _pods(self) -> list[Pod]:
+        own = {keys.GANG_ANNOTATION: "g", keys.GANG_SIZE_ANNOTATION: "2"}
+        return [
+            gpu_pod(f"p{number}", gpus=9, metadata={"annotations": {**own, **each}})
+            for number, each in enumerate(self.at)
+        ]
+
+    def write(self, pod: int, **annotations: str) -> None:
+        """Another annotation of one pod, and a pass a second later."""
+        self.at[pod] = {f"topogate.io/{key}": value for key, value in annotations.items()}
+        self.case.cluster.pods[:] = self._pods()
+        self.wait(1)
+
+    def wait(self, seconds: float) -> None:
+        self.case.clock.now += seconds
+        self.case.one(is_usage_changed=False)
+
+
+def test_a_gang_without_place_is_asked_about_soon_after_its_author_has_changed_its_request(
     asked: Asked,
 ) -> None:
     """As `kubectl annotate` does after the advice of the reason; else it is asked about each minute."""
-    case = Placing(Nodes(2, gpu_pod("p", gpus=9), gpus=8), Settings())
-    case.one()
-    case.cluster.pods[0] = gpu_pod("p", gpus=9)
-    case.one(is_usage_changed=False)
-    assert asked.names == ["p"]
-    annotations = {keys.PREFERRED_TOPOLOGY_ANNOTATION: "block"}
-    case.cluster.pods[0] = gpu_pod("p", gpus=9, metadata={"annotations": annotations})
-    case.one(is_usage_changed=False)
-    assert asked.names == ["p", "p"]
+    gang = Annotated()
+    gang.write(0, **{"preferred-topology": "block"})
+    gang.write(1, **{"preferred-topology": "block"})
+    gang.wait(4)
+    assert asked.names == ["g"], "half of a change is not what its author asks for"
+    gang.wait(1)
+    assert asked.names == ["g", "g"]
+
+
+def test_a_gang_without_place_is_placed_once_its_owner_needs_fewer_pods() -> None:
+    own = {"annotations": {keys.GANG_ANNOTATION: "g"}}
+    pods = [gpu_pod(f"p{number}", gpus=8, metadata=own) for number in range(3)]
+    case = Placing(Nodes(2, *pods, gpus=8), Settings())
+    case.owner_facts = lambda _: OwnerFacts(3, minimum=3)
+    assert places(case.one()) == {}
+    case.owner_facts = lambda _: OwnerFacts(3, minimum=2)
+    assert len(places(case.one(is_usage_changed=False))) == 2
+
+
+def test_an_annotation_that_requests_nothing_leads_to_no_question(asked: Asked) -> None:
+    gang = Annotated()
+    gang.write(0, note="x")
+    gang.wait(5)
+    assert asked.names == ["g"]
 
 
 def test_those_that_ask_for_something_else_are_asked_about(asked: Asked) -> None:
@@ -242,6 +284,8 @@ def test_a_gang_that_cannot_be_placed_as_it_is_now_holds_nothing(
     )
     changed = gpu_pod("big-0", **{**stopped, "metadata": metadata})
     case.cluster.pods[0] = changed
+    case.one()
+    case.clock.now += case.settings.settle_seconds
     case.one()
     assert bool(case.reserved) is reserved
 

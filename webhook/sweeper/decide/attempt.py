@@ -6,9 +6,11 @@ placed makes another PassState, on which later gangs are placed.
 
 A gang is complete once its expected size is there, or no pod was added for the settle time. The end of a pod
 does not restart that time, and a gang to which pods are added all the time is placed after a longest wait. A
-gang that was complete and has just lost a pod waits for its replacement as long as for a new pod.
+gang that was complete and has just lost a pod waits for its replacement as long as for a new pod. Changed
+requests must be the same for the settle time, as tools write them pod by pod.
 """
 
+import math
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -33,6 +35,7 @@ from webhook.sweeper.observe.membership import unknown_owner
 from webhook.sweeper.observe.view import View
 from webhook.sweeper.settings import Settings
 from webhook.text import joined
+from webhook.workloads import marks
 from webhook.workloads.owners import OwnerRules
 
 RETRY_SECONDS: Final = 60.0
@@ -44,6 +47,9 @@ _LONGEST_JOB_DELAY: Final = 600.0
 _JOB_CREATES_SECONDS: Final = 10.0
 """After the delay, the Job controller creates all missing pods within this time."""
 
+_REQUESTS: Final = keys.WISH_ANNOTATIONS | marks.ALL
+"""The annotations by which authors and controllers say what pods need."""
+
 # --- what passes remember of a gang -------------------------------------------------------------------
 
 
@@ -52,25 +58,48 @@ class Growth:
     """The history of a gang; losing it only delays. Times are of a monotonic clock.
 
     members: uids in the last pass. grown_at: when one was new, or the expected size was reached.
-    waiting_since: since when some wait for others, None while none does.
+    waiting_since: since when some wait for others, None while none does. waiting: the pods without a place in
+    the last pass, by uid. changed_at: when the request of one of them was another than in the pass before.
     """
 
     members: frozenset[str]
     grown_at: float
     waiting_since: float | None = None
+    waiting: Mapping[str, Pod] = field(default_factory=dict)
+    changed_at: float = -math.inf
 
 
 def grown(known: Growth | None, gang: PodGang, waiting: Collection[Pod], now: float) -> Growth:
     """The state of a gang in a new pass. known: that of the last one; waiting: its pods without a place."""
     members = frozenset(pod.metadata.uid for pod in gang.pods)
-    if known is None or members - known.members or _is_whole(gang):
-        known = Growth(members, now, known.waiting_since if known is not None else None)
+    if known is None:
+        known = Growth(members, now)
+    elif members - known.members or _is_whole(gang):
+        known = replace(known, grown_at=now)
+    if any(_is_changed(known.waiting.get(pod.metadata.uid), pod) for pod in waiting):
+        known = replace(known, changed_at=now)
     since = known.waiting_since
     if not waiting:
         since = None
     elif since is None and not _needs_nobody(gang):
         since = now
-    return replace(known, members=members, waiting_since=since)
+    by_uid = {pod.metadata.uid: pod for pod in waiting}
+    return replace(known, members=members, waiting_since=since, waiting=by_uid)
+
+
+def _is_changed(before: Pod | None, pod: Pod) -> bool:
+    """Whether a pod requests something else than before, None for a new one. Nothing is compared twice."""
+    return before is not None and before is not pod and _request(before) != _request(pod)
+
+
+def _request(pod: Pod) -> tuple[PodSpec, Mapping[str, str]]:
+    annotations = pod.metadata.annotations
+    return pod.spec, {key: annotations[key] for key in _REQUESTS & annotations.keys()}
+
+
+def seconds_to_settle(growth: Growth, settings: Settings, now: float) -> float:
+    """For how much longer the requests of its pods must stay as they are, 0 for none."""
+    return max(0.0, growth.changed_at + settings.settle_seconds - now)
 
 
 def seconds_to_complete(gang: PodGang, growth: Growth, settings: Settings, now: float) -> float:
@@ -118,20 +147,19 @@ def _is_whole(gang: PodGang) -> bool:
 class Failure:
     """A gang found no place: the question, the version of the cluster, and the time.
 
-    requests: of each waiting pod, its annotations and spec. Those of unchanged pods are the same objects, so
-    that comparing them costs little.
+    minimum: how many of its pods were enough, None where all were needed.
     """
 
     members: frozenset[str]
+    minimum: int | None
     avoid: frozenset[str]
     usage_version: int
     at: float
-    requests: tuple[tuple[Mapping[str, str], PodSpec], ...]
 
     def still_holds(self, other: "Failure") -> bool:
         """Whether asking again would answer the same: our own releases take capacity and never free any."""
-        asked = self.members, self.usage_version, self.requests
-        same = asked == (other.members, other.usage_version, other.requests)
+        asked = self.members, self.minimum, self.usage_version
+        same = asked == (other.members, other.minimum, other.usage_version)
         return same and self.avoid <= other.avoid and other.at - self.at < RETRY_SECONDS
 
 

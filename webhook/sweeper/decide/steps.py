@@ -31,6 +31,7 @@ from webhook.sweeper.decide.attempt import (
     PassedOver,
     PassState,
     seconds_to_complete,
+    seconds_to_settle,
     shape_of,
 )
 from webhook.sweeper.decide.gang_question import GangQuestion
@@ -149,12 +150,17 @@ def allow_nodes(attempt: Attempt, now: PassState) -> Attempt:
 
 
 def skip_unchanged(attempt: Attempt, now: PassState) -> Attempt | PassedOver | GangWaits:
-    """A gang that found no place finds none while nothing has changed; and volumes must be counted again."""
+    """A gang that found no place finds none while nothing has changed; and volumes must be counted again.
+
+    Half of a change is not what the author asks for, as tools write it pod by pod: so it settles first.
+    """
     memory = attempt.memory
-    requests = tuple((pod.metadata.annotations, pod.spec) for pod in attempt.workers)
-    members, usage_version = memory.growth.members, now.given.usage_version
-    failure = Failure(members, attempt.nodes.excluded, usage_version, now.at, requests)
-    if memory.failure is not None and memory.failure.still_holds(failure):
+    growth, last = memory.growth, memory.failure
+    minimum, excluded = attempt.gang.minimum, attempt.nodes.excluded
+    failure = Failure(growth.members, minimum, excluded, now.given.usage_version, now.at)
+    if last is not None and (seconds := seconds_to_settle(growth, now.settings, now.at)):
+        return PassedOver(is_known=True, due_seconds=seconds)
+    if last is not None and last.at >= growth.changed_at and last.still_holds(failure):
         return PassedOver(is_known=True)
     volumes = now.volumes
     if volumes is not None and volumes.are_late(attempt.workers):
