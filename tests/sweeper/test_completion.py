@@ -83,6 +83,12 @@ def test_pods_wait_for_others_that_the_job_controller_creates_after_failures(
     assert seconds_to_complete(gang, case.growth, SETTINGS, 0) == wait
 
 
+def test_a_gang_in_stages_waits_for_replaced_pods_as_long_as_another() -> None:
+    case = Case(OwnerFacts(3, staged=True, failed=lambda _: 7))
+    assert case.remaining(0, 0) == 610
+    assert case.remaining(300, 0, 1) == 310, "but not longer in all, as more pods may not come in this stage"
+
+
 def test_a_gang_that_continues_with_fewer_pods_does_not_wait_for_the_job_controllers_delay() -> None:
     facts = OwnerFacts(3, failed=lambda _: 7, blocked=lambda: ("2999-01-01T00:00:00Z", "quota"))
     gang = Case(facts).gang(0)

@@ -76,20 +76,21 @@ def grown(known: Growth | None, gang: PodGang, waiting: Collection[Pod], now: fl
         known = Growth(members, now)
     elif members - known.members or _is_whole(gang):
         known = replace(known, grown_at=now)
-    if any(_is_changed(known.waiting.get(pod.metadata.uid), pod) for pod in waiting):
-        known = replace(known, changed_at=now)
     since = known.waiting_since
     if not waiting:
         since = None
     elif since is None and not _needs_nobody(gang):
         since = now
+    return replace(_compared(known, waiting, now), members=members, waiting_since=since)
+
+
+def _compared(known: Growth, waiting: Collection[Pod], now: float) -> Growth:
+    """With the waiting pods of a new pass; those that are the same objects as before are not compared."""
+    before = known.waiting
+    pairs = [(before[uid], pod) for pod in waiting if (uid := pod.metadata.uid) in before]
+    is_changed = any(old is not pod and _request(old) != _request(pod) for old, pod in pairs)
     by_uid = {pod.metadata.uid: pod for pod in waiting}
-    return replace(known, members=members, waiting_since=since, waiting=by_uid)
-
-
-def _is_changed(before: Pod | None, pod: Pod) -> bool:
-    """Whether a pod requests something else than before, None for a new one. Nothing is compared twice."""
-    return before is not None and before is not pod and _request(before) != _request(pod)
+    return replace(known, waiting=by_uid, changed_at=now if is_changed else known.changed_at)
 
 
 def _request(pod: Pod) -> tuple[PodSpec, Mapping[str, str]]:
@@ -106,21 +107,23 @@ def seconds_to_complete(gang: PodGang, growth: Growth, settings: Settings, now: 
     """0 for a gang that is complete, else how much longer its present pods must stay the only ones."""
     if _needs_nobody(gang):
         return 0.0
-    if gang.size is not None and not gang.staged:
-        return max(0.0, growth.grown_at + patience_for(gang, settings) - now)
-    # Waiting for all pods, or for no further ones, could take for ever.
-    since = now if growth.waiting_since is None else growth.waiting_since
-    settled = growth.grown_at + settings.settle_seconds
-    return max(0.0, min(settled, since + settings.patience_seconds) - now)
+    patience = patience_for(gang, settings)
+    settled = growth.grown_at + patience
+    if not _has_known_pods(gang):
+        # Waiting for all pods, or for no further ones, could take for ever.
+        since = now if growth.waiting_since is None else growth.waiting_since
+        settled = min(settled, since + max(settings.patience_seconds, patience))
+    return max(0.0, settled - now)
 
 
 def patience_for(gang: PodGang, settings: Settings) -> float:
-    """For how many seconds without a new pod a gang of known size waits for its other pods.
+    """For how many seconds without a new pod a gang waits for others.
 
     First pods that are placed alone would hold GPUs for nothing until the Job controller creates the others.
     """
     is_delayed = not gang.released and not gang.blocked_reason
-    return max(settings.patience_seconds, job_delay_seconds(gang.failed) if is_delayed else 0.0)
+    usual = settings.patience_seconds if _has_known_pods(gang) else settings.settle_seconds
+    return max(usual, job_delay_seconds(gang.failed) if is_delayed else 0.0)
 
 
 def job_delay_seconds(failed: int) -> float:
@@ -137,6 +140,11 @@ def job_delay_seconds(failed: int) -> float:
 
 def _needs_nobody(gang: PodGang) -> bool:
     return gang.is_stage_complete or _is_whole(gang)
+
+
+def _has_known_pods(gang: PodGang) -> bool:
+    """Whether it is known how many pods are created now; of stages, only how many there are in the end."""
+    return gang.size is not None and not gang.staged
 
 
 def _is_whole(gang: PodGang) -> bool:
