@@ -85,23 +85,6 @@ def test_a_gang_without_place_is_shown_with_the_reason_and_an_exit_status(
     )
 
 
-@pytest.mark.parametrize(
-    ("spec", "is_noted"),
-    [({"priority": 0}, True), ({"priority": 2_000_000}, False)],
-    ids=["lower", "higher"],
-)
-def test_a_gang_without_place_that_may_preempt_is_noted_since_that_is_not_simulated(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], spec: dict[str, Any], is_noted: bool
-) -> None:
-    requests = {"requests": {"nvidia.com/gpu": "8"}}
-    bound = {"nodeName": "b", "containers": [{"name": "c", "resources": requests}], **spec}
-    pod = {"kind": "Pod", "metadata": {"name": "p", "namespace": "n"}, "spec": bound}
-    urgent = job(2, **{keys.PRIORITY_ANNOTATION: "high"})
-    assert simulated(tmp_path, cluster(node("b", "b0", 8), pod), urgent) == 1
-    note = "1 running pod has a lower priority. The gang may preempt such pods; this is not simulated.\n"
-    assert (note in capsys.readouterr().out) == is_noted
-
-
 @pytest.mark.parametrize("more", [(), ("--preferred", "block")], ids=["as written", "with an override"])
 def test_slices_are_placed_as_the_sweeper_places_them(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], more: tuple[str, ...]

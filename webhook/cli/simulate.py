@@ -7,10 +7,10 @@ of their gang, and pod sets with levels of their own use these. No pod is evicte
 """
 
 import argparse
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -27,18 +27,20 @@ from webhook.inquiry.simulation import (
     read,
     read_manifest,
 )
-from webhook.placement import Assignment, Mode, NoFit, Options, PlacementError, Snapshot
+from webhook.placement import Assignment, Budget, Mode, NoFit, Options, PlacementError, Snapshot
 from webhook.placement.model import Placed
 from webhook.placement.names import natural
 from webhook.policy.document import PolicyError
 from webhook.policy.file import load_policy
 from webhook.policy.values import Policy
-from webhook.sweeper.decide.asking import so_far
-from webhook.sweeper.decide.preemption import candidates, lowest_priority, may_preempt, none_protected
-from webhook.sweeper.observe.gangs import GangKey, PodGang
+from webhook.sweeper.decide.asking import QUESTIONS, so_far
+from webhook.sweeper.decide.attempt import shape_of
+from webhook.sweeper.decide.preemption import Preemption, VictimSearch, none_protected
+from webhook.sweeper.observe.gangs import GangKey
+from webhook.sweeper.observe.pods import name_of
 from webhook.sweeper.observe.view import View
-from webhook.sweeper.settings import add_mode
-from webhook.text import counted, joined
+from webhook.sweeper.settings import Settings, add_mode
+from webhook.text import counted, few, joined
 
 
 def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -116,8 +118,11 @@ def _ask(args: argparse.Namespace) -> tuple[Rehearsed, list[PlacedGang]]:
     else:
         scene = _of_cluster(args, policy)
     gangs = [with_levels(gang, args.required, args.preferred) for gang in scene.gangs]
-    options = Options(mode=Mode(args.mode or Mode.BEST_FIT))
-    return scene, list(place_each(replace(scene, gangs=gangs), options))
+    return scene, list(place_each(replace(scene, gangs=gangs), _options(args)))
+
+
+def _options(args: argparse.Namespace) -> Options:
+    return Options(mode=Mode(args.mode or Mode.BEST_FIT))
 
 
 def _of_cluster(args: argparse.Namespace, policy: Policy | None) -> Rehearsed:
@@ -126,7 +131,6 @@ def _of_cluster(args: argparse.Namespace, policy: Policy | None) -> Rehearsed:
     from webhook.inquiry.lint_cluster import read_rules
     from webhook.inquiry.reading import ClusterReading
     from webhook.inquiry.rehearsal import rehearse_manifest
-    from webhook.sweeper.settings import Settings
 
     api = session.connect(args)
     dry_run = DryRun(api)
@@ -150,11 +154,12 @@ def _show(placed: Sequence[PlacedGang], scene: Rehearsed, args: argparse.Namespa
         named = [{"gang": each.gang.key.name, **own} for each, own in zip(placed, found, strict=True)]
         session.show(found[0] if len(found) == 1 else {"gangs": named}, args.output)
         return
+    victims = VictimNotes(scene.view, _options(args))
     for replicas in _by_maker(placed):
         if len(replicas) == 1:
-            _print(replicas[0], scene.view)
+            _print(replicas[0], victims)
         else:
-            _print_replicas(replicas)
+            _print_replicas(replicas, victims)
     for line in _map(scene.snapshot, placed[-1].after) if args.map else ():
         print(line)
 
@@ -172,12 +177,12 @@ def _print_patches(scene: Rehearsed) -> None:
         complain(f"Patch of pod {name}: {msgspec.json.encode(admitted.operations).decode()}")
 
 
-def _print(placed: PlacedGang, view: View) -> None:
+def _print(placed: PlacedGang, victims: "VictimNotes") -> None:
     gang, answer = placed.gang, placed.answer
     if isinstance(answer.found, NoFit):
         print_line(joined(so_far(gang, gang.gated), answer.sentence))
-        if victims := _possible_victims(gang, view):
-            print_line(victims)
+        if note := victims.note(placed):
+            print_line(note)
         return
     ranks = {pod.metadata.name: gang.ranks.get(pod.metadata.uid) for pod in gang.gated}
     print_line(f"Gang {gang.key.name}: {answer.sentence}")
@@ -190,16 +195,51 @@ def _print(placed: PlacedGang, view: View) -> None:
     )
 
 
-def _possible_victims(gang: PodGang, view: View) -> str:
-    """Says that preemption is not simulated; "" where the gang may preempt no running pod."""
-    if not may_preempt(gang):
+_STEPS_A_POD: Final = 20
+"""Of the work budget: to look at a pod takes about as many microseconds."""
+
+
+class VictimNotes:
+    """Which pods the sweeper would evict for gangs without a place; gangs of one shape are searched for once.
+
+    One work budget is for all of them.
+    """
+
+    def __init__(self, view: View, options: Options) -> None:
+        self._view, self._settings = view, Settings(options=options)
+        self._budget = Budget(QUESTIONS * options.bound)
+        self._known: dict[Hashable, str] = {}
+
+    def note(self, placed: PlacedGang, whom: str = "it") -> str:
+        """The sentence on the victims of a gang, "" if it would preempt none. whom: how to call the gang."""
+        key = whom, id(placed.before), shape_of(placed.gang, placed.answer.asked)
+        if key not in self._known:
+            self._known[key] = self._found(placed, whom)
+        return self._known[key]
+
+    def _found(self, placed: PlacedGang, whom: str) -> str:
+        found = None if self._budget.exhausted else self._search(placed)
+        if found is not None:
+            pods = [name_of(self._view.by_uid[uid]) for group in found.victims for uid in group.pods]
+            shown = few(sorted(pods, key=natural), unit="pod")
+            return (
+                f"{whom.capitalize()} would fit in the place of {counted(len(pods), 'pod')} of lower "
+                f"priority, which it may preempt: {shown}. Preemption is not simulated."
+            )
+        if self._budget.exhausted:
+            return f"Which pods {whom} may preempt is not known: the search ended at its work budget."
         return ""
-    units = candidates(view, lowest_priority(gang), frozenset(), none_protected).units
-    have = counted(sum(len(each.pods) for each in units), "running pod has", "running pods have")
-    return f"{have} a lower priority. The gang may preempt such pods; this is not simulated." if units else ""
+
+    def _search(self, placed: PlacedGang) -> Preemption | None:
+        """Asked as in a pass of the sweeper, which also prefers victims that no budget protects."""
+        self._budget.take(_STEPS_A_POD * len(self._view.by_uid))
+        search = VictimSearch(
+            placed.gang, self._view, placed.before, (), none_protected, self._settings, self._budget
+        )
+        return search.find(placed.answer.asked, ())
 
 
-def _print_replicas(placed: Sequence[PlacedGang]) -> None:
+def _print_replicas(placed: Sequence[PlacedGang], victims: VictimNotes) -> None:
     """Print pods of one controller that do not wait for one another."""
     name = placed[0].gang.maker.name
     rows = sorted((row for each in placed for row in each.answer.placed), key=lambda p: natural(p.member))
@@ -208,9 +248,12 @@ def _print_replicas(placed: Sequence[PlacedGang]) -> None:
         where = counted(nodes, "node")
         print_line(f"Replicas of {name}, each by itself: {counted(len(rows), 'pod')} on {where}")
         _print_rows(rows)
-    without = [each.answer for each in placed if isinstance(each.answer.found, NoFit)]
+    without = [each for each in placed if isinstance(each.answer.found, NoFit)]
     if without:
-        print_line(f"{len(without)} of {len(placed)} replicas of {name} have no place. {without[0].sentence}")
+        sentence = without[0].answer.sentence
+        print_line(f"{len(without)} of {len(placed)} replicas of {name} have no place. {sentence}")
+        if note := victims.note(without[0], "the first of them"):
+            print_line(note)
 
 
 def _print_rows(rows: Sequence[Placed]) -> None:

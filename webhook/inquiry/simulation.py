@@ -158,7 +158,7 @@ def _with(dump: Dump, document: dict[str, Any], file: Path) -> Dump:
     elif kind == "Pod":
         pod = documents.decoded(objects.Pod, defaults.defaulted(document), str(file))
         if convert.occupies(pod):
-            dump.there.append((pod, file))
+            dump.there.append((_with_uid(pod), file))
     elif kind == "PriorityClass":
         dump.classes[name_of(document)] = documents.decoded(objects.PriorityClass, document, str(file))
     elif kind == "ConfigMap" and name_of(document) == "topogate-policy":
@@ -167,6 +167,12 @@ def _with(dump: Dump, document: dict[str, Any], file: Path) -> Dump:
         except (KeyError, TypeError, PolicyError) as error:
             raise InputError(f"{file}: ConfigMap topogate-policy: {error}") from None
     return dump
+
+
+def _with_uid(pod: objects.Pod) -> objects.Pod:
+    """A pod that a file describes by hand has no uid; two such pods are two all the same."""
+    uid = pod.metadata.uid or f"{pod.metadata.namespace}/{pod.metadata.name}"
+    return structs.replace(pod, metadata=structs.replace(pod.metadata, uid=uid))
 
 
 def _usage(pod: objects.Pod, file: Path) -> Usage:

@@ -101,7 +101,7 @@ class VictimSearch:
         # deleted, before.
         staying = view.uids(Sort.LASTING, Sort.UNBOUND, Sort.LATE)
         heeded, found = self.keeps, self._without(asked, staying, self.keeps)
-        if found is None:
+        if found is None and self.keeps is not none_protected:
             heeded, found = none_protected, self._without(asked, staying, none_protected)
         if found is None or not self._are_slow(found):
             return found
