@@ -8,12 +8,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hack.local.cluster import Cluster
+from labeler.contract import keys
 from tests.sweeper.at_work import Pods, create_job, is_gated, named, run_all, sweep, template
 from tests.sweeper.pods import decode, job_pod
 from webhook.kube.client import MERGE_PATCH, Api
 from webhook.kube.complaints import Complaint
 from webhook.sweeper.observe.cache import ClusterCache
 from webhook.sweeper.observe.gangs import GangKey, OwnerFacts, PodGang, gather
+from webhook.sweeper.observe.membership import key_of
 from webhook.sweeper.observe.owner_sizes import Complaints, Owners
 from webhook.sweeper.settings import Settings
 
@@ -166,9 +168,13 @@ def test_a_gang_with_all_its_pods_is_not_blocked() -> None:
     ("failed", "complaint_text", "is_reported"),
     [
         (0, "", ()),
-        (1, "", ("1 of 3 pods exist; 1 pod has failed: the Job controller creates others",)),
-        (8, "", ("1 of 3 pods exist; 8 pods have failed: the Job controller creates others",)),
-        (2, "no quota", ("1 of 3 pods exist, as its controller cannot", "2 pods have failed: the Job")),
+        (1, "", ("1 of 3 pods exist; 1 pod of one Job has failed: the Job controller creates others",)),
+        (8, "", ("1 of 3 pods exist; 8 pods of one Job have failed: the Job controller creates others",)),
+        (
+            2,
+            "no quota",
+            ("1 of 3 pods exist, as its controller cannot", "2 pods of one Job have failed: the Job"),
+        ),
     ],
 )
 def test_a_job_that_lacks_pods_after_some_failed_reports_how_long_its_controller_waits(
@@ -190,28 +196,25 @@ def test_a_job_with_all_its_pods_reports_no_earlier_ones_that_failed() -> None:
     assert gang.problems == ()
 
 
-def test_a_gang_of_several_jobs_has_the_failures_of_the_job_that_has_most(
-    cluster: Cluster, namespace: str
-) -> None:
-    """As a JobSet's: the Job controller delays the pods of each Job by that Job's own failures."""
-    api = cluster.api()
+def test_a_gang_waits_for_a_job_all_of_whose_pods_are_still_delayed(cluster: Cluster, namespace: str) -> None:
+    """The Job controller delays the pods of each Job of a gang by that Job's own failures."""
+    api, body = cluster.api(), template(0, annotations={keys.GANG_ANNOTATION: "train"})
     for name in ("fails", "runs"):
-        create_job(api, namespace, name, 1, template(0))
+        create_job(api, namespace, name, 1, body)
     owners = Owners(api, lambda: None)
     owners.start()
     path = f"/api/v1/namespaces/{namespace}/pods"
     try:
         cluster.wait_for("the pods", lambda: len(api.json("GET", path)["items"]) == 2)
         raw = api.json("GET", path)["items"]
-        pods = [decode(each) for each in raw]
-        any_gang = GangKey(namespace, "Gang", "train", "")
-        assert owners.facts(any_gang).failed(pods) == 0
+        (fails,) = named(raw, "fails")
+        (runs,) = map(decode, named(raw, "runs"))
+        failed = owners.facts(key_of(runs)).failed
+        assert failed([runs]) == 0
         body = {"status": {"phase": "Failed"}}
-        (failing,) = named(raw, "fails")
-        name = failing["metadata"]["name"]
+        name = fails["metadata"]["name"]
         api.request("PATCH", f"{path}/{name}/status", body=body, content_type=MERGE_PATCH)
-        cluster.wait_for("a failure", lambda: owners.facts(any_gang).failed(pods) == 1)
-        others = [pod for pod in pods if pod.metadata.name != name]
-        assert owners.facts(any_gang).failed(others) == 0
+        cluster.wait_for("a failure", lambda: failed([runs]) == 1)
+        assert failed([runs, decode(fails)]) == 0, "the Job lacks no pod"
     finally:
         owners.stop()

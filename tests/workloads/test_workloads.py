@@ -6,7 +6,7 @@ import pytest
 
 from tests.workloads.objects import BY_NAME, JOBSET, LWS, MPI, SET, read, replicated
 from webhook.workloads.builtin import (
-    job_failures,
+    job_creates_pods,
     job_failures_left,
     job_has_ended_pods,
     job_ignores_evictions,
@@ -323,10 +323,10 @@ def test_a_job_of_which_pods_have_succeeded_or_were_given_up_continues_without_t
 
 
 @pytest.mark.parametrize(
-    ("spec", "succeeded", "failures"), [({"completions": 8}, 3, 7), ({}, 0, 7), ({}, 1, 0)]
+    ("spec", "succeeded", "creates"), [({"completions": 8}, 3, True), ({}, 0, True), ({}, 1, False)]
 )
 def test_a_job_without_completions_replaces_no_failed_pod_after_a_success(
-    spec: dict[str, Any], succeeded: int, failures: int
+    spec: dict[str, Any], succeeded: int, creates: bool
 ) -> None:
     job = read(JOB, {"parallelism": 8, **spec}, {"failed": 7, "succeeded": succeeded}, {})
-    assert job_failures(job) == failures
+    assert job_creates_pods(job) is creates

@@ -50,6 +50,7 @@ class JobSpec(Struct, frozen=True):
     backoff_limit: int | None = None
     backoff_limit_per_index: int | None = None
     pod_failure_policy: PodFailurePolicy | None = None
+    suspend: bool | None = None
     template: PodTemplate = PodTemplate()
 
 
@@ -104,11 +105,11 @@ def job_size(job: Job) -> int | None:
     return at_once(job.spec, (job.status.succeeded or 0) + count_of_indexes(job.status.failed_indexes))
 
 
-def job_failures(job: Job) -> int:
-    """How many pods have failed that it replaces; a Job without completions creates none after a success."""
-    if job.spec.completions is None and job.status.succeeded:
-        return 0
-    return job.status.failed or 0
+def job_creates_pods(job: Job) -> bool:
+    """Whether it creates the pods that it lacks; a Job without completions creates none after a success."""
+    if job.spec.suspend or (job.spec.completions is None and job.status.succeeded):
+        return False
+    return bool(job_size(job))
 
 
 def job_has_ended_pods(job: Job) -> bool:

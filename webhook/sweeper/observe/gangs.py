@@ -51,9 +51,9 @@ class OwnerFacts:
     is_cut: the pods are left out, since they are too many to be planned before they exist. blocked: returns
     when the controller last reported that it cannot create a pod, and why; "" if never. It is asked for gangs
     that lack pods only. devices: returns whether any pod of the gang asks for an extended resource, None if
-    unknown. It is asked for gangs only of which no existing pod does. failed: returns how many pods have
-    failed that one Job replaces, the most among the Jobs of these pods. It is asked for gangs that lack pods
-    only.
+    unknown. It is asked for gangs only of which no existing pod does. failed: takes the existing pods,
+    and returns how many have failed of one Job that lacks pods, the most among the gang's Jobs. It is asked
+    for gangs that lack pods only.
     """
 
     size: int | None = None
@@ -81,7 +81,7 @@ class PodGang:
     of a staged gang that are created once its present ones run. is_stage_complete: no more pods come before
     these run. minimum: how many are enough to run, while the others join as capacity comes; None where all
     are needed. blocked_reason: why its controller cannot create the missing pods, "" if it reports nothing.
-    failed: how many pods of one of its Jobs have failed, 0 for a gang that lacks none. parts: the pod sets
+    failed: how many pods have failed of one Job that lacks pods, 0 without such a Job. parts: the pod sets
     that ask for different levels or slices, () where all pods ask for the same: then levels and slices are
     those of the gang. within: the level of which one domain has all parts, None for no such level. cpu_pods:
     uids of pods without GPUs that are placed beside the others. alone: whether the gang has no other pods,
@@ -339,7 +339,7 @@ def _why_lacking(there: str, blocked_reason: str, failed: int) -> list[str]:
         [f"{there}, as its controller cannot create the others: {blocked_reason}"] if blocked_reason else []
     )
     if failed:
-        have = counted(failed, "pod has", "pods have")
+        have = "1 pod of one Job has" if failed == 1 else f"{failed} pods of one Job have"
         first = "" if blocked_reason else f"{there}; "
         reasons.append(
             f"{first}{have} failed: the Job controller creates others "

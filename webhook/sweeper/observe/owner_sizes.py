@@ -7,9 +7,9 @@ import logging
 import threading
 import time
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 
 import msgspec
 
@@ -18,10 +18,11 @@ from webhook.kube.complaints import Complaint
 from webhook.kube.discovery import served
 from webhook.kube.informer import Informer, pause_seconds
 from webhook.kube.jitter import jitter
-from webhook.kube.objects import OwnerReference, Pod
+from webhook.kube.objects import OwnerReference
+from webhook.sweeper.observe.delayed_jobs import DelayedJobs
 from webhook.sweeper.observe.gangs import GangKey, OwnerFacts
 from webhook.text import printable
-from webhook.workloads.builtin import Job, Owner, job_failures
+from webhook.workloads.builtin import Job, Owner
 from webhook.workloads.kinds import WORKLOADS, Workload
 
 # --- controllers that cannot make pods ----------------------------------------------------------------
@@ -132,6 +133,7 @@ class Owners:
         self._watched: dict[str, _Watched] = {}
         self._refused: dict[str, str] = {}
         self._versions: Mapping[str, str] = {}
+        self._delayed_jobs = DelayedJobs()
         self._complete = threading.Event()
         self._synced = False
         self._wake = threading.Event()
@@ -196,7 +198,7 @@ class Owners:
             _agreed(workload.minimum(owner) for workload, owner in found),
             blocked,
             devices=lambda: _agreed(workload.devices(owner) for workload, owner in found),
-            failed=self._most_failures,
+            failed=lambda pods: self._delayed_jobs.most_failures(gang, pods),
         )
 
     def reference(self, gang: GangKey) -> OwnerReference | None:
@@ -216,12 +218,6 @@ class Owners:
         """A Job as it is known, None if it is not."""
         found = (owner for _, owner in self._find(GangKey(namespace, "Job", name, uid)))
         return next((owner for owner in found if isinstance(owner, Job)), None)
-
-    def _most_failures(self, pods: Sequence[Pod]) -> int:
-        """The most failed pods of one Job: the Job controller delays the pods of each Job by its own."""
-        owners = {(pod.metadata.namespace, each) for pod in pods if (each := pod.metadata.controller)}
-        jobs = (self.job(namespace, each.name, each.uid) for namespace, each in owners if each.kind == "Job")
-        return max((job_failures(job) for job in jobs if job is not None), default=0)
 
     def all_of(self, name: str) -> Mapping[str, Any] | None:
         """The owners of a kind ("jobs.batch") by "namespace/name"; None if not served or not read."""
@@ -251,6 +247,8 @@ class Owners:
             self._wake.set()  # perhaps installed since; a gang that does not change asks once
 
     def _note(self, workload: Workload[Any], before: Owner | None, after: Owner | None) -> None:
+        if workload.struct is Job:
+            self._delayed_jobs.on_change(cast(Job | None, before), cast(Job | None, after))
         if _facts(workload, before) != _facts(workload, after):
             self._on_change()
 
@@ -362,5 +360,5 @@ def _facts(workload: Workload[Any], owner: Owner | None) -> object:
     if owner is None:
         return None
     size, minimum = workload.size(owner), workload.minimum(owner)
-    failed = job_failures(owner) if isinstance(owner, Job) else None
+    failed = owner.status.failed if isinstance(owner, Job) else None
     return owner.metadata.uid, size, minimum, workload.is_staged(owner), getattr(owner, "spec", None), failed
