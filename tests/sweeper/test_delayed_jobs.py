@@ -5,16 +5,19 @@ from typing import Any
 import msgspec
 import pytest
 
+from hack.local.cluster import Cluster
 from labeler.contract import keys
 from tests.sweeper.pods import job_pod
 from webhook.kube.objects import Pod
 from webhook.sweeper.observe.delayed_jobs import DelayedJobs
 from webhook.sweeper.observe.membership import GangKey, key_of
 from webhook.workloads import marks
-from webhook.workloads.builtin import Job
+from webhook.workloads.builtin import Job, job_counts_only_ended
 
 OF_JOBSET = {marks.JOBSET_NAME_LABEL: "train", "jobset.sigs.k8s.io/jobset-uid": "uid"}
 BY_ANNOTATION = {keys.GANG_ANNOTATION: "train"}
+STARTED = "2026-01-01T00:00:00Z"
+REPLACED = "2026-01-01T00:00:10Z"
 
 
 def job(name: str, size: int, failed: int, *, status: Any = None, metadata: Any = None, **spec: Any) -> Job:
@@ -24,7 +27,7 @@ def job(name: str, size: int, failed: int, *, status: Any = None, metadata: Any 
     raw = {
         "metadata": {"name": name, "namespace": "ns", "uid": f"ns-{name}"},
         "spec": {"parallelism": size, "completions": size, "template": template, **spec},
-        "status": {"failed": failed, **(status or {})},
+        "status": {"failed": failed, "startTime": STARTED, **(status or {})},
     }
     return msgspec.convert(raw, Job)
 
@@ -33,8 +36,8 @@ def labels_of(name: str) -> dict[str, str]:
     return {marks.JOB_NAME_LABEL: name, "batch.kubernetes.io/controller-uid": f"ns-{name}"}
 
 
-def pods_of(name: str, count: int) -> list[Pod]:
-    return [job_pod(i, name, annotations=BY_ANNOTATION) for i in range(count)]
+def pods_of(name: str, count: int, created: str = STARTED) -> list[Pod]:
+    return [job_pod(i, name, annotations=BY_ANNOTATION, creationTimestamp=created) for i in range(count)]
 
 
 def failures(jobs: list[Job], pods: list[Pod]) -> int:
@@ -75,6 +78,38 @@ def test_a_job_that_is_a_gang_by_itself_counts_its_own_failures() -> None:
 )
 def test_a_job_that_lacks_no_delayed_pods_does_not_count(whole: Job) -> None:
     assert failures([whole], pods_of("a", 4)) == 0
+
+
+@pytest.mark.parametrize(
+    ("failed", "policy", "created", "expected"),
+    [
+        (0, "Failed", REPLACED, 7),
+        (9, "Failed", REPLACED, 9),
+        (0, "Failed", STARTED, 0),
+        (0, "TerminatingOrFailed", REPLACED, 0),
+    ],
+    ids=["not counted", "more have failed before", "the Job has just started", "all are counted"],
+)
+def test_failed_pods_that_the_status_of_a_job_does_not_count_are_delayed_too(
+    failed: int, policy: str, created: str, expected: int
+) -> None:
+    """What such a Job lacks long after its start has ended, or still ends."""
+    jobs = [job("a", 8, failed, podReplacementPolicy=policy)]
+    assert failures(jobs, pods_of("a", 1, created)) == expected
+
+
+def test_a_job_that_ignores_evictions_does_not_count_all_failed_pods(
+    cluster: Cluster, namespace: str
+) -> None:
+    disrupted = {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}
+    pod = {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "x"}]}}
+    body = {
+        "metadata": {"name": "train"},
+        "spec": {"podFailurePolicy": {"rules": [disrupted]}, "template": pod},
+    }
+    path = f"/apis/batch/v1/namespaces/{namespace}/jobs"
+    made = cluster.api().json("POST", path, query={"dryRun": "All"}, body=body)
+    assert job_counts_only_ended(msgspec.convert(made, Job))
 
 
 def test_changes_of_a_job_are_followed() -> None:

@@ -50,16 +50,21 @@ class JobSpec(Struct, frozen=True):
     backoff_limit: int | None = None
     backoff_limit_per_index: int | None = None
     pod_failure_policy: PodFailurePolicy | None = None
+    pod_replacement_policy: str = ""
     suspend: bool | None = None
     template: PodTemplate = PodTemplate()
 
 
 class JobStatus(Struct, frozen=True):
-    """How many pods succeeded or failed; failed_indexes, such as "1,3-5", are not retried."""
+    """How many pods succeeded or failed; failed_indexes, such as "1,3-5", are not retried.
+
+    start_time: when it was created or last resumed.
+    """
 
     succeeded: int | None = None
     failed: int | None = None
     failed_indexes: str = ""
+    start_time: str | None = None
     conditions: list[Condition] = msgspec.field(default_factory=list)
 
 
@@ -110,6 +115,15 @@ def job_creates_pods(job: Job) -> bool:
     if job.spec.suspend or (job.spec.completions is None and job.status.succeeded):
         return False
     return bool(job_size(job))
+
+
+def job_counts_only_ended(job: Job) -> bool:
+    """Whether its status.failed may lack pods that it will replace, or has replaced.
+
+    These are deleted pods that still end, and those that its podFailurePolicy ignores: the API server allows
+    a Job with such a policy no other podReplacementPolicy.
+    """
+    return job.spec.pod_replacement_policy == "Failed"
 
 
 def job_has_ended_pods(job: Job) -> bool:

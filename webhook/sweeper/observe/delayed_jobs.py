@@ -7,14 +7,19 @@ of one Job of a gang may be back minutes before another one has any.
 import threading
 from collections import Counter
 from collections.abc import Sequence
+from datetime import datetime
+from typing import Final
 
 from webhook.kube.objects import OwnerReference, Pod, PodMetadata
 from webhook.sweeper.observe.membership import GangKey, key_of
-from webhook.workloads.builtin import Job, job_creates_pods, job_size
+from webhook.workloads.builtin import Job, job_counts_only_ended, job_creates_pods, job_size
+
+_CREATED_SECONDS: Final = 10.0
+"""A pod that is created so long after the start of a Job replaces another one: the shortest delay."""
 
 
 class DelayedJobs:
-    """Jobs with failed pods, by gang. Safe for use by many threads."""
+    """Jobs whose missing pods may be delayed, by gang. Safe for use by many threads."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -39,14 +44,12 @@ class DelayedJobs:
         if not jobs:
             return 0
         present = Counter(owner.uid for pod in pods if (owner := pod.metadata.controller))
-        failures = (
-            job.status.failed or 0 for job in jobs if present[job.metadata.uid] < (job_size(job) or 0)
-        )
-        return max(failures, default=0)
+        newest = max((pod.metadata.creation_timestamp or "" for pod in pods), default="")
+        return max(_failures(job, present[job.metadata.uid], newest) for job in jobs)
 
 
 def _may_be_delayed(job: Job) -> bool:
-    return bool(job.status.failed) and job_creates_pods(job)
+    return job_creates_pods(job) and (bool(job.status.failed) or job_counts_only_ended(job))
 
 
 def _gang_of(job: Job) -> GangKey:
@@ -60,3 +63,23 @@ def _gang_of(job: Job) -> GangKey:
         owner_references=[owner],
     )
     return key_of(Pod(metadata, template.spec))
+
+
+def _failures(job: Job, present: int, newest: str) -> int:
+    """How many pods of a Job have failed, 0 where it lacks none.
+
+    newest: when the newest pod of the gang was created. The Job controller delays pods also for failures that
+    a podFailurePolicy ignores, which status.failed does not count.
+    """
+    missing = (job_size(job) or 0) - present
+    if missing <= 0:
+        return 0
+    has_replaced = job_counts_only_ended(job) and _seconds(job.status.start_time, newest) >= _CREATED_SECONDS
+    return max(job.status.failed or 0, missing if has_replaced else 0)
+
+
+def _seconds(start: str | None, end: str) -> float:
+    """The seconds between two times (RFC 3339), 0 where one is unknown."""
+    if not start or not end:
+        return 0.0
+    return (datetime.fromisoformat(end) - datetime.fromisoformat(start)).total_seconds()
