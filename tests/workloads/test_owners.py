@@ -1,6 +1,7 @@
 """Owners on a real API server: what it serves is found, also later, and what it does not is no trouble."""
 
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -133,6 +134,31 @@ def test_a_kind_that_a_gang_asked_for_once_is_looked_for_soon_after(
         define(cluster, definitions, "LeaderWorkerSet", "leaderworkerset.x-k8s.io", "v1")
         served = "leaderworkersets.leaderworkerset.x-k8s.io/v1"
         cluster.wait_for("the kind to be watched", lambda: served in owners.served, seconds=30)
+    finally:
+        owners.stop()
+
+
+def test_a_gang_of_a_kind_that_is_not_known_asks_for_it_once(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each pass asks about each gang; a kind that may not be read would be discovered again all the time."""
+    monkeypatch.setattr("webhook.sweeper.observe.owner_sizes.SOONER_SECONDS", 0.1)
+    looks: list[None] = []
+
+    class Counted(Api):
+        def request(self, method: str, path: str, **options: Any) -> bytes:
+            looks.extend([None] if path == "/apis" else [])
+            return super().request(method, path, **options)
+
+    owners = Owners(Counted.connect(cluster.kubeconfig, user_agent="test"), lambda: None)
+    owners.start()
+    try:
+        cluster.wait_for("the owners", lambda: owners.synced)
+        for count, name in enumerate(("train", "another"), start=2):
+            for _ in range(20):
+                size_of(owners, "LeaderWorkerSet", "default", name)
+                time.sleep(0.05)
+            assert len(looks) == count
     finally:
         owners.stop()
 

@@ -3,6 +3,7 @@
 An owner that is not served, not allowed or not readable only leaves sizes unknown; it never delays the rest.
 """
 
+import functools
 import logging
 import threading
 import time
@@ -97,6 +98,9 @@ CHECK_SECONDS: Final = 180.0
 SOONER_SECONDS: Final = 10.0
 """How soon they are discovered again when a gang appears whose kind of owner is not known to be served."""
 
+_MOST_SOUGHT: Final = 8192
+"""So many gangs of kinds that are not known to be served make discovery run sooner only once each."""
+
 OPTIONAL: Final = {
     ("resource.k8s.io", resource): ("v1",)
     for resource in ("deviceclasses", "resourceclaims", "resourceclaimtemplates", "resourceslices")
@@ -137,6 +141,7 @@ class Owners:
         self._complete = threading.Event()
         self._synced = False
         self._wake = threading.Event()
+        self._seek_once = functools.lru_cache(_MOST_SOUGHT)(lambda gang: self._wake.set())
         self._stopping = threading.Event()
         self._checked = float("-inf")
         self._thread = threading.Thread(target=self._run, name="owners", daemon=True)
@@ -244,7 +249,7 @@ class Owners:
                 continue  # a later one of the same name
             yield each, owner
         if not is_known and gang.kind in _KINDS:
-            self._wake.set()  # perhaps installed since; a gang that does not change asks once
+            self._seek_once(gang)  # perhaps installed since; every pass asks about every gang
 
     def _note(self, workload: Workload[Any], before: Owner | None, after: Owner | None) -> None:
         if workload.struct is Job:
