@@ -11,7 +11,6 @@ from typing import Any, Final
 
 import pytest
 
-from labeler.contract import keys
 from tests.cli.unusual_server import Answer, Server, serving
 from webhook.cli import main
 
@@ -150,27 +149,6 @@ def test_the_machine_readable_list_is_a_list_of_whole_objects_however_many(
     assert (found["apiVersion"], found["kind"]) == ("v1", "List")
     kinds = [(each["apiVersion"], each["kind"]) for each in found["items"]]
     assert sorted(kinds) == [("batch/v1", "Job")] * count + [("falldio.com/v1", "GPUTask")] * count
-
-
-def test_a_gang_is_explained_by_the_name_that_the_list_of_gangs_prints(run: Run) -> None:
-    def pod(name: str, gang: str, gates: list[dict[str, str]]) -> dict[str, Any]:
-        annotations = {keys.GANG_ANNOTATION: gang, keys.GANG_SIZE_ANNOTATION: "2"}
-        return {
-            "metadata": {**META, "name": name, "uid": name, "annotations": annotations},
-            "spec": {**GPU, "schedulingGates": gates},
-        }
-
-    pods = [pod("other", "big", []), pod("started", "rec", []), pod("held", "rec", [{"name": keys.GATE}])]
-    empty = dict.fromkeys(("/nodes", "/placements", "/events", "/namespaces"), items())
-    server = Server({"/pods": items(*pods), **empty, **NO_APIS})
-    status, out, err = run(server, "explain", "Gang/rec")
-    assert (status, err) == (0, "")
-    assert out.startswith("Pod default/held waits for topogate, in the gang Gang/rec.\n")
-    status, _, err = run(server, "explain", "Gang/recs")
-    assert (status, err) == (
-        1,
-        "topogate explain: there is no gang Gang/recs in namespace default: `topogate gangs` lists them\n",
-    )
 
 
 def test_a_job_that_has_failed_is_explained_by_its_own_message(run: Run) -> None:

@@ -12,7 +12,7 @@ from webhook.cli import session, works
 from webhook.cli.terminal import print_line
 from webhook.inquiry.explanation import ExplainError, explain
 from webhook.inquiry.reading import ClusterReading
-from webhook.kube.client import Api
+from webhook.kube.client import Api, ApiError
 from webhook.kube.objects import Pod
 from webhook.sweeper.observe.gangs import key_of
 from webhook.sweeper.observe.plans import is_gated
@@ -41,8 +41,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    kind, _, name = arguments.what.rpartition("/")
-    if not name or "/" in kind:
+    kind, name = _split(arguments.what)
+    if not name or ("/" in name and kind != "gang"):  # an annotation names that as its author likes
         raise session.MistakeError(
             f"{arguments.what!r} is not a pod, task, job or gang: use NAME, task/NAME, pod/NAME, or the name "
             "of a gang as `topogate gangs` prints it"
@@ -55,7 +55,7 @@ def _run(arguments: argparse.Namespace) -> int:
     namespace = session.namespace_of(arguments)
     if kind in _PODS:
         lines = _of_pod(api, namespace, name, settings)
-    elif kind and kind.lower() not in works.KINDS:
+    elif kind and kind not in works.KINDS:
         lines = _of_gang(api, namespace, arguments.what, settings)
     else:
         lines = _of_any(api, namespace, arguments.what, settings)
@@ -64,6 +64,12 @@ def _run(arguments: argparse.Namespace) -> int:
     except ExplainError as error:
         raise session.SessionError(str(error)) from None
     return 0
+
+
+def _split(written: str) -> tuple[str, str]:
+    """The kind in lower case, "" without one, and the name, which may have slashes."""
+    kind, slash, name = written.partition("/")
+    return (kind.lower(), name) if slash else ("", written)
 
 
 def _show(lines: Iterator[str], arguments: argparse.Namespace) -> None:
@@ -85,13 +91,15 @@ def _of_gang(api: Api, namespace: str, written: str, settings: Settings) -> Iter
 
     def is_of_gang(pod: Pod) -> bool:
         key = key_of(pod, settings.owner_rules, roots)
-        return (key.namespace, f"{key.kind}/{key.name}") == (namespace, written)
+        return key.namespace == namespace and (key.kind.lower(), key.name) == _split(written)
 
     pods = [pod for pod in cluster.pods if is_of_gang(pod)]
     if not pods:
         raise ExplainError(
             f"there is no gang {printable(written)} in namespace {namespace}: `topogate gangs` lists them"
         )
+    # Of pods that are being deleted, there is nothing to explain but that.
+    pods = [pod for pod in pods if not pod.metadata.deletion_timestamp] or pods
     pod = next((each for each in pods if is_gated(each, settings.gate_prefix)), pods[0])
     yield from explain(cluster, namespace, pod.metadata.name, settings)
 
@@ -99,13 +107,16 @@ def _of_gang(api: Api, namespace: str, written: str, settings: Settings) -> Iter
 def _of_any(api: Api, namespace: str, written: str, settings: Settings) -> Iterator[str]:
     """A task or a job; if there is none of that name, a pod."""
     try:
-        work = works.find(api, namespace, written)
+        work = works.find(api, namespace, written, of_tasks=True)
     except session.SessionError as error:
-        if "/" in written:
+        kind, _ = _split(written)
+        if works.KINDS.get(kind) == works.TASK:
             raise
+        # A gang's kind may be a Job that is not Kubernetes' own.
+        other, unread = (_of_gang, ApiError) if kind else (_of_pod, ExplainError)
         try:
-            yield from _of_pod(api, namespace, written, settings)
-        except ExplainError:
+            yield from other(api, namespace, written, settings)
+        except (ExplainError, unread):
             raise error from None  # it suggests similar names
         return
     yield f"{work.kind} {namespace}/{work.name} is {work.state}{f': {work.reason}' if work.reason else '.'}"
@@ -118,7 +129,8 @@ def _of_any(api: Api, namespace: str, written: str, settings: Settings) -> Itera
     waiting = [pod for pod in pods if not pod["spec"].get("nodeName")]
     yield f"{len(pods) - len(waiting)} of {work.workers} workers have a node."
     if waiting:
-        yield from _of_pod(api, namespace, waiting[0]["metadata"]["name"], settings)
+        pod = min(waiting, key=lambda each: "deletionTimestamp" in each["metadata"])
+        yield from _of_pod(api, namespace, pod["metadata"]["name"], settings)
 
 
 def _why_no_pods(api: Api, work: works.Work) -> Iterator[str]:

@@ -122,11 +122,11 @@ def _is_shown(work: Work) -> bool:
     return work.kind == TASK or (not _is_of_a_task(work.item) and bool(gpus_of(work)))
 
 
-def find(api: "Api", namespace: str, written: str) -> Work:
+def find(api: "Api", namespace: str, written: str, *, of_tasks: bool = False) -> Work:
     """A task or a Job by "NAME" or "KIND/NAME".
 
-    Raises SessionError if there is none, MistakeError, ApiError. A user who may not read tasks still finds
-    Jobs.
+    of_tasks: whether it may be the Job of a task. Raises SessionError if there is none, MistakeError,
+    ApiError. A user who may not read tasks still finds Jobs.
     """
     from webhook.kube.client import ApiError
 
@@ -141,7 +141,7 @@ def find(api: "Api", namespace: str, written: str) -> Work:
             elif error.status != 404:
                 raise
             continue
-        if each == JOB and _is_of_a_task(item):
+        if each == JOB and _is_of_a_task(item) and not of_tasks:
             raise SessionError(f"Job {name} belongs to a task, which recreates it: write task/{name}")
         return Work(each, item)
     if refusal is not None:

@@ -32,7 +32,10 @@ class ExplainError(Exception):
 
 
 def explain(cluster: ClusterReading, namespace: str, name: str, settings: Settings) -> Iterator[str]:
-    """The explanation, line by line. Raises ExplainError for a pod that does not exist."""
+    """The explanation, line by line. Raises ExplainError for a pod that does not exist, or is being deleted.
+
+    A pod without a gate is explained all the same.
+    """
     pod = next(
         (p for p in cluster.pods if (p.metadata.namespace, p.metadata.name) == (namespace, name)), None
     )
@@ -41,6 +44,8 @@ def explain(cluster: ClusterReading, namespace: str, name: str, settings: Settin
     if not is_gated(pod, settings.gate_prefix):
         yield from _not_ours(pod, settings.gate_prefix)
         return
+    if pod.metadata.deletion_timestamp:  # then it is of no gang, see gather
+        raise ExplainError(f"pod {name} in namespace {namespace} is being deleted, so it is not placed")
     snapshotter = Snapshotter(cluster, settings)
     view = view_of(snapshotter, cluster, settings)
     gathered = gather(view.gated, view.others, cluster.size_of, view.gang_of)
