@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import threading
 import time
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -204,13 +205,17 @@ def _owners(api: Api) -> Iterator[Owners]:
     """
     owners = Owners(api, lambda: None)
     owners.start()
+    # Beside the command, which does not wait for a server that hangs; owners that were read are kept.
+    stopping = threading.Thread(target=owners.stop, name="stop owners", daemon=True)
     try:
         yield owners
         deadline = time.monotonic() + OWNERS_SECONDS
         while not owners.synced and time.monotonic() < deadline:
             time.sleep(0.02)
     finally:
-        owners.stop()  # owners that were read are kept
+        stopping.start()
+    if owners.synced:
+        stopping.join()
 
 
 def _name(item: _WithMetadata) -> str:
