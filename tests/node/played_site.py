@@ -14,7 +14,7 @@ from hack.local.devices import PlayedCard
 from hack.local.install import SYSTEM
 from hack.local.install_real import ALLOCATOR, RealInstallation
 from labeler.contract import keys
-from webhook.kube.client import MERGE_PATCH, Api, ApiError
+from webhook.kube.client import MERGE_PATCH
 
 CARDS: Final = [PlayedCard(number) for number in range(4)]
 SHARES: Final = 10
@@ -92,8 +92,11 @@ def played(real_control_plane: Cluster) -> Iterator[Site]:
 
 
 def job(name: str, containers: list[dict[str, int]], seconds: int) -> dict[str, Any]:
-    """A Job of one pod, whose containers print what they see, then LOOKED. containers: their limits."""
-    look = f"ls /dev/dri 2>/dev/null; env | grep ^ZE_; echo {LOOKED}; sleep {seconds}"
+    """A Job of one pod, whose containers report what they see, then LOOKED. containers: their limits.
+
+    They report it in their termination messages: a kubelet that is killed may lose the logs of ended pods.
+    """
+    look = f"(ls /dev/dri 2>/dev/null; env | grep ^ZE_; echo {LOOKED}) >/dev/termination-log; sleep {seconds}"
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
@@ -120,19 +123,9 @@ def job(name: str, containers: list[dict[str, int]], seconds: int) -> dict[str, 
     }
 
 
-def logs_of(api: Api, path: str, pod: dict[str, Any]) -> dict[str, str] | None:
-    """What each container of a finished pod printed, or None if that cannot be read yet.
-
-    A kubelet that was just started does not know the pod yet; one that fails after its 200 says why as a log.
-    """
-    logs: dict[str, str] = {}
-    for container in pod["spec"]["containers"]:
-        name = container["name"]
-        try:
-            logs[name] = api.request("GET", path, query={"container": name}).decode()
-        except ApiError:
-            return None
-        if logs[name].splitlines()[-1:] != [LOOKED]:
-            print(f"{path} of {name}: asked again, as this is not a whole log: {logs[name]!r}")
-            return None
-    return logs
+def reports_of(pod: dict[str, Any]) -> dict[str, str] | None:
+    """What each container of a finished pod reported, or None if the kubelet has not read all of it yet."""
+    states = {each["name"]: each["state"] for each in pod["status"].get("containerStatuses", ())}
+    reports = {name: state.get("terminated", {}).get("message", "") for name, state in states.items()}
+    is_whole = all(report.splitlines()[-1:] == [LOOKED] for report in reports.values())
+    return reports if is_whole and len(reports) == len(pod["spec"]["containers"]) else None

@@ -19,7 +19,7 @@ from hack.local.install_real import ALLOCATOR
 from labeler.contract import keys
 from labeler.contract.annotations import decode_allocation
 from tests.node.conftest import look_inside, pods_of
-from tests.node.played_site import CARDS, Site, job, logs_of, played
+from tests.node.played_site import CARDS, Site, job, played, reports_of
 from tests.support import create_namespace, delete_namespace, wait_for_pods
 
 FINISHED_SECONDS: Final = 780
@@ -60,7 +60,7 @@ def some_containers(chance: random.Random) -> list[dict[str, int]]:
 
 
 def seen_tiles(text: str) -> tuple[set[str], set[tuple[int, int]]]:
-    """The device files that a container printed, and the (card, tile) that Level Zero would show it."""
+    """The device files that a container reported, and the (card, tile) that Level Zero would show it."""
     files = {line for line in text.splitlines() if line.startswith(("card", "renderD"))}
     environment = dict(line.split("=", 1) for line in text.splitlines() if line.startswith("ZE_"))
     cards = [card for card in CARDS if f"card{card.number}" in files]
@@ -229,12 +229,12 @@ def run_jobs(site: Site, waves: list[int], victims: list[str]) -> dict[str, str]
     wanted = {f"j{number}": some_containers(chance) for number in range(total)}
     names = iter(wanted)
     pending = [list(itertools.islice(names, count)) for count in waves]
-    log_of: dict[tuple[str, str], str] = {}
+    report_of: dict[tuple[str, str], str] = {}
     chosen: dict[str, dict[str, Any]] = {}
     failed: dict[str, str] = {}
 
     def listen() -> bool:
-        """Note what finished pods have printed; returns whether all of them could be read."""
+        """Note what finished pods have reported; returns whether all of them have."""
         all_reported = True
         for pod in api.json("GET", pods)["items"]:
             name = pod["metadata"]["name"]
@@ -242,11 +242,11 @@ def run_jobs(site: Site, waves: list[int], victims: list[str]) -> dict[str, str]
                 failed[name] = why(pod)
             if name in chosen or pod["status"].get("phase") != "Succeeded":
                 continue
-            logs = logs_of(api, f"{pods}/{name}/log", pod)
-            if logs is None:
+            reports = reports_of(pod)
+            if reports is None:
                 all_reported = False
                 continue
-            log_of.update({(name, container): log for container, log in logs.items()})
+            report_of.update({(name, container): report for container, report in reports.items()})
             chosen[name] = pod
         return all_reported
 
@@ -282,7 +282,7 @@ def run_jobs(site: Site, waves: list[int], victims: list[str]) -> dict[str, str]
         plan = decode_allocation(pod["metadata"]["annotations"], len(pod["spec"]["containers"]))
         assert plan is not None
         for container, slot in zip(pod["spec"]["containers"], plan.slots, strict=True):
-            files, tiles = seen_tiles(log_of[name, container["name"]])
+            files, tiles = seen_tiles(report_of[name, container["name"]])
             assert files == {Path(path).name for share in slot for path in CARDS[share.card].nodes}
             assert tiles == {
                 (share.card, tile) for share in slot for tile in share.tiles or range(CARDS[share.card].tiles)

@@ -98,7 +98,12 @@ def test_a_change_that_does_not_concern_the_size_is_not_reported(
     cluster.wait_for("its status", lambda: cluster.api().json("GET", path)["status"].get("conditions"))
     owners.start()
     cluster.wait_for("the owners", lambda: owners.synced)
-    changed.clear()
+
+    def is_quiet() -> bool:
+        changed.clear()
+        return not changed.wait(0.5)
+
+    cluster.wait_for("what other tests have left to be read", is_quiet)
     cluster.kubectl("label", "job", "train", "-n", namespace, "a=b")
     assert not changed.wait(0.5)
 
