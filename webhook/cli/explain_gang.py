@@ -105,19 +105,11 @@ def _of_gang(api: Api, namespace: str, written: str, settings: Settings) -> Iter
 
 
 def _of_any(api: Api, namespace: str, written: str, settings: Settings) -> Iterator[str]:
-    """A task or a job; if there is none of that name, a pod."""
+    """A task or a job; if there is none of that name, a pod or a gang."""
     try:
         work = works.find(api, namespace, written, of_tasks=True)
     except session.SessionError as error:
-        kind, _ = _split(written)
-        if works.KINDS.get(kind) == works.TASK:
-            raise
-        # A gang's kind may be a Job that is not Kubernetes' own.
-        other, unread = (_of_gang, ApiError) if kind else (_of_pod, ExplainError)
-        try:
-            yield from other(api, namespace, written, settings)
-        except (ExplainError, unread):
-            raise error from None  # it suggests similar names
+        yield from _without_work(api, namespace, written, settings, error)
         return
     yield f"{work.kind} {namespace}/{work.name} is {work.state}{f': {work.reason}' if work.reason else '.'}"
     if work.has_ended:
@@ -131,6 +123,22 @@ def _of_any(api: Api, namespace: str, written: str, settings: Settings) -> Itera
     if waiting:
         pod = min(waiting, key=lambda each: "deletionTimestamp" in each["metadata"])
         yield from _of_pod(api, namespace, pod["metadata"]["name"], settings)
+
+
+def _without_work(
+    api: Api, namespace: str, written: str, settings: Settings, missing: session.SessionError
+) -> Iterator[str]:
+    """A pod or gang, where no task or Job has the name. Raises `missing` without one: it suggests names."""
+    kind, _ = _split(written)
+    if works.KINDS.get(kind) == works.TASK:
+        raise missing
+    # A gang's kind may be a Job that is not Kubernetes' own.
+    explain_other = _of_gang if kind else _of_pod
+    passed_over = (ExplainError, ApiError) if kind else (ExplainError,)
+    try:
+        yield from explain_other(api, namespace, written, settings)
+    except passed_over:
+        raise missing from None
 
 
 def _why_no_pods(api: Api, work: works.Work) -> Iterator[str]:
