@@ -21,6 +21,7 @@ from webhook.sweeper.extension import ExplainInput
 from webhook.sweeper.observe.gangs import PodGang, gather
 from webhook.sweeper.observe.membership import GangKey
 from webhook.sweeper.observe.plans import is_gated, occupied_node, pinned_node, sent_node
+from webhook.sweeper.observe.pods import name_of
 from webhook.sweeper.observe.snapshotter import Snapshotter
 from webhook.sweeper.observe.view import View
 from webhook.sweeper.settings import Settings
@@ -32,9 +33,9 @@ class ExplainError(Exception):
 
 
 def explain(cluster: ClusterReading, namespace: str, name: str, settings: Settings) -> Iterator[str]:
-    """The explanation, line by line. Raises ExplainError for a pod that does not exist, or is being deleted.
+    """The explanation, line by line.
 
-    A pod without a gate is explained all the same.
+    Raises ExplainError for a pod that does not exist, and for a gated one that is being deleted.
     """
     pod = next(
         (p for p in cluster.pods if (p.metadata.namespace, p.metadata.name) == (namespace, name)), None
@@ -297,9 +298,8 @@ def _by_gang(names: Iterable[str], view: View, named: Callable[[str], str]) -> l
     """These pods ("namespace/name") as people know them: the gangs of several, those with most pods first."""
     wanted = set(names)
     gangs = defaultdict[GangKey, list[str]](list)
-    for pod in (*view.others, *view.gated):
-        name = f"{pod.metadata.namespace}/{pod.metadata.name}"
-        if name in wanted:
+    for pod in view.by_uid.values():
+        if (name := name_of(pod)) in wanted:
             gangs[view.gang_of(pod)].append(name)
     ordered = sorted(gangs.items(), key=lambda item: (-len(item[1]), str(item[0])))
     return [

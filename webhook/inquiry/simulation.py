@@ -171,7 +171,9 @@ def _with(dump: Dump, document: dict[str, Any], file: Path) -> Dump:
 
 def _with_uid(pod: objects.Pod) -> objects.Pod:
     """A pod that a file describes by hand has no uid; two such pods are two all the same."""
-    uid = pod.metadata.uid or f"{pod.metadata.namespace}/{pod.metadata.name}"
+    if pod.metadata.uid:
+        return pod
+    uid = f"{pod.metadata.namespace}/{pod.metadata.name}"
     return structs.replace(pod, metadata=structs.replace(pod.metadata, uid=uid))
 
 

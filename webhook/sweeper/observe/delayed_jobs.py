@@ -7,10 +7,10 @@ of one Job of a gang may be back minutes before another one has any.
 import threading
 from collections import Counter
 from collections.abc import Sequence
-from datetime import datetime
 from typing import Final
 
 from webhook.kube.objects import OwnerReference, Pod, PodMetadata
+from webhook.kube.times import since_1970
 from webhook.sweeper.observe.membership import GangKey, key_of
 from webhook.workloads.builtin import Job, job_counts_only_ended, job_creates_pods, job_size
 
@@ -80,6 +80,5 @@ def _failures(job: Job, present: int, newest: str) -> int:
 
 def _seconds(start: str | None, end: str) -> float:
     """The seconds between two times (RFC 3339), 0 where one is unknown."""
-    if not start or not end:
-        return 0.0
-    return (datetime.fromisoformat(end) - datetime.fromisoformat(start)).total_seconds()
+    began, ended = since_1970(start), since_1970(end)
+    return 0.0 if began is None or ended is None else ended - began
