@@ -232,6 +232,16 @@ GAS_DENY_ANNOTATION: Final = "gas-deny"
 GAS_SAME_GPU_ANNOTATION: Final = "gas-same-gpu"
 GAS_XELINK_ANNOTATION: Final = "gas-allocate-xelink"
 GAS_SINGLE_NUMA_ANNOTATION: Final = "gas-allocate-single-numa"
+CARD_REQUESTS: Final = frozenset(
+    {
+        GAS_ALLOW_ANNOTATION,
+        GAS_DENY_ANNOTATION,
+        GAS_SAME_GPU_ANNOTATION,
+        GAS_XELINK_ANNOTATION,
+        GAS_SINGLE_NUMA_ANNOTATION,
+    }
+)
+"""What a user may ask of a pod's cards."""
 TAS_LABEL_PREFIX: Final = "telemetry.aware.scheduling."
 """Labels of Telemetry Aware Scheduling: this, a policy's name, "/", and one of the words below."""
 TAS_DISABLE_CARD: Final = "gas-disable-"

@@ -307,19 +307,44 @@ def test_a_process_is_known_to_be_alive_after_each_gang_that_it_has_asked_about(
     assert len(asked.names) == len(beats) == 5
 
 
+ONE_CARD = {keys.I915: "1"}
+
+
 @pytest.mark.parametrize(("blocked", "node"), [([], "n0"), (["n0"], "n1"), (["n0", "n1"], "n0")])
 def test_pods_with_cards_are_placed_where_the_release_queue_is_empty_if_they_fit(
     blocked: list[str], node: str
 ) -> None:
-    amounts = {keys.I915: "1"}
-    containers = [{"name": "c", "resources": {"limits": amounts, "requests": amounts}}]
-    cluster = Nodes(2, decode(pod_json("a", containers=containers)))
-    for name in ("n0", "n1"):
+    cluster = with_cards(2, pod_with_card())
+    assert places(Placing(cluster, Settings()).one(frozenset(blocked))) == {"a": node}
+
+
+def pod_with_card(**annotations: str) -> Pod:
+    containers = [{"name": "c", "resources": {"limits": ONE_CARD, "requests": ONE_CARD}}]
+    return decode(pod_json("a", containers=containers, metadata={"annotations": annotations}))
+
+
+def with_cards(count: int, *pods: Pod) -> Nodes:
+    """Nodes with one card each."""
+    cluster = Nodes(count, *pods)
+    for name in cluster.nodes:
         labels = {"gpu.intel.com/cards": "card0", "gpu.intel.com/gpu-numbers": "0"}
         made = {"metadata": {"name": name, "uid": name, "labels": labels}}
-        made["status"] = {"allocatable": {**amounts, "pods": "110"}}
+        made["status"] = {"allocatable": {**ONE_CARD, "pods": "110"}}
         cluster.nodes[name] = msgspec.convert(made, Node)
-    assert places(Placing(cluster, Settings()).one(frozenset(blocked))) == {"a": node}
+    return cluster
+
+
+@pytest.mark.parametrize(("key", "value"), [("gas-deny", "card0"), ("gas-allow", "card7")])
+def test_a_pod_without_place_is_asked_about_once_its_author_has_changed_its_cards(
+    key: str, value: str
+) -> None:
+    case = Placing(with_cards(1, pod_with_card(**{key: value})), Settings())
+    assert places(case.one()) == {}
+    case.cluster.pods[:] = [pod_with_card()]
+    case.clock.now += 1
+    case.one(is_usage_changed=False)
+    case.clock.now += case.settings.settle_seconds
+    assert places(case.one(is_usage_changed=False)) == {"a": "n0"}
 
 
 SLOW = {"terminationGracePeriodSeconds": 601}

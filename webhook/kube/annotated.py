@@ -13,12 +13,8 @@ from webhook.workloads import marks
 SHORT: Final = marks.ALL | {
     keys.INJECT_ANNOTATION,
     *keys.WISH_ANNOTATIONS,
+    *keys.CARD_REQUESTS,
     keys.GAS_TIMESTAMP_ANNOTATION,
-    keys.GAS_ALLOW_ANNOTATION,
-    keys.GAS_DENY_ANNOTATION,
-    keys.GAS_SAME_GPU_ANNOTATION,
-    keys.GAS_XELINK_ANNOTATION,
-    keys.GAS_SINGLE_NUMA_ANNOTATION,
     keys.INITIAL_EVENTS_END,
     keys.MIRROR_POD_ANNOTATION,
 }
