@@ -2,6 +2,7 @@
 
 import threading
 import time
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -166,6 +167,17 @@ def test_a_gang_of_a_kind_that_is_not_known_asks_for_it_once(
             assert len(looks) == count
     finally:
         owners.stop()
+
+
+def test_a_gang_of_a_kind_that_is_not_known_is_forgotten_but_for_its_hash(owners: Owners) -> None:
+    """The name of an owner, as a pod's author writes it, may be as long as the largest object."""
+    asked = [GangKey("default", "JobSet", "train", str(number)) for number in range(3)]
+    for gang in asked:
+        owners.facts(gang)
+    remembered = [weakref.ref(gang) for gang in asked]
+    asked.clear()
+    del gang
+    assert not any(each() for each in remembered)
 
 
 def test_all_kinds_that_can_be_served_are_read(

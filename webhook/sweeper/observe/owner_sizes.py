@@ -141,7 +141,7 @@ class Owners:
         self._complete = threading.Event()
         self._synced = False
         self._wake = threading.Event()
-        self._seek_once = functools.lru_cache(_MOST_SOUGHT)(lambda gang: self._wake.set())
+        self._seek_once = functools.lru_cache(_MOST_SOUGHT)(lambda gang_hash: self._wake.set())
         self._stopping = threading.Event()
         self._checked = float("-inf")
         self._thread = threading.Thread(target=self._run, name="owners", daemon=True)
@@ -249,7 +249,9 @@ class Owners:
                 continue  # a later one of the same name
             yield each, owner
         if not is_known and gang.kind in _KINDS:
-            self._seek_once(gang)  # perhaps installed since; every pass asks about every gang
+            # Perhaps installed since; every pass asks about every gang. An author may give an owner a name of
+            # a megabyte, so hashes are kept.
+            self._seek_once(hash(gang))
 
     def _note(self, workload: Workload[Any], before: Owner | None, after: Owner | None) -> None:
         if workload.struct is Job:
