@@ -20,12 +20,21 @@ STARTED = "2026-01-01T00:00:00Z"
 REPLACED = "2026-01-01T00:00:10Z"
 
 
-def job(name: str, size: int, failed: int, *, status: Any = None, metadata: Any = None, **spec: Any) -> Job:
-    """A Job as the API server has it; metadata is that of its pods."""
+def job(
+    name: str,
+    size: int,
+    failed: int,
+    *,
+    status: Any = None,
+    metadata: Any = None,
+    deleted: str | None = None,
+    **spec: Any,
+) -> Job:
+    """A Job as the API server has it; metadata is that of its pods. deleted: since when it is."""
     written = metadata if metadata is not None else {"annotations": BY_ANNOTATION}
     template = {"metadata": {**written, "labels": {**labels_of(name), **written.get("labels", {})}}}
     raw = {
-        "metadata": {"name": name, "namespace": "ns", "uid": f"ns-{name}"},
+        "metadata": {"name": name, "namespace": "ns", "uid": f"ns-{name}", "deletionTimestamp": deleted},
         "spec": {"parallelism": size, "completions": size, "template": template, **spec},
         "status": {"failed": failed, "startTime": STARTED, **(status or {})},
     }
@@ -73,8 +82,18 @@ def test_a_job_that_is_a_gang_by_itself_counts_its_own_failures() -> None:
         job("a", 9, 7, status={"succeeded": 5}),
         job("a", 9, 7, status={"succeeded": 1}, completions=None),
         job("a", 9, 0),
+        job("a", 9, 7, deleted=REPLACED),
     ],
-    ids=["whole", "suspended", "failed", "complete", "few left", "none after a success", "none failed"],
+    ids=[
+        "whole",
+        "suspended",
+        "failed",
+        "complete",
+        "few left",
+        "none after a success",
+        "none failed",
+        "being deleted",
+    ],
 )
 def test_a_job_that_lacks_no_delayed_pods_does_not_count(whole: Job) -> None:
     assert failures([whole], pods_of("a", 4)) == 0

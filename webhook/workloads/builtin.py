@@ -112,7 +112,9 @@ def job_size(job: Job) -> int | None:
 
 def job_creates_pods(job: Job) -> bool:
     """Whether it creates the pods that it lacks; a Job without completions creates none after a success."""
-    if job.spec.suspend or (job.spec.completions is None and job.status.succeeded):
+    if job.metadata.deletion_timestamp or job.spec.suspend:
+        return False
+    if job.spec.completions is None and job.status.succeeded:
         return False
     return bool(job_size(job))
 
