@@ -117,6 +117,16 @@ def test_failed_pods_that_the_status_of_a_job_does_not_count_are_delayed_too(
     assert failures(jobs, pods_of("a", 1, created)) == expected
 
 
+def test_the_first_pods_of_a_large_job_replace_none_though_they_take_long_to_create() -> None:
+    """The Job controller creates 20 pods a second by default, and other clients slow it down."""
+    seconds = [f"2026-01-01T00:00:{second:02}Z" for second in range(0, 40, 4)]
+    pods = [job_pod(i, "a", annotations=BY_ANNOTATION, creationTimestamp=at) for i, at in enumerate(seconds)]
+    large = job("a", 500, 0, podReplacementPolicy="Failed")
+    assert failures([large], pods) == 0
+    replaced = job_pod(10, "a", annotations=BY_ANNOTATION, creationTimestamp="2026-01-01T00:00:50Z")
+    assert failures([large], [*pods, replaced]) == 489
+
+
 def test_a_job_that_ignores_evictions_does_not_count_all_failed_pods(
     cluster: Cluster, namespace: str
 ) -> None:

@@ -6,7 +6,8 @@ of one Job of a gang may be back minutes before another one has any.
 
 import threading
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from typing import Final
 
 from webhook.kube.objects import OwnerReference, Pod, PodMetadata
@@ -15,7 +16,7 @@ from webhook.sweeper.observe.membership import GangKey, key_of
 from webhook.workloads.builtin import Job, job_counts_only_ended, job_creates_pods, job_size
 
 _CREATED_SECONDS: Final = 10.0
-"""A pod that is created so long after the start of a Job replaces another one: the shortest delay."""
+"""A pod that is created so long after the one before replaces another one: the shortest delay."""
 
 
 class DelayedJobs:
@@ -40,12 +41,13 @@ class DelayedJobs:
     def most_failures(self, gang: GangKey, pods: Sequence[Pod]) -> int:
         """The most failed pods of one Job of a gang that lacks pods. pods: those of the gang that exist."""
         with self._lock:
-            jobs = list(self._jobs.get(gang, {}).values())
+            jobs = dict(self._jobs.get(gang, {}))
         if not jobs:
             return 0
         present = Counter(owner.uid for pod in pods if (owner := pod.metadata.controller))
-        newest = max((pod.metadata.creation_timestamp or "" for pod in pods), default="")
-        return max(_failures(job, present[job.metadata.uid], newest) for job in jobs)
+        times = {pod.metadata.creation_timestamp for pod in pods}
+        created = sorted(filter(None, map(since_1970, times)))
+        return max(_failures(job, present[uid], created) for uid, job in jobs.items())
 
 
 def _may_be_delayed(job: Job) -> bool:
@@ -65,20 +67,23 @@ def _gang_of(job: Job) -> GangKey:
     return key_of(Pod(metadata, template.spec))
 
 
-def _failures(job: Job, present: int, newest: str) -> int:
+def _failures(job: Job, present: int, created: Iterable[float]) -> int:
     """How many pods of a Job have failed, 0 where it lacks none.
 
-    newest: when the newest pod of the gang was created. The Job controller delays pods also for failures that
-    a podFailurePolicy ignores, which status.failed does not count.
+    created: when the pods of the gang were created. The Job controller delays pods also for failures that a
+    podFailurePolicy ignores, which status.failed does not count.
     """
     missing = (job_size(job) or 0) - present
     if missing <= 0:
         return 0
-    has_replaced = job_counts_only_ended(job) and _seconds(job.status.start_time, newest) >= _CREATED_SECONDS
+    has_replaced = job_counts_only_ended(job) and _pauses(job.status.start_time, created)
     return max(job.status.failed or 0, missing if has_replaced else 0)
 
 
-def _seconds(start: str | None, end: str) -> float:
-    """The seconds between two times (RFC 3339), 0 where one is unknown."""
-    began, ended = since_1970(start), since_1970(end)
-    return 0.0 if began is None or ended is None else ended - began
+def _pauses(start: str | None, created: Iterable[float]) -> bool:
+    """Whether some pods came late; the first ones of a large Job come one after the other, for minutes."""
+    began = since_1970(start)
+    if began is None:
+        return False
+    times = [began, *(each for each in created if each > began)]
+    return any(after - before >= _CREATED_SECONDS for before, after in pairwise(times))
