@@ -127,6 +127,15 @@ def test_the_first_pods_of_a_large_job_replace_none_though_they_take_long_to_cre
     assert failures([large], [*pods, replaced]) == 489
 
 
+def test_a_job_whose_pods_got_their_gang_at_admission_counts_for_it() -> None:
+    delayed, pods, failed = DelayedJobs(), pods_of("a", 1), job("a", 8, 8, metadata={})
+    delayed.on_change(None, failed)
+    assert delayed.most_failures(key_of(pods[0]), pods) == 8
+    assert delayed.most_failures(GangKey("theirs", "Gang", "train", "train"), pods) == 0, "of others"
+    delayed.on_change(failed, None)
+    assert delayed.most_failures(key_of(pods[0]), pods) == 0
+
+
 def test_a_job_that_ignores_evictions_does_not_count_all_failed_pods(
     cluster: Cluster, namespace: str
 ) -> None:

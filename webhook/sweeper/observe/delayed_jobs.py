@@ -25,6 +25,7 @@ class DelayedJobs:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._jobs: dict[GangKey, dict[str, Job]] = {}
+        self._by_uid: dict[tuple[str, str], Job] = {}
 
     def on_change(self, before: Job | None, after: Job | None) -> None:
         """Note that a Job was added (before is None), changed, or deleted (after is None)."""
@@ -33,18 +34,23 @@ class DelayedJobs:
                 gang = _gang_of(before)
                 jobs = self._jobs.get(gang, {})
                 jobs.pop(before.metadata.uid, None)
+                self._by_uid.pop(_identity(before), None)
                 if not jobs:
                     self._jobs.pop(gang, None)
             if after is not None and _may_be_delayed(after):
                 self._jobs.setdefault(_gang_of(after), {})[after.metadata.uid] = after
+                self._by_uid[_identity(after)] = after
 
     def most_failures(self, gang: GangKey, pods: Sequence[Pod]) -> int:
         """The most failed pods of one Job of a gang that lacks pods. pods: those of the gang that exist."""
+        present = Counter(owner.uid for pod in pods if (owner := pod.metadata.controller))
         with self._lock:
-            jobs = dict(self._jobs.get(gang, {}))
+            # A policy may give pods another gang than their template has.
+            owners = ((uid, self._by_uid.get((gang.namespace, uid))) for uid in present)
+            own = {uid: job for uid, job in owners if job is not None}
+            jobs = {**self._jobs.get(gang, {}), **own}
         if not jobs:
             return 0
-        present = Counter(owner.uid for pod in pods if (owner := pod.metadata.controller))
         times = {pod.metadata.creation_timestamp for pod in pods}
         created = sorted(filter(None, map(since_1970, times)))
         return max(_failures(job, present[uid], created) for uid, job in jobs.items())
@@ -52,6 +58,11 @@ class DelayedJobs:
 
 def _may_be_delayed(job: Job) -> bool:
     return job_creates_pods(job) and (bool(job.status.failed) or job_counts_only_ended(job))
+
+
+def _identity(job: Job) -> tuple[str, str]:
+    """A Job's namespace and uid: authors of pods write their owner themselves, and see no Jobs of others."""
+    return job.metadata.namespace, job.metadata.uid
 
 
 def _gang_of(job: Job) -> GangKey:
