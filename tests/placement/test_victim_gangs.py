@@ -2,6 +2,7 @@
 
 import itertools
 import random
+import sys
 from typing import Any
 
 import pytest
@@ -49,6 +50,14 @@ def test_one_gang_is_evicted_rather_than_two_of_fewer_pods() -> None:
     full = cluster({name: name for name in NAMES})
     units = [unit("large", "a", "b", "c"), unit("one", "d"), unit("two", "e")]
     assert gone(choose(whole_nodes(2), full, OPTIONS, units)) == {"large": ("a", "b", "c")}
+
+
+def test_more_are_evicted_than_python_calls_may_be_nested() -> None:
+    count = sys.getrecursionlimit() + 1
+    names = [f"n{number}" for number in range(count)]
+    full = snapshot_of({"b": {"r": dict.fromkeys(names, 2)}}, [(name, pod(name)) for name in names])
+    found = choose(whole_nodes(count), full, OPTIONS, [unit(name, name) for name in names])
+    assert gone(found) == {name: (name,) for name in names}
 
 
 def test_of_gangs_that_suffice_the_one_with_the_fewest_pods_is_evicted() -> None:

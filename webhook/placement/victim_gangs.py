@@ -18,7 +18,7 @@ from typing import Final
 from webhook.placement.budget import Budget
 from webhook.placement.capacity import count_slots_by_node
 from webhook.placement.check import faults_on
-from webhook.placement.model import Assignment, Gang, NoFit, Options, Placed, PodClass
+from webhook.placement.model import Assignment, Gang, Member, NoFit, Options, Placed, PodClass
 from webhook.placement.place import place
 from webhook.placement.snapshot import Snapshot, key_of
 
@@ -121,32 +121,44 @@ class EmptiedDomain:
         reached = zip(self._base, gained, self._wanted, strict=True)
         return all(base + more >= wanted for base, more, wanted in reached)
 
+    def _may_suffice(
+        self,
+        number: int,
+        left: int,
+        gained: Iterable[int],
+        best: Iterable[Sequence[int]],
+        too_many: int | None,
+    ) -> bool:
+        """Whether so many units from this one on may suffice, with fewer pods than too many.
+
+        Where they do not, units after it do not either: they have as many pods or more, and gain no more.
+        """
+        if too_many is not None and left * len(self._units[number].pods) >= too_many:
+            return False
+        return self._suffices(g + left * rest[number] for g, rest in zip(gained, best, strict=True))
+
     def sets(self, count: int, given: EvictionInput, most_pods: int | None) -> Iterator[Sequence[Unit]]:
         """The sets of so many units that may suffice, below most_pods pods, the fewest pods first."""
-        units, last = self._units, len(self._units)
-        best = list(map(_best_of_rest, self._by_kind))
-
-        def extend(
-            first: int, chosen: list[Unit], pods: int, gained: tuple[int, ...]
-        ) -> Iterator[Sequence[Unit]]:
+        units, best = self._units, list(map(_best_of_rest, self._by_kind))
+        chosen: list[Unit] = []
+        # For each length of chosen the next numbers, pods and gain; calls cannot be nested a thousand times.
+        stack = [(iter(range(len(units) - count + 1)), 0, (0,) * len(self._wanted))]
+        while stack:
+            numbers, pods, gained = stack[-1]
             left = count - len(chosen)
-            if not left:
-                if self._suffices(gained):
-                    yield list(chosen)
-                return
-            for number in range(first, last - left + 1):
-                if not given.branches:
-                    return
-                given.branches -= 1
-                if most_pods is not None and pods + left * len(units[number].pods) >= most_pods:
-                    return  # the other sets have as many pods or more
-                if not self._suffices(g + left * rest[number] for g, rest in zip(gained, best, strict=True)):
-                    return
-                unit = units[number]
-                more = tuple(g + own[number] for g, own in zip(gained, self._by_kind, strict=True))
-                yield from extend(number + 1, [*chosen, unit], pods + len(unit.pods), more)
-
-        yield from extend(0, [], 0, (0,) * len(self._wanted))
+            if not left and self._suffices(gained):
+                yield list(chosen)
+            number = next(numbers, None) if left and given.branches else None
+            given.branches -= number is not None
+            too_many = None if most_pods is None else most_pods - pods
+            if number is None or not self._may_suffice(number, left, gained, best, too_many):
+                stack.pop()
+                del chosen[-1:]
+                continue
+            chosen.append(units[number])
+            more = tuple(g + own[number] for g, own in zip(gained, self._by_kind, strict=True))
+            following = iter(range(number + 1, len(units) - left + 2))
+            stack.append((following, pods + len(units[number].pods), more))
 
 
 def _all_count_slots_by_node(
@@ -343,26 +355,31 @@ class _UnitSearch:
     ) -> VictimGangs:
         """The answer with only those units whose eviction it needs."""
         given, residents = self._input, answer.residents
-        holds = partial(self._holds, residents)
-        broken = set(chosen)
-        spare_pods = {uid for uid in spare_pods if given.node_of.get(uid) in residents} - pods_of(broken)
-        gone = pods_of(broken) | spare_pods
-        for unit in sorted(broken, key=lambda each: (-each.priority, -len(each.pods), each.name)):
-            if holds(gone - unit.pods, unit.pods):
-                gone, broken = gone - unit.pods, broken - {unit}
-        for uid in sorted(spare_pods):
-            if holds(gone - {uid}, [uid]):
-                gone = gone - {uid}
+        holds = partial(self._holds, residents, {member.name: member for member in given.gang.members})
+        broken = pods_of(chosen)
+        spare_pods = {uid for uid in spare_pods if given.node_of.get(uid) in residents} - broken
+        gone = {*broken, *spare_pods}
+        in_order = sorted(set(chosen), key=lambda each: (-each.priority, -len(each.pods), each.name))
+        # One set, as there may be thousands of pods.
+        for own in (*(unit.pods for unit in in_order), *({uid} for uid in sorted(spare_pods))):
+            gone -= own
+            if not holds(gone, own):
+                gone |= own
         going = [GoingUnit(unit, tuple(sorted(own))) for unit in self._units if (own := unit.pods & gone)]
         return VictimGangs(answer, tuple(sorted(going, key=lambda each: each.unit.name)))
 
-    def _holds(self, residents: Mapping[str, list[Placed]], gone: Set[str], pods: Iterable[str]) -> bool:
+    def _holds(
+        self,
+        residents: Mapping[str, list[Placed]],
+        members: dict[str, Member],
+        gone: Set[str],
+        pods: Iterable[str],
+    ) -> bool:
         """Whether the members on the nodes of these pods fit there without the pods of `gone`."""
-        given, members = self._input, {member.name: member for member in self._input.gang.members}
-        gone = gone | given.leaving
+        given = self._input
         for name in given.nodes_of(pods) & residents.keys():
             state = given.snapshot.nodes[name]
-            stay = tuple(use for use in state.usages if use.uid not in gone)
+            stay = tuple(use for use in state.usages if use.uid not in gone and use.uid not in given.leaving)
             if any(faults_on(state.with_usages(stay), residents[name], members)):
                 return False
         return True
