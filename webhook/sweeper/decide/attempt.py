@@ -55,7 +55,9 @@ _REQUESTS: Final = keys.WISH_ANNOTATIONS | keys.CARD_REQUESTS | marks.ALL
 
 @dataclass(frozen=True)
 class Growth:
-    """The history of a gang; losing it only delays. Times are of a monotonic clock.
+    """The history of a gang. Times are of a monotonic clock.
+
+    Losing it delays, except that a gang whose requests are being changed is asked about at once.
 
     members: uids in the last pass. grown_at: when one was new, or the expected size was reached.
     waiting_since: since when some wait for others, None while none does. waiting: the pods without a place in
