@@ -4,7 +4,9 @@ It delays the pods of each Job by that Job's own failures (see decide.attempt.jo
 of one Job of a gang may be back minutes before another one has any.
 """
 
+import math
 import threading
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
@@ -51,8 +53,7 @@ class DelayedJobs:
             jobs = {**self._jobs.get(gang, {}), **own}
         if not jobs:
             return 0
-        times = {pod.metadata.creation_timestamp for pod in pods}
-        created = sorted(filter(None, map(since_1970, times)))
+        created = _Creations(pods)
         return max(_failures(job, present[uid], created) for uid, job in jobs.items())
 
 
@@ -78,7 +79,7 @@ def _gang_of(job: Job) -> GangKey:
     return key_of(Pod(metadata, template.spec))
 
 
-def _failures(job: Job, present: int, created: Iterable[float]) -> int:
+def _failures(job: Job, present: int, created: "_Creations") -> int:
     """How many pods of a Job have failed, 0 where it lacks none.
 
     created: when the pods of the gang were created. The Job controller delays pods also for failures that a
@@ -87,14 +88,24 @@ def _failures(job: Job, present: int, created: Iterable[float]) -> int:
     missing = (job_size(job) or 0) - present
     if missing <= 0:
         return 0
-    has_replaced = job_counts_only_ended(job) and _pauses(job.status.start_time, created)
+    has_replaced = job_counts_only_ended(job) and created.pause_since(job.status.start_time)
     return max(job.status.failed or 0, missing if has_replaced else 0)
 
 
-def _pauses(start: str | None, created: Iterable[float]) -> bool:
-    """Whether some pods came late; the first ones of a large Job come one after the other, for minutes."""
-    began = since_1970(start)
-    if began is None:
-        return False
-    times = [began, *(each for each in created if each > began)]
-    return any(after - before >= _CREATED_SECONDS for before, after in pairwise(times))
+class _Creations:
+    """When the pods of a gang were created; the first ones of a large Job come one by one, for minutes."""
+
+    def __init__(self, pods: Iterable[Pod]) -> None:
+        written = {pod.metadata.creation_timestamp for pod in pods}
+        self._times = sorted(filter(None, map(since_1970, written)))
+        pauses = (before for before, after in pairwise(self._times) if after - before >= _CREATED_SECONDS)
+        self._last_pause = max(pauses, default=-math.inf)
+
+    def pause_since(self, start: str | None) -> bool:
+        """Whether pods came late after the start of a Job, or after others that came after it."""
+        began = since_1970(start)
+        if began is None:
+            return False
+        first = bisect_right(self._times, began)
+        is_late = first < len(self._times) and self._times[first] - began >= _CREATED_SECONDS
+        return is_late or self._last_pause >= began
