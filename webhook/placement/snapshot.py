@@ -263,15 +263,7 @@ class Snapshot:
 
     def with_usages(self, usages: Mapping[str, tuple[Usage, ...]]) -> "Snapshot":
         """This snapshot with new usages on some nodes."""
-        nodes = dict(self.nodes)
-        changed: dict[Path, dict[str, NodeState]] = {}
-        for name, used in usages.items():
-            state = nodes[name] = nodes[name].with_usages(used)
-            changed.setdefault(block_key(state), {})[name] = state
-        blocks = dict(self.blocks)
-        for key, states in changed.items():
-            blocks[key] = blocks[key].with_states(states)
-        return replace(self, nodes=nodes, blocks=blocks)
+        return self.renewed({}, usages)
 
 
 def usage_of_member(placed: Placed, pod_class: PodClass, gang: str) -> Usage:
