@@ -9,6 +9,7 @@ import pytest
 
 from hack.benchmarks.placing import instances
 from hack.comparing.clusters import fragmented
+from tests.placement.brute import Instance
 from tests.placement.small import gang_of, node, seeds, without_headroom
 from webhook.placement import (
     Anchor,
@@ -23,7 +24,7 @@ from webhook.placement import (
 )
 from webhook.placement.budget import Budget
 from webhook.placement.costs import Costs
-from webhook.placement.evaluate import Cover, evaluate
+from webhook.placement.evaluate import Cover
 from webhook.placement.homogeneous import cover
 from webhook.placement.homogeneous.screening import Screening
 from webhook.placement.question import ask
@@ -69,7 +70,7 @@ def test_the_fast_solver_finds_the_objective_of_the_general_search_in_every_fiel
         costs = Costs(question.levels)
         found = costs.objective(fast.cost)
         assert without_headroom(found) == without_headroom(costs.objective(slow.cost))
-        assert found == evaluate(question, snapshot, dict.fromkeys(names(fast), 1), costs)
+        assert found == Instance(asked, snapshot).value(tuple(state for state, _ in fast.nodes))
         assert sum(slots for _, slots in fast.nodes) >= question.counts[0]
 
 

@@ -7,7 +7,6 @@ from dataclasses import replace
 from webhook.placement import capacity
 from webhook.placement.budget import Budget
 from webhook.placement.eligibility import SYNTHETIC_CAPACITY, is_synthetic
-from webhook.placement.evaluate import class_slots
 from webhook.placement.model import Gang, Nearest, NoFit, PodClass
 from webhook.placement.nearest import ClassNames, layers, level_word, nearest_domain
 from webhook.placement.question import Counts, Question, is_in, is_usable
@@ -63,7 +62,7 @@ def no_fit(
     wanted = len(gang.members)
     budget.take(len(snapshot.nodes))
     several = len(question.counts) > 1
-    slot_counts = {state.name: each for state, each in slot_counts_of_states(root)} if several else {}
+    slot_counts = {state.name: each for state, each in slot_counts_of_states(root)}
     causes = Counter(cause for cause in _causes(question, snapshot, slot_counts, budget) if cause)
     ordered = _by_times(causes)
     nearest = nearest_domain(gang, question, snapshot, root, budget) if proven or several else None
@@ -78,7 +77,7 @@ def no_fit(
 
 
 _SlotCounts = Mapping[str, Counts]
-"""For several classes: the free slots for each class alone, by node, for nodes that fit any of them."""
+"""The free slots for each class alone, by node, for nodes that fit any of them."""
 
 
 def _causes(
@@ -131,8 +130,7 @@ def _cause(question: Question, state: NodeState, slot_counts: _SlotCounts, budge
         return "outside the domain of the gang's placed pods"
     if question.spread is not None and question.spread.is_full(key_of(state, question.levels)):
         return "its domain has as many pods as the spread allows"
-    identical = len(question.classes) == 1
-    if class_slots(question, 0, state, budget) if identical else state.name in slot_counts:
+    if state.name in slot_counts:
         return ""
     return _class_cause(question, question.reference, state, budget)
 

@@ -5,7 +5,7 @@ This never takes one more domain or more leftover. So ranks follow the topology 
 """
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import compress, islice
 from typing import Final
@@ -15,7 +15,7 @@ from webhook.placement.budget import Budget, OutOfSteps
 from webhook.placement.cards.choose import choose
 from webhook.placement.cards.first_cards import first_found
 from webhook.placement.cards.search import DESCENT, POLISH
-from webhook.placement.evaluate import Solution, cost_of, evaluate
+from webhook.placement.evaluate import Solution, cost_of
 from webhook.placement.explain import no_fit, refused, too_many_classes, undecided, unexplained
 from webhook.placement.model import (
     Assignment,
@@ -90,7 +90,7 @@ def place(
         return undecided(gang, snapshot, str(what))
     spread_over = snapshot.topology.spread(objective.domains, families_of(snapshot, solved.counts))
     best = Assignment(placed, objective, solved.proven, spread_over)
-    return _near_neighbours(gang, question, snapshot, best, budget)
+    return _near_neighbours(gang, question, snapshot, tree.root, best, budget)
 
 
 def _looks(question: Question, snapshot: Snapshot) -> int:
@@ -112,7 +112,7 @@ def _looks(question: Question, snapshot: Snapshot) -> int:
 
 
 def _near_neighbours(
-    gang: Gang, question: Question, snapshot: Snapshot, best: Assignment, budget: Budget
+    gang: Gang, question: Question, snapshot: Snapshot, root: Vertex, best: Assignment, budget: Budget
 ) -> Assignment:
     """An assignment with members near the pods of neighbouring ranks, at the finest level that allows one.
 
@@ -130,8 +130,7 @@ def _near_neighbours(
         solved = _solve(confined, snapshot, tree, part)
         if solved.counts is None:
             continue
-        taken = {name: sum(pods) for name, pods in solved.counts.items()}
-        objective = evaluate(question, snapshot, taken, question.costs())
+        objective = question.costs().objective(_cost_of_nodes(question, snapshot, root, solved.counts))
         if _up_to_leftover(objective) == _up_to_leftover(best.objective):
             with contextlib.suppress(_CardsUndecided):
                 placed = _assign(gang, confined, members, snapshot, solved, budget)
@@ -218,8 +217,11 @@ def _cost(question: Question, snapshot: Snapshot, root: Vertex, solved: Solution
     if solved.cost is not None:
         return solved.cost
     assert solved.counts is not None
-    places = [key_of(snapshot.nodes[name], question.levels) for name in solved.counts]
-    return cost_of(root, places)
+    return _cost_of_nodes(question, snapshot, root, solved.counts)
+
+
+def _cost_of_nodes(question: Question, snapshot: Snapshot, root: Vertex, names: Iterable[str]) -> int:
+    return cost_of(root, [key_of(snapshot.nodes[name], question.levels) for name in names])
 
 
 def _assign(
