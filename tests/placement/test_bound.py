@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from hack.comparing.hostile import FAMILIES, hostile_cluster, hostile_gang
-from hack.comparing.hostile_large import LARGE_FAMILIES, WORKER, large_cluster
+from hack.comparing.hostile_large import LARGE_FAMILIES, OTHERS, WORKER, large_cluster
 from tests.placement.small import gang_of
 from webhook.placement import (
     Anchor,
@@ -60,6 +60,17 @@ def test_no_further_field_of_a_large_program_is_begun_once_the_steps_are_used_up
     assert isinstance(found, Assignment)
     assert not found.proven
     assert budget.spent <= 1.2 * options.bound
+
+
+@pytest.mark.parametrize("seed", [1, 3, 21])
+def test_a_program_that_the_remaining_steps_cannot_write_is_not_begun(seed: int) -> None:
+    snapshot, bound = large_cluster(random.Random(seed), 3000), 25_000
+    kinds = [*[WORKER] * 10_000, *OTHERS]
+    members = tuple(Member(f"p{rank}", rank, kind) for rank, kind in enumerate(kinds))
+    budget = Budget(10**9)
+    found = place(Gang("g", members), snapshot, Options(bound=bound), budget)
+    assert isinstance(found, Assignment)
+    assert budget.spent <= 2 * bound
 
 
 @pytest.mark.parametrize(

@@ -93,6 +93,11 @@ class Found:
     exact: bool
 
 
+def writing_steps(candidate: Candidate) -> int:
+    """The steps to write the nodes of a candidate's program."""
+    return NODE * sum(end - first for first, end in candidate.ranges)
+
+
 class PatternProgram:
     """The program of one candidate.
 
@@ -153,7 +158,7 @@ class PatternProgram:
         found = [self.patterns.of(nodes[0]) for _, nodes in equal_nodes]
         every: list[Sequence[Counts]] = [each.every for each in found]
         total = sum(map(len, every))
-        self.budget.take(NODE * self.size + COLUMN * min(total, COLUMNS))
+        self.budget.take(writing_steps(self.candidate) + COLUMN * min(total, COLUMNS))
         self.exact = all(each.exact for each in found)
         if total > COLUMNS:
             numbers = [len(nodes) for _, nodes in equal_nodes]
