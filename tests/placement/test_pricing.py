@@ -4,17 +4,12 @@ import random
 from collections import Counter
 from itertools import accumulate, product
 
+import numpy as np
 import pytest
 
 from tests.placement.small import seeds
 from webhook.placement.budget import Budget
-from webhook.placement.homogeneous.screening import (
-    by_parts,
-    by_units,
-    heads_beside,
-    needed_beside,
-    priced,
-)
+from webhook.placement.homogeneous.screening import fewest_parts, heads_beside, priced
 
 
 def heads_of(dice: random.Random) -> list[list[int]]:
@@ -34,26 +29,8 @@ def test_the_fewest_parts_that_hold_so_much_are_found(seed: int) -> None:
     dice = random.Random(seed)
     heads, wanted = heads_of(dice), dice.randint(1, 25)
     enough = [parts for parts, counts in counts_by_choice(heads) if sum(counts) >= wanted]
-    found = by_parts([[0, *head] for head in heads], wanted)(tuple(range(len(heads))))
+    found = fewest_parts([np.diff([0, *head]) for head in heads], wanted)
     assert found == min(enough, default=None)
-
-
-@pytest.mark.parametrize("seed", seeds(40))
-def test_the_fewest_parts_that_hold_whole_units_and_more_in_one_domain_are_found(seed: int) -> None:
-    dice = random.Random(seed)
-    heads, unit = heads_of(dice), dice.randint(1, 5)
-    wanted, more = dice.randint(1, max(1, sum(head[-1] for head in heads) // unit)), dice.choice((0, 1, 3))
-
-    def holds(counts: list[int]) -> bool:
-        loads = (
-            [amount - more * (n == loaded) for n, amount in enumerate(counts)]
-            for loaded in range(len(counts))
-        )
-        return any(min(load) >= 0 and sum(each // unit for each in load) >= wanted for load in loads)
-
-    enough = [parts for parts, counts in counts_by_choice(heads) if holds(counts)]
-    fewest = by_units([[0, *head] for head in heads], unit, wanted, more, Budget(10**6))
-    assert fewest(tuple(range(len(heads)))) == min(enough, default=None)
 
 
 @pytest.mark.parametrize("seed", seeds(40))
@@ -80,12 +57,13 @@ def test_beside_anchors_no_amount_of_a_solution_with_the_fewest_domains_is_left_
     least = min(sum(taken for taken, _ in each) for each in best)
     most = least + dice.choice((0, 0, 1, 3))
     largest = sorted((n for n in heads if n not in anchored), key=lambda n: -heads[n][-1])[:fewest]
-    needed = needed_beside(heads, [*anchored, *largest], wanted)
+    missing = wanted - sum(head[0] for head in heads.values())
+    needed = fewest_parts([np.diff(heads[n]) for n in (*anchored, *largest)], missing)
     assert needed is not None
     assert needed >= least
-    prices = {slots for of_domain in others for slots in of_domain}
-    enough = by_parts(list(heads.values()), wanted) if dice.random() < 0.7 else None
-    ranges, found = priced(heads, anchored, wanted, fewest, most, prices, Budget(10**6), enough)
+    enough = missing if dice.random() < 0.7 else None
+    of_parts = dict(enumerate(others))
+    ranges, found = priced(heads, of_parts, anchored, wanted, fewest, most, enough, Budget(10**6))
     assert least <= found <= most
     most = found
     for each in best:

@@ -6,9 +6,8 @@ anyway and cost nothing.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cache
-from itertools import accumulate
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import accumulate, chain
 
 import numpy as np
 
@@ -20,7 +19,7 @@ from webhook.placement.bounds import (
     slot_counts_at,
     slot_counts_beside,
 )
-from webhook.placement.budget import PART, SHIFTED, Budget, added
+from webhook.placement.budget import PART, Budget, added
 from webhook.placement.homogeneous.min_plus import Array
 from webhook.placement.homogeneous.minority_pods import SpareSlots
 from webhook.placement.question import Question
@@ -28,62 +27,6 @@ from webhook.placement.vertex import Vertex
 
 Ranges = list[tuple[int, int]]
 """Inclusive ranges of amounts."""
-
-Enough = Callable[[tuple[int, ...]], int | None]
-"""A lower bound of the parts of these domains that suffice; None if all of them do not."""
-
-
-def by_parts(heads: Sequence[Sequence[int]], wanted: int) -> Enough:
-    """For domains that hold as much as their parts.
-
-    heads: for each domain its capacity with its 0, 1, 2, ... largest parts.
-    """
-    slot_counts = [np.diff(np.array(head, dtype=np.int64)) for head in heads]
-
-    @cache
-    def enough(numbers: tuple[int, ...]) -> int | None:
-        missing = wanted - sum(heads[number][0] for number in numbers)
-        sums = np.cumsum(-np.sort(-np.concatenate([[0], *(slot_counts[number] for number in numbers)])))
-        if missing <= 0:
-            return 0
-        return int(np.searchsorted(sums, missing)) + 1 if sums[-1] >= missing else None
-
-    return enough
-
-
-def by_units(heads: Sequence[Sequence[int]], unit: int, wanted: int, more: int, budget: Budget) -> Enough:
-    """For domains that hold whole units of the capacity of their parts. heads: as for by_parts.
-
-    wanted: units. more: additional slots that one of the domains must hold. The returned function raises
-    OutOfSteps.
-    """
-    never = 1 << 40
-    plain, loaded = ([_parts_of_units(head, unit, beside) for head in heads] for beside in (0, more))
-
-    @cache
-    def enough(numbers: tuple[int, ...]) -> int | None:
-        budget.spend(SHIFTED * sum(len(plain[number]) + len(loaded[number]) for number in numbers))
-        least = np.full((2, wanted + 1), never, dtype=np.int64)
-        least[0, 0] = 0
-        for number in numbers:
-            grown = least.copy()
-            for units, needed in plain[number]:
-                window = grown[:, min(units, wanted) :]
-                np.minimum(window, least[:, : window.shape[1]] + needed, out=window)
-            for units, needed in loaded[number]:
-                last = grown[1, min(units, wanted) :]
-                np.minimum(last, least[0, : len(last)] + needed, out=last)
-            least = np.minimum.accumulate(grown[:, ::-1], axis=1)[:, ::-1]
-        return int(least[1, -1]) if least[1, -1] < never else None
-
-    return enough
-
-
-def _parts_of_units(head: Sequence[int], unit: int, beside: int) -> list[tuple[int, int]]:
-    """For each number of units from 0, the parts needed for them and for `beside` slots more."""
-    amounts = np.arange(0, head[-1] - beside + 1, unit) + beside
-    return list(enumerate(np.searchsorted(head, amounts).tolist()))
-
 
 _NONE = -(1 << 60)
 
@@ -99,36 +42,31 @@ def heads_beside(free: Sequence[int], others: Sequence[int]) -> list[int]:
     return list(accumulate(sorted(others, reverse=True), initial=sum(free)))
 
 
-def needed_beside(heads: Mapping[int, Sequence[int]], numbers: Iterable[int], wanted: int) -> int | None:
-    """The fewest paid parts with which these children hold so much; None if all parts do not suffice."""
-    chosen = list(numbers)
-    left = wanted - sum(heads[number][0] for number in chosen)
-    slot_counts = sorted(
-        (high - low for n in chosen for low, high in zip(heads[n], heads[n][1:], strict=False)), reverse=True
-    )
-    for count, free_slots in enumerate([0, *slot_counts]):
-        left -= free_slots
-        if left <= 0:
-            return count
-    return None
+def fewest_parts(slot_counts: Sequence[Array], wanted: int) -> int | None:
+    """The fewest parts that hold so much; None if all do not. slot_counts: of the parts of each domain."""
+    if wanted <= 0:
+        return 0
+    sums = np.cumsum(-np.sort(-np.concatenate([[0], *slot_counts])))
+    return int(np.searchsorted(sums, wanted)) + 1 if sums[-1] >= wanted else None
 
 
 def priced(
     heads: Mapping[int, Sequence[int]],
+    of_parts: Mapping[int, Sequence[int]],
     anchored: set[int],
     wanted: int,
     fewest: int,
     most: int,
-    prices: Iterable[int],
+    enough: int | None,
     budget: Budget,
-    enough: Enough | None,
 ) -> tuple[dict[int, Ranges], int]:
     """Amounts that children can hold in solutions with exactly `fewest` paid children and the fewest paid
     parts.
 
-    Children that are in no such solution are left out. heads: see heads_beside, by child. most: a number of
-    paid parts that suffices; `enough` improves it, and takes positions in `heads`. prices: candidates, some
-    of which are tried. Returns the ranges of amounts, and `most`. Raises OutOfSteps.
+    Children that are in no such solution are left out. heads: see heads_beside, by child. of_parts: the
+    capacities of each child's paid parts, which are the prices to try. most: a number of paid parts that
+    suffices. enough: a sum of such capacities that suffices in any `fewest` children, which improves `most`;
+    None if there is none. Returns the ranges of amounts, and `most`. Raises OutOfSteps.
 
     It uses pricing (Lagrangian relaxation). At a price of p pods per part, the worth of a child is its
     capacity minus the price of its parts. So `fewest` children hold at most the largest worths plus p pods
@@ -136,7 +74,7 @@ def priced(
     parts.
     """
     anchors = np.array([number in anchored for number in heads], dtype=np.bool_)
-    others, most = _most_in_others(heads, anchors, fewest, most, prices, budget, enough)
+    others, most = _most_in_others(heads, of_parts, anchors, fewest, most, enough, budget)
     least: Array = wanted - others
     ranges_of: dict[int, Ranges] = {}
     for number, lows in zip(heads, least.tolist(), strict=True):
@@ -148,12 +86,12 @@ def priced(
 
 def _most_in_others(
     heads: Mapping[int, Sequence[int]],
+    of_parts: Mapping[int, Sequence[int]],
     anchors: Array,
     fewest: int,
     most: int,
-    prices: Iterable[int],
+    enough: int | None,
     budget: Budget,
-    enough: Enough | None,
 ) -> tuple[Array, int]:
     """[child, parts]: the largest capacity of the others if the child uses so many parts; and a better
     `most`.
@@ -165,7 +103,8 @@ def _most_in_others(
     paid = ~anchors
     most_of[paid, 0] = _NONE  # the child is not used
     parts = np.arange(width)
-    tried = sorted(each for each in set(prices) if each > 0)
+    slot_counts = [np.array(of_parts[number], dtype=np.int64) for number in heads]
+    tried = sorted({*chain.from_iterable(map(of_parts.__getitem__, heads))} - {0})
     budget.spend(
         most_of.size // 8 + min(len(tried), 2 * PRICES) * (6 * PART + added(12 * most_of.size, True))
     )
@@ -176,8 +115,9 @@ def _most_in_others(
         worth = (most_of - price * parts).max(axis=1)
         largest = payable[np.argsort(-worth[payable], kind="stable")[:fewest]]
         tables.append((price, worth, largest))
-        found = enough(tuple(sorted([*given, *largest.tolist()]))) if enough is not None else None
-        most = most if found is None else min(most, found)
+        if enough is not None:
+            found = fewest_parts([slot_counts[n] for n in (*given, *largest.tolist())], enough)
+            most = most if found is None else min(most, found)
     for price, worth, largest in tables:
         best = int(worth[given].sum() + worth[largest].sum())
         last = int(worth[largest[-1]]) if fewest else 0
@@ -203,8 +143,8 @@ class _Children:
         self.anchored = anchored
         self.ratio = ratio
         self.slot_counts = [paid for _, paid in slot_counts]
-        self.unrounded = [heads_beside(*of_child) for of_child in slot_counts]
-        self.heads = [[head - head % ratio for head in of_child] for of_child in self.unrounded]
+        heads = (heads_beside(*of_child) for of_child in slot_counts)
+        self.heads = [[head - head % ratio for head in of_child] for of_child in heads]
 
     def fewest_children(self, wanted: int) -> tuple[dict[int, int], int]:
         """See bounds.fewest_children."""
@@ -214,7 +154,8 @@ class _Children:
         """The number of subdomains that suffices in the fewest of these children; None: all do not."""
         paid = sorted(set(numbers) - self.anchored, key=lambda number: (-self.heads[number][-1], number))
         used = [*self.anchored, *paid[:fewest]]
-        needed = needed_beside(dict(enumerate(self.heads)), used, wanted * self.ratio)
+        free = sum(self.heads[number][0] for number in used)
+        needed = fewest_parts([np.diff(self.heads[number]) for number in used], wanted * self.ratio - free)
         wasted = len(used) if self.ratio > 1 else 0  # each child may waste a part of a slice
         return None if needed is None else needed + 1 + wasted
 
@@ -249,7 +190,7 @@ class Screening:
         most = children.sufficing(least, fewest, wanted)
         if most is None:
             return None
-        enough = self._enough(children, least, finer, wanted) if finer_level <= second else None
+        enough = self._enough(children, fewest, finer, wanted) if finer_level <= second else None
         least, most = self._priced(children, least, wanted, fewest, most + self.spare.most, enough)
         return self._distinct(vertex, least, fewest), fewest, most
 
@@ -274,15 +215,13 @@ class Screening:
         wanted: int,
         fewest: int,
         most: int,
-        enough: Enough | None,
+        enough: int | None,
     ) -> tuple[dict[int, int], int]:
         """The fewest units of each of these children, by the bounds of `priced`."""
         heads = {number: children.heads[number] for number in numbers}
-        prices = {free_slots for number in heads for free_slots in children.slot_counts[number]}
-        ratio = children.ratio
-        ranges, most = priced(
-            heads, children.anchored, wanted * ratio, fewest, most, prices, self.budget, enough
-        )
+        of_parts = {number: children.slot_counts[number] for number in heads}
+        ratio, anchored = children.ratio, children.anchored
+        ranges, most = priced(heads, of_parts, anchored, wanted * ratio, fewest, most, enough, self.budget)
         return {number: -(-min(of)[0] // ratio) for number, of in ranges.items()}, most
 
     def _distinct(self, vertex: Vertex, least: Mapping[int, int], fewest: int) -> dict[int, int]:
@@ -300,10 +239,11 @@ class Screening:
                 distinct[number] = units
         return distinct
 
-    def _enough(self, children: _Children, numbers: Iterable[int], finer: int, wanted: int) -> Enough:
-        """The number of subdomains that suffices, by capacities. finer: pods per unit of the subdomains."""
-        more = -(-self.spare.losses[-1] // finer)  # for the child that also has the spare slots
-        heads = [children.unrounded[number] for number in numbers]
-        if children.ratio == 1:
-            return by_parts(heads, wanted + more)
-        return by_units(heads, children.ratio, wanted, more, self.budget)
+    def _enough(self, children: _Children, fewest: int, finer: int, wanted: int) -> int:
+        """The capacity of subdomains that suffices in any so many children. finer: pods per unit of them."""
+        free = sum(children.heads[number][0] for number in children.anchored)
+        spare = -(-self.spare.losses[-1] // finer)  # one child also has the spare slots
+        wasted = (children.ratio - 1) * (
+            fewest + len(children.anchored)
+        )  # each child may waste a part of a unit
+        return wanted * children.ratio + spare + wasted - free
