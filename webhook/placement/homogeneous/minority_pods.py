@@ -176,15 +176,15 @@ NONE = SpareSlots((0,), (((0, 0),),))
 """No spare slots."""
 
 
-def spare_slots(losses: Sequence[int], sums: Sums, more: int = 0) -> SpareSlots:
-    """Spare slots for minority pods, and `more` slots. losses, sums: of the states of these pods.
+def spare_slots(losses: Sequence[int], sums: Sums) -> SpareSlots:
+    """Spare slots for minority pods. losses, sums: of the states of these pods.
 
     The states are the minority pods placed so far, or the slots left so far, whichever has fewer states. The
     second lets domains share the slots for one pod.
     """
-    most = losses[-1] + more
+    most = losses[-1]
     if most + 1 >= len(losses):
-        return SpareSlots((*losses[:-1], most), sums)
+        return SpareSlots(tuple(losses), sums)
     by_slots = tuple(
         tuple((before, before + added) for before in range(most + 1 - added)) for added in range(most + 1)
     )

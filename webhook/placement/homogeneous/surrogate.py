@@ -7,11 +7,11 @@ The optimum for K + L workers alone therefore costs no more than the gang. If th
 nodes and leave capacity for K workers, it is the gang's optimum in every field of the objective.
 
 Beside slices, the L slots are a second coordinate of the knapsack, since no slice may use them (see
-minority_pods.SpareSlots). A solution for more than L slots is a placement, but is not proven.
+minority_pods.SpareSlots).
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import groupby
 from typing import Protocol
 
@@ -189,7 +189,7 @@ def profiles(
 def solve(question: Question, root: Vertex, budget: Budget) -> Solution:
     """The optimum for identical pods, in mode best-fit. Raises OutOfSteps.
 
-    With minority pods, a solution may be unproven, and so may be the answer that none exists.
+    With minority pods, the answer that none exists may be unproven.
     """
     if len(question.counts) > 1:
         return _beside_minority(question, root, budget)
@@ -213,33 +213,30 @@ def _priced(
 
 
 def _beside_minority(question: Question, root: Vertex, budget: Budget) -> Solution:
-    """A solution on the best nodes for slightly more workers, or the answer that none exists.
+    """The solution on the best nodes for slightly more workers, or the answer that none exists.
 
-    It is proven if it needs no more than the fewest slots that the minority pods take.
+    It is not proven that none exists if the minority pods do not fit on these nodes.
     """
     minority = MinorityPods(question, budget)
     losses = least_losses(minority, root)
     if losses is None:
         return Solution(None, True)
-    for more in range(minority.most + 1):
-        nodes = _best_nodes(question, root, minority, losses, more)
-        if nodes is None:  # no capacity for the workers and the fewest slots of the minority pods
-            return Solution(None, not more)
-        counts = shared(question, minority, profiles(minority, root, nodes))
-        if counts is not None:
-            return replace(_priced(question, root, counts, nodes), proven=not more)
-    return Solution(None, False)
+    nodes = _best_nodes(question, root, minority, losses)
+    if nodes is None:  # no capacity for the workers and the fewest slots of the minority pods
+        return Solution(None, True)
+    counts = shared(question, minority, profiles(minority, root, nodes))
+    return Solution(None, False) if counts is None else _priced(question, root, counts, nodes)
 
 
 def _best_nodes(
-    question: Question, root: Vertex, minority: MinorityPods, losses: list[int], more: int
+    question: Question, root: Vertex, minority: MinorityPods, losses: list[int]
 ) -> list[NodeState] | None:
-    """The best nodes for the workers, the fewest slots of the minority pods, and `more` slots; None if none.
+    """The best nodes for the workers and the fewest slots of the minority pods; None if there are none.
 
     Raises OutOfSteps.
     """
     if not question.slices:
-        best = cover(question, root, question.counts[0] + losses[-1] + more, minority.budget)
+        best = cover(question, root, question.counts[0] + losses[-1], minority.budget)
         return None if best is None else [node for node, _ in best.nodes]
-    found = CoveringSearch(question, spare_slots(losses, minority.sums, more), minority.budget).solve(root)
+    found = CoveringSearch(question, spare_slots(losses, minority.sums), minority.budget).solve(root)
     return None if found is None else list(found[1].nodes())
