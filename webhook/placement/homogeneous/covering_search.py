@@ -153,9 +153,9 @@ class CoveringSearch:
         return best
 
     def inside(self, vertex: Vertex, limit: int | None) -> _Found | None:
-        """The best solution inside a domain, without the domain's cost; None if none is below the limit."""
-        if vertex.free_slots < self.least:
-            return None
+        """The best solution inside a domain with enough free slots, without the domain's cost; None if none
+        is below the limit.
+        """
         if vertex.state is not None:
             return self._alone(vertex, limit)
         best = self._in_one(vertex, limit)
@@ -232,8 +232,6 @@ class CoveringSearch:
         return self.together(vertex, limit) or best
 
     def together(self, vertex: Vertex, limit: int | None) -> _Found | None:
-        if limit is not None and self._bound(vertex) - vertex.own >= limit:
-            return None
         levels = self._levels(vertex)
         inside = self._knapsack(vertex, levels)
         terms = inside.terms

@@ -214,7 +214,7 @@ class EqualNodesAlone:
         found = iter(self.item.values([each for each in states if each is not None]))
         return [None if each is None else next(found) for each in states]
 
-    def best_for(self, target: State, narrow: bool) -> list[State]:
+    def best_for(self, target: State) -> list[State]:
         """See lattice.Lattice."""
         state = self._state_for(target)
         assert state is not None
@@ -289,7 +289,7 @@ class DomainKnapsack:
     def filled(self, state: State) -> tuple[Filled, ...]:
         """The best solution for a state, in topology order."""
         found: list[Filled] = []
-        best = self.lattice.best_for(state, self.terms.values.fits)
+        best = self.lattice.best_for(state)
         for item, target in zip(self.items, best, strict=True):
             if target != (0, 0):
                 found += item.filled(target)

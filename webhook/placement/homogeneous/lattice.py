@@ -66,7 +66,6 @@ class Lattice:
         self.unreachable = counted.unreachable
         self.steps: list[StateSteps] = []
         self.best: list[Array] = []
-        self.solved: frozenset[State] = frozenset()
         self.found: dict[State, int | None] = {}
         self.paid: PaidItems | None = None
 
@@ -78,10 +77,9 @@ class Lattice:
     # --- values -----------------------------------------------------------------------------------
 
     def least(self, targets: Sequence[State], narrow: bool) -> list[int | None]:
-        """The result of `solve`, cached."""
-        missing = [target for target in targets if target not in self.found]
-        if missing:
-            self.found.update(zip(missing, self.solve(missing, narrow), strict=True))
+        """The result of `solve` for the targets of the first call, of which later ones ask for some again."""
+        if not self.found:
+            self.found = dict(zip(targets, self.solve(targets, narrow), strict=True))
         return [self.found[target] for target in targets]
 
     def solve(self, targets: Sequence[State], narrow: bool) -> list[int | None]:
@@ -92,11 +90,9 @@ class Lattice:
         self.dtype: Any = np.int64 if narrow else object
         self.is_narrow = narrow
         self.never = never(narrow)
-        self.solved = frozenset(targets)
         if not any(int(self.rows[-1][target]) for target in targets):  # everything is paid for
             self.paid = PaidItems(self.offers, self.spare, self.wanted, narrow, self.budget)
             return [self.paid.value(target) for target in targets]
-        self.paid = None
         wanted = np.zeros(self.rows[0].shape, dtype=np.bool_)
         for spare, free_slots in targets:
             wanted[spare, free_slots] = self.rows[-1][spare, free_slots] < self.unreachable
@@ -207,10 +203,8 @@ class Lattice:
             best.append(row)
         return best
 
-    def best_for(self, target: State, narrow: bool) -> list[State]:
-        """The state that each item takes in the best solution for a target."""
-        if target not in self.solved:
-            self.solve([target], narrow)
+    def best_for(self, target: State) -> list[State]:
+        """The state that each item takes in the best solution for a solved target."""
         return self._taken(target) if self.paid is None else self.paid.taken(target)
 
     def _taken(self, target: State) -> list[State]:

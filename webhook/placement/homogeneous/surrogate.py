@@ -10,7 +10,7 @@ Beside slices, the L slots are a second coordinate of the knapsack, since no sli
 minority_pods.SpareSlots).
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Protocol
@@ -198,18 +198,8 @@ def solve(question: Question, root: Vertex, budget: Budget) -> Solution:
         return Solution(None, True)
     found: dict[str, int] = {}
     best[1].deliver(question.counts[0], found)
-    counts = {name: (pods,) for name, pods in found.items() if pods}
-    if len(counts) == len(found):  # each node has pods, so no cost is saved
-        return Solution(counts, True, best[0])
-    return _priced(question, root, counts, best[1].nodes())
-
-
-def _priced(
-    question: Question, root: Vertex, counts: Mapping[str, Counts], nodes: Iterable[NodeState]
-) -> Solution:
-    """The optimum with its cost. nodes: those used, perhaps with others."""
-    used = [key_of(state, question.levels) for state in nodes if state.name in counts]
-    return Solution(counts, True, cost_of(root, used))
+    # Nodes without pods cost nothing, or a solution without them would be better.
+    return Solution({name: (pods,) for name, pods in found.items() if pods}, True, best[0])
 
 
 def _beside_minority(question: Question, root: Vertex, budget: Budget) -> Solution:
@@ -225,7 +215,10 @@ def _beside_minority(question: Question, root: Vertex, budget: Budget) -> Soluti
     if nodes is None:  # no capacity for the workers and the fewest slots of the minority pods
         return Solution(None, True)
     counts = shared(question, minority, profiles(minority, root, nodes))
-    return Solution(None, False) if counts is None else _priced(question, root, counts, nodes)
+    if counts is None:
+        return Solution(None, False)
+    used = [key_of(state, question.levels) for state in nodes if state.name in counts]
+    return Solution(counts, True, cost_of(root, used))
 
 
 def _best_nodes(
