@@ -52,7 +52,7 @@ def pairings(
 
 
 class _PairSearch:
-    """A search for sets of pairs. It does not repeat states that have none."""
+    """A search for sets of pairs."""
 
     def __init__(
         self, order: Sequence[int], partners: Sequence[int], lonely_first: bool, step: Callable[[], None]
@@ -60,7 +60,6 @@ class _PairSearch:
         self._order, self._partners, self._step = order, partners, step
         self._place = {number: position for position, number in enumerate(order)}
         self._lonely_first = lonely_first
-        self._dead: set[tuple[int, int]] = set()
 
     def sets(self, left: int, wanted: int) -> Iterator[tuple[Pair, ...]]:
         """The sets of so many pairs among the remaining cards."""
@@ -69,19 +68,13 @@ class _PairSearch:
             yield ()
             return
         open_to = self._open_to(left)
-        if len(open_to) < 2 * wanted or (left, wanted) in self._dead:
+        if len(open_to) < 2 * wanted:
             return
         pivot = self._pivot(open_to)
-        found = False
         for other in sorted(bits(open_to[pivot]), key=self._place.__getitem__):
             for rest in self.sets(left & ~(1 << pivot | 1 << other), wanted - 1):
-                found = True
                 yield ((pivot, other), *rest)
-        for rest in self.sets(left & ~(1 << pivot), wanted):
-            found = True
-            yield rest
-        if not found:
-            self._dead.add((left, wanted))
+        yield from self.sets(left & ~(1 << pivot), wanted)
 
     def _open_to(self, left: int) -> dict[int, int]:
         """The remaining partners of each remaining card that has any."""
@@ -133,7 +126,6 @@ def are_too_many(states: Sequence[CardState], demands: Sequence[Demand]) -> bool
     pairs = sum(demand.request.count for demand in linked) // 2
     if not pairs:
         return False
-    links = links_of(states)
     demand_classes = list({(id(demand.pod_class), demand.request): demand for demand in linked}.values())
     pair_counts = [
         max(
@@ -142,25 +134,7 @@ def are_too_many(states: Sequence[CardState], demands: Sequence[Demand]) -> bool
         )
         for state in states
     ]
-    if most_pairs(pair_counts, partners_of(links, states), len(linked)) < pairs:
-        return True
-    return (
-        all(kind.request.tiles for kind in demand_classes)
-        and _most_linked_tiles(pair_counts, links, states) < pairs
-    )
-
-
-def _most_linked_tiles(
-    pair_counts: Sequence[int], links: Sequence[Sequence[Link]], states: Sequence[CardState]
-) -> int:
-    """An upper bound of the pairs whose links need tiles of their own."""
-    tiles = [(n, tile) for n, state in enumerate(states) if pair_counts[n] for tile in state.tiles]
-    number = {tile: position for position, tile in enumerate(tiles)}
-    partners = [
-        sum(1 << number[o, its] for own, o, its in links[n] if own == tile and (o, its) in number)
-        for n, tile in tiles
-    ]
-    return most_pairs([1] * len(tiles), partners, len(tiles))
+    return most_pairs(pair_counts, partners_of(links_of(states), states), len(linked)) < pairs
 
 
 def most_pairs(pair_counts: Sequence[int], partners: Sequence[int], demands: int) -> int:
