@@ -25,9 +25,6 @@ from webhook.placement.homogeneous.minority_pods import SpareSlots
 from webhook.placement.question import Question
 from webhook.placement.vertex import Vertex
 
-Ranges = list[tuple[int, int]]
-"""Inclusive ranges of amounts."""
-
 _NONE = -(1 << 60)
 
 PRICES = 24
@@ -59,14 +56,14 @@ def priced(
     most: int,
     enough: int | None,
     budget: Budget,
-) -> tuple[dict[int, Ranges], int]:
-    """Amounts that children can hold in solutions with exactly `fewest` paid children and the fewest paid
-    parts.
+) -> tuple[dict[int, int], int]:
+    """The least amount that each child holds in solutions with exactly `fewest` paid children and the fewest
+    paid parts.
 
     Children that are in no such solution are left out. heads: see heads_beside, by child. of_parts: the
     capacities of each child's paid parts, which are the prices to try. most: a number of paid parts that
     suffices. enough: a sum of such capacities that suffices in any `fewest` children, which improves `most`;
-    None if there is none. Returns the ranges of amounts, and `most`. Raises OutOfSteps.
+    None if there is none. It also returns `most`. Raises OutOfSteps.
 
     It uses pricing (Lagrangian relaxation). At a price of p pods per part, the worth of a child is its
     capacity minus the price of its parts. So `fewest` children hold at most the largest worths plus p pods
@@ -76,12 +73,12 @@ def priced(
     anchors = np.array([number in anchored for number in heads], dtype=np.bool_)
     others, most = _most_in_others(heads, of_parts, anchors, fewest, most, enough, budget)
     least: Array = wanted - others
-    ranges_of: dict[int, Ranges] = {}
+    amounts: dict[int, int] = {}
     for number, lows in zip(heads, least.tolist(), strict=True):
         steps = range(most + 1) if number in anchored else range(1, most + 1 if fewest else 1)
-        if ranges := _ranges(heads[number], lows, steps):
-            ranges_of[number] = ranges
-    return ranges_of, most
+        if (amount := _least_amount(heads[number], lows, steps)) is not None:
+            amounts[number] = amount
+    return amounts, most
 
 
 def _most_in_others(
@@ -126,11 +123,11 @@ def _most_in_others(
     return others, most
 
 
-def _ranges(head: Sequence[int], least: Sequence[int], parts: range) -> Ranges:
-    """The amounts that need one of these numbers of parts, and are not below the least amount for it."""
-    amounts = [-1, *head]
-    steps = parts[: max(0, len(head) - parts.start)]
-    return [(low, head[n]) for n in steps if (low := max(amounts[n] + 1, least[n])) <= head[n]]
+def _least_amount(head: Sequence[int], least: Sequence[int], parts: range) -> int | None:
+    """The least amount that needs one of these numbers of parts, and is not below the least one for it."""
+    below = [-1, *head]
+    amounts = ((max(below[n] + 1, least[n]), head[n]) for n in parts[: max(0, len(head) - parts.start)])
+    return min((low for low, high in amounts if low <= high), default=None)
 
 
 class _Children:
@@ -221,8 +218,8 @@ class Screening:
         heads = {number: children.heads[number] for number in numbers}
         of_parts = {number: children.slot_counts[number] for number in heads}
         ratio, anchored = children.ratio, children.anchored
-        ranges, most = priced(heads, of_parts, anchored, wanted * ratio, fewest, most, enough, self.budget)
-        return {number: -(-min(of)[0] // ratio) for number, of in ranges.items()}, most
+        amounts, most = priced(heads, of_parts, anchored, wanted * ratio, fewest, most, enough, self.budget)
+        return {number: -(-amount // ratio) for number, amount in amounts.items()}, most
 
     def _distinct(self, vertex: Vertex, least: Mapping[int, int], fewest: int) -> dict[int, int]:
         """The children without surplus equal ones: of those that differ only in names, the first few stay."""
