@@ -55,15 +55,6 @@ class MinorityPods:
         )
 
     @cached_property
-    def onward(self) -> Sums:
-        """For each state: pairs of a non-empty added state and the state after."""
-        found: list[list[tuple[int, int]]] = [[] for _ in self.states]
-        for more, pairs in enumerate(self.sums[1:], start=1):
-            for before, after in pairs:
-                found[before].append((more, after))
-        return tuple(map(tuple, found))
-
-    @cached_property
     def into(self) -> Sums:
         """For each state: pairs of an added state, the empty one first, and the state before."""
         found: list[list[tuple[int, int]]] = [[] for _ in self.states]
@@ -79,10 +70,6 @@ class MinorityPods:
         """
         keys = self._keys(nodes, alone)
         return [self.slot_counts_of[key] for key in keys]
-
-    def profiles(self, nodes: Sequence[NodeState], alone: Sequence[Counts]) -> set[tuple[int, ...]]:
-        """The distinct results of `slot_counts` for these nodes."""
-        return {self.slot_counts_of[key] for key in set(self._keys(nodes, alone))}
 
     def _keys(self, nodes: Sequence[NodeState], alone: Sequence[Counts]) -> list[tuple[object, ...]]:
         """For each node a key that determines its capacities; it computes the capacities of all keys."""

@@ -138,7 +138,7 @@ def least_losses(minority: MinorityPods, root: Vertex) -> list[int] | None:
     None if the minority pods do not fit at all. Raises OutOfSteps.
     """
     nodes = [kind for block in root.parts for kind in block.notes["groups"]]
-    found = minority.profiles([state for state, _ in nodes], [alone for _, alone in nodes])
+    found = set(minority.slot_counts([state for state, _ in nodes], [alone for _, alone in nodes]))
     minority.budget.spend(len(found) * len(minority.states) // 4 + sum(map(len, minority.sums)) // 4)
     losses = [
         min(
@@ -147,22 +147,21 @@ def least_losses(minority: MinorityPods, root: Vertex) -> list[int] | None:
         )
         for state in range(len(minority.states))
     ]
-    known = _least_sums(minority, losses)
-    return known if len(known) == len(losses) else None
+    return _least_sums(minority, losses)
 
 
-def _least_sums(minority: MinorityPods, losses: Sequence[int | None]) -> list[int]:
-    """For each reachable state the least sum of losses that leads to it.
+def _least_sums(minority: MinorityPods, losses: Sequence[int | None]) -> list[int] | None:
+    """For each state the least sum of losses that leads to it; None if one is out of reach.
 
     losses: of each added state, None if it does not fit.
     """
-    least: dict[int, int] = {0: 0}
-    for before in range(len(losses)):  # transitions lead to higher state numbers
-        for more, after in minority.onward[before] if before in least else ():
-            loss = losses[more]
-            if loss is not None:
-                least[after] = min(least.get(after, least[before] + loss), least[before] + loss)
-    return [least[state] for state in sorted(least)]
+    least = [0]
+    for into in minority.into[1:]:  # the states before have lower numbers
+        sums = [least[before] + loss for more, before in into if more and (loss := losses[more]) is not None]
+        if not sums:
+            return None
+        least.append(min(sums))
+    return least
 
 
 def _alone(vertex: Vertex) -> tuple[list[NodeState], list[Counts]]:
