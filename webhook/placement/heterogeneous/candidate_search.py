@@ -260,9 +260,6 @@ class CandidateSearch:
         if fewest >= len(others):
             return False
         self._push(Candidate.of_domain(candidate.domain, fewest + 1))
-        if not fewest:
-            self._push(Candidate.of_parts(candidate.domain, paid, uses_all=False))
-            return True
         for parts in self._sets(paid, others, fewest):
             self._push(Candidate.of_parts(candidate.domain, [*paid, *parts], uses_all=not paid))
         return True

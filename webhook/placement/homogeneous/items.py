@@ -89,17 +89,10 @@ class KnapsackTerms:
     costs: Costs
     spare: SpareSlots
     slices: Slices
-    insides: dict[int, "DomainKnapsack"] = field(default_factory=dict)
 
     def unit(self, level: int) -> int:
         """Pods per unit of the capacities just below a level."""
         return next((size for at, size in self.slices if at > level), 1)
-
-    def inside(self, vertex: Vertex, wanted: int) -> "DomainKnapsack":
-        """The knapsack of a domain for up to `wanted` of its units; every call returns the same object."""
-        if id(vertex) not in self.insides:
-            self.insides[id(vertex)] = DomainKnapsack(self, vertex, wanted)
-        return self.insides[id(vertex)]
 
 
 @dataclass(slots=True, eq=False)
@@ -314,10 +307,10 @@ class DomainItem:
         self.most = min(wanted, vertex.free_slots // unit)
         """The most inner units that matter."""
 
-    @property
+    @cached_property
     def inside(self) -> DomainKnapsack:
         """Its own knapsack."""
-        return self.around.terms.inside(self.vertex, self.most)
+        return DomainKnapsack(self.around.terms, self.vertex, self.most)
 
     def offer(self) -> Offer:
         """See min_plus.Offer."""
