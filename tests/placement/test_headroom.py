@@ -14,9 +14,7 @@ GPU = "nvidia.com/gpu"
 def penalties(nodes: list[NodeInfo], options: Options | None = None, **amounts: int) -> list[int]:
     snapshot = Snapshot.build(nodes, [])
     score = Score(pod_class(1, **amounts), options or Options(), snapshot.largest)
-    together = score.penalties(list(snapshot.nodes.values()))
-    assert together == [score.penalty(state) for state in snapshot.nodes.values()]
-    return together
+    return [score.penalty(state) for state in snapshot.nodes.values()]
 
 
 def machine(name: str, cpu: int, memory: int, gpus: int = 0) -> NodeInfo:

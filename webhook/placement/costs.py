@@ -248,23 +248,6 @@ class Score:
         penalty = score if self.most_allocated else 100 - score
         return penalty if self.ranking is None else penalty << self.ties | self.ranking.penalties[state.name]
 
-    def penalties(self, states: Sequence[NodeState]) -> list[int]:
-        """The penalty of each node: as `penalty`, but resource by resource, which is faster."""
-        sums = [0] * len(states)
-        for resource, weight, need, most in self.parts:
-            sums = [
-                total + weight * min(100, 100 * left // most)
-                if (left := state.free.get(resource, 0) - need) > 0
-                else total
-                for total, state in zip(sums, states, strict=True)
-            ]
-        scores = [total // self._total for total in sums] if self._total else sums
-        found = scores if self.most_allocated else [100 - score for score in scores]
-        if self.ranking is None:
-            return found
-        unliked = self.ranking.penalties
-        return [each << self.ties | unliked[state.name] for each, state in zip(found, states, strict=True)]
-
 
 WORD = 61
 """Most bits of a cost in a machine word: the sum of two costs and "unreachable" still fit."""

@@ -31,7 +31,7 @@ class Leaves:
     def penalties(self) -> list[int]:
         """The headroom penalty of each node."""
         if self.worked_out is None:
-            self.worked_out = self.score.penalties(self.states)
+            self.worked_out = list(map(self.score.penalty, self.states))
         return self.worked_out
 
     @property
