@@ -354,13 +354,7 @@ KEY_USES: Final[Mapping[str, tuple[KeyUse, ...]]] = {
             "the cards and tiles of each container, and the order of release",
         ),
         KeyUse(
-            (
-                keys.GAS_ALLOW_ANNOTATION,
-                keys.GAS_DENY_ANNOTATION,
-                keys.GAS_SAME_GPU_ANNOTATION,
-                keys.GAS_XELINK_ANNOTATION,
-                keys.GAS_SINGLE_NUMA_ANNOTATION,
-            ),
+            keys.CARD_REQUESTS,
             "pod, annotation",
             "user",
             "sweeper",

@@ -232,14 +232,12 @@ GAS_DENY_ANNOTATION: Final = "gas-deny"
 GAS_SAME_GPU_ANNOTATION: Final = "gas-same-gpu"
 GAS_XELINK_ANNOTATION: Final = "gas-allocate-xelink"
 GAS_SINGLE_NUMA_ANNOTATION: Final = "gas-allocate-single-numa"
-CARD_REQUESTS: Final = frozenset(
-    {
-        GAS_ALLOW_ANNOTATION,
-        GAS_DENY_ANNOTATION,
-        GAS_SAME_GPU_ANNOTATION,
-        GAS_XELINK_ANNOTATION,
-        GAS_SINGLE_NUMA_ANNOTATION,
-    }
+CARD_REQUESTS: Final = (
+    GAS_ALLOW_ANNOTATION,
+    GAS_DENY_ANNOTATION,
+    GAS_SAME_GPU_ANNOTATION,
+    GAS_XELINK_ANNOTATION,
+    GAS_SINGLE_NUMA_ANNOTATION,
 )
 """What a user may ask of a pod's cards."""
 TAS_LABEL_PREFIX: Final = "telemetry.aware.scheduling."

@@ -127,13 +127,13 @@ class EmptiedDomain:
         left: int,
         gained: Iterable[int],
         best: Iterable[Sequence[int]],
-        too_many: int | None,
+        most_pods: int | None,
     ) -> bool:
-        """Whether so many units from this one on may suffice, with fewer pods than too many.
+        """Whether `left` units from this one on may suffice, with less than most_pods pods.
 
-        Where they do not, units after it do not either: they have as many pods or more, and gain no more.
+        If not, later units do not suffice either: they have as many pods or more, and add no more capacity.
         """
-        if too_many is not None and left * len(self._units[number].pods) >= too_many:
+        if most_pods is not None and left * len(self._units[number].pods) >= most_pods:
             return False
         return self._suffices(g + left * rest[number] for g, rest in zip(gained, best, strict=True))
 
@@ -150,8 +150,8 @@ class EmptiedDomain:
                 yield list(chosen)
             number = next(numbers, None) if left and given.branches else None
             given.branches -= number is not None
-            too_many = None if most_pods is None else most_pods - pods
-            if number is None or not self._may_suffice(number, left, gained, best, too_many):
+            more_pods = None if most_pods is None else most_pods - pods
+            if number is None or not self._may_suffice(number, left, gained, best, more_pods):
                 stack.pop()
                 del chosen[-1:]
                 continue

@@ -22,7 +22,7 @@ from webhook.placement.evaluate import Solution
 from webhook.placement.heterogeneous.arrays import DomainRange, GangArrays, Ints, Taken
 from webhook.placement.heterogeneous.first_fit_decreasing import Filled, FirstFitDecreasing
 from webhook.placement.heterogeneous.joint_bounds import Candidate, JointBounds
-from webhook.placement.heterogeneous.pattern_program import PatternProgram, writing_steps
+from webhook.placement.heterogeneous.pattern_program import PatternProgram
 from webhook.placement.heterogeneous.patterns import NodePatterns
 from webhook.placement.question import Question, pods_of
 from webhook.placement.vertex import Vertex
@@ -200,9 +200,6 @@ class CandidateSearch:
 
     def _solve(self, candidate: Candidate, *, is_filled: bool) -> None:
         """Keep the solution of the pattern program. A candidate that it excludes yields a measure."""
-        if writing_steps(candidate) > self.budget.left:
-            self.is_certain = False
-            return
         program = PatternProgram(self.arrays, self.patterns, self.bounds.measures, candidate, self.budget)
         if program.is_too_large or self.budget.exhausted:
             self.is_certain = False

@@ -93,15 +93,11 @@ class Found:
     exact: bool
 
 
-def writing_steps(candidate: Candidate) -> int:
-    """The steps to write the nodes of a candidate's program."""
-    return NODE * sum(end - first for first, end in candidate.ranges)
-
-
 class PatternProgram:
     """The program of one candidate.
 
-    is_too_large: it has too many columns and must not be solved. exact: it has all patterns of all nodes.
+    is_too_large: it has too many columns, or the steps do not suffice to write it; it must not be solved.
+    exact: it has all patterns of all nodes.
     """
 
     def __init__(
@@ -117,9 +113,9 @@ class PatternProgram:
         self.patterns = patterns
         self.candidate = candidate
         self.exact = True
-        self.is_too_large = False
         self.size = sum(end - first for first, end in candidate.ranges)
         """The number of nodes of the candidate."""
+        self.is_too_large = NODE * self.size > budget.left
         self.is_fine = self.size <= FINE
         self.program = IntegerProgram()
         self.budget = budget
@@ -130,8 +126,9 @@ class PatternProgram:
         self._used: dict[int, int] = {}
         """The column of each domain's use, by its id."""
         self._covers: list[dict[int, float]] = [{} for _ in range(arrays.classes)]
-        self._add_domains()
-        self._add_nodes()
+        if not self.is_too_large:
+            self._add_domains()
+            self._add_nodes()
         if not self.is_too_large:
             self._cover()
             self._add_measures(measures)
@@ -158,7 +155,7 @@ class PatternProgram:
         found = [self.patterns.of(nodes[0]) for _, nodes in equal_nodes]
         every: list[Sequence[Counts]] = [each.every for each in found]
         total = sum(map(len, every))
-        self.budget.take(writing_steps(self.candidate) + COLUMN * min(total, COLUMNS))
+        self.budget.take(NODE * self.size + COLUMN * min(total, COLUMNS))
         self.exact = all(each.exact for each in found)
         if total > COLUMNS:
             numbers = [len(nodes) for _, nodes in equal_nodes]

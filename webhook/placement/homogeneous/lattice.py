@@ -77,7 +77,7 @@ class Lattice:
     # --- values -----------------------------------------------------------------------------------
 
     def least(self, targets: Sequence[State], narrow: bool) -> list[int | None]:
-        """The result of `solve` for the targets of the first call, of which later ones ask for some again."""
+        """The result of `solve`, remembered from the first call. Later calls take some of its targets."""
         if not self.found:
             self.found = dict(zip(targets, self.solve(targets, narrow), strict=True))
         return [self.found[target] for target in targets]

@@ -40,7 +40,7 @@ def heads_beside(free: Sequence[int], others: Sequence[int]) -> list[int]:
 
 
 def fewest_parts(slot_counts: Sequence[Array], wanted: int) -> int | None:
-    """The fewest parts that hold so much; None if all do not. slot_counts: of the parts of each domain."""
+    """The fewest parts that hold so much; None if all of them do not. slot_counts: of each domain's parts."""
     if wanted <= 0:
         return 0
     sums = np.cumsum(-np.sort(-np.concatenate([[0], *slot_counts])))
@@ -240,7 +240,6 @@ class Screening:
         """The capacity of subdomains that suffices in any so many children. finer: pods per unit of them."""
         free = sum(children.heads[number][0] for number in children.anchored)
         spare = -(-self.spare.losses[-1] // finer)  # one child also has the spare slots
-        wasted = (children.ratio - 1) * (
-            fewest + len(children.anchored)
-        )  # each child may waste a part of a unit
+        used = fewest + len(children.anchored)
+        wasted = (children.ratio - 1) * used  # each child may waste a part of a unit
         return wanted * children.ratio + spare + wasted - free

@@ -45,6 +45,8 @@ class DelayedJobs:
 
     def most_failures(self, gang: GangKey, pods: Sequence[Pod]) -> int:
         """The most failed pods of one Job of a gang that lacks pods. pods: those of the gang that exist."""
+        if not self._by_uid:
+            return 0
         present = Counter(owner.uid for pod in pods if (owner := pod.metadata.controller))
         with self._lock:
             # A policy may give pods another gang than their template has.
@@ -88,7 +90,7 @@ def _failures(job: Job, present: int, created: "_Creations") -> int:
     missing = (job_size(job) or 0) - present
     if missing <= 0:
         return 0
-    has_replaced = job_counts_only_ended(job) and created.pause_since(job.status.start_time)
+    has_replaced = job_counts_only_ended(job) and created.has_pause_since(job.status.start_time)
     return max(job.status.failed or 0, missing if has_replaced else 0)
 
 
@@ -101,7 +103,7 @@ class _Creations:
         pauses = (before for before, after in pairwise(self._times) if after - before >= _CREATED_SECONDS)
         self._last_pause = max(pauses, default=-math.inf)
 
-    def pause_since(self, start: str | None) -> bool:
+    def has_pause_since(self, start: str | None) -> bool:
         """Whether pods came late after the start of a Job, or after others that came after it."""
         began = since_1970(start)
         if began is None:
