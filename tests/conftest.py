@@ -20,6 +20,7 @@ from hack.local import native_gangs
 from hack.local.build import kubernetes_version
 from hack.local.cluster import Cluster
 from labeler.contract import keys
+from tests import selection
 from tests.support import clean, create_namespace, delete, delete_namespace, exists
 from tests.workers import FilesInOrder, as_many_as_fit, begin_apart, order_for_workers
 
@@ -41,9 +42,15 @@ settings.load_profile("topogate")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--no-cluster", action="store_true", help="leave out what needs the local control plane")
+    parser.addoption("--all", action="store_true", help="run the tests marked when_changed too")
+    parser.addoption(
+        "--changed", action="store_true", help="run those marked when_changed whose files have changed"
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    names_tests = [config.rootpath / each for each in config.args] != [config.rootpath / "tests"]
+    config.stash[_RUNS_ALL] = config.getoption("--all") or names_tests
     begin_apart(config)
 
 
@@ -76,29 +83,49 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             if _minor(kubernetes_version()) < _minor(needed.args[0]):
                 reason = f"NOT RUN: needs Kubernetes {needed.args[0]}, and this is {kubernetes_version()}"
                 item.add_marker(pytest.mark.skip(reason=reason))
-    if config.getoption("--no-cluster"):
-        remaining = [item for item in items if item.get_closest_marker("cluster") is None]
-        config.stash[_LEFT_OUT] = len(items) - len(remaining)
-        config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("cluster")])
-        items[:] = remaining
+    _leave_out(config, items)
     if hasattr(config, "workerinput"):
         order_for_workers(items)
+
+
+def _leave_out(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Remove the tests that this run is not for, and note how many there are of each kind."""
+    changed = selection.changed_files(config.rootpath) if config.getoption("--changed") else frozenset()
+    reasons: dict[str, list[pytest.Item]] = {_NO_CLUSTER: [], _NOT_CHANGED: []}
+    for item in items:
+        if config.getoption("--no-cluster") and item.get_closest_marker("cluster"):
+            reasons[_NO_CLUSTER].append(item)
+        elif not config.stash[_RUNS_ALL] and selection.leaves_out(item, changed):
+            reasons[_NOT_CHANGED].append(item)
+    numbers = config.stash[_LEFT_OUT] = {reason: len(tests) for reason, tests in reasons.items()}
+    if hasattr(config, "workeroutput"):
+        config.workeroutput["left_out"] = numbers
+    left_out = [item for tests in reasons.values() for item in tests]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in set(left_out)]
 
 
 def _minor(version: str) -> int:
     return int(version.split(".")[1])
 
 
-_LEFT_OUT = pytest.StashKey[int]()
+_NO_CLUSTER = "NOT RUN because of --no-cluster: {} tests that need the local control plane"
+_NOT_CHANGED = "NOT RUN: {} tests that only some files can break; hack/test --all runs them"
+_LEFT_OUT = pytest.StashKey[dict[str, int]]()
+_RUNS_ALL = pytest.StashKey[bool]()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """Every worker of xdist has left out the same tests, and tells the process that prints the summary."""
+    node.config.stash[_LEFT_OUT] = getattr(node, "workeroutput", {}).get("left_out", {})
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    left_out = config.stash.get(_LEFT_OUT, 0)
-    if left_out:
-        terminalreporter.write_line(
-            f"NOT RUN because of --no-cluster: {left_out} tests that need the local control plane",
-            yellow=True,
-        )
+    for reason, number in config.stash.get(_LEFT_OUT, {}).items():
+        if number:
+            terminalreporter.write_line(reason.format(number), yellow=True)
 
 
 @pytest.hookimpl(optionalhook=True)
