@@ -4,20 +4,28 @@ Controllers and schedulers of a loaded machine are late now and then. If such a 
 alone, in a process and with a control plane of its own, it is named as flaky, and the run passes. More than
 MOST_RETRIED of them are no bad luck: the run fails, and none is run again. Tests without a cluster never are.
 
+A flaky test is on record until its file changes, in `flaky.json` in topogate's cache folder. The run that
+finds it there for the MOST_RUNSth time fails, whether the test passes or not.
+
 `hack/test` loads it for whole runs. Where tests were chosen, the first failure is what one wants to see.
 """
 
+import hashlib
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+import msgspec
 import pytest
 
+from hack.local.build import cache_folder
+
 MOST_RETRIED: Final = 3
+MOST_RUNS: Final = 10
 MARKERS: Final = ("cluster", "node")
 _RETRIED: Final = ("retried", True)
 """The property of a report that its test is one of a cluster: xdist's workers hand it on."""
@@ -32,6 +40,17 @@ class Retries:
     failed_again: dict[str, str] = field(default_factory=dict)
     """What pytest printed about the others, by their node ids."""
     sentences: list[str] = field(default_factory=list)
+
+
+class _Flaky(msgspec.Struct, frozen=True):
+    digest: str
+    """Of the test's file when it was flaky."""
+    runs: int = 0
+    """How many runs there have been since."""
+
+
+class _Record(msgspec.Struct, frozen=True):
+    tests: dict[str, _Flaky] = {}
 
 
 _RETRIES: Final = pytest.StashKey[Retries]()
@@ -51,13 +70,23 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     """Run failed tests of a cluster again. By now xdist's workers and their control planes have ended."""
     config = session.config
     reporter = config.pluginmanager.get_plugin("terminalreporter")
-    stopped = session.shouldfail or session.shouldstop or session.exitstatus != pytest.ExitCode.TESTS_FAILED
+    finished = session.exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
+    stopped = session.shouldfail or session.shouldstop or not finished
     if reporter is None or stopped or hasattr(config, "workerinput"):
         return
-    failures = _first_failures(reporter)
+    retries = config.stash[_RETRIES] = Retries()
+    _retry(session, reporter, retries)
+    unmended = _record([report.nodeid for report in retries.flaky], config.rootpath)
+    retries.sentences.extend(unmended)
+    if unmended:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def _retry(session: pytest.Session, reporter: pytest.TerminalReporter, retries: Retries) -> None:
+    """Run failed tests of a cluster again, unless they are too many."""
+    config, failures = session.config, _first_failures(reporter)
     if not failures:
         return
-    retries = config.stash[_RETRIES] = Retries()
     if len(failures) > MOST_RETRIED:
         retries.sentences.append(
             f"{len(failures)} tests of a cluster failed. None was run again: "
@@ -97,6 +126,39 @@ def pytest_terminal_summary(
         terminalreporter.line(output)
     for sentence in retries.sentences:
         terminalreporter.line(sentence, yellow=True)
+
+
+def _record(flaky: Sequence[str], root: Path) -> list[str]:
+    """Note flaky tests, and count this run for those noted before.
+
+    Returns a sentence for each that has been noted for too long. A test whose file has changed counts as
+    mended.
+    """
+    path = cache_folder() / "flaky.json"
+    record = _Record()
+    if path.exists():
+        record = msgspec.json.decode(path.read_bytes(), type=_Record)
+    noted = {}
+    for nodeid, entry in record.tests.items():
+        if entry.digest == _digest(nodeid, root):
+            noted[nodeid] = msgspec.structs.replace(entry, runs=entry.runs + 1)
+    for nodeid in flaky:
+        noted.setdefault(nodeid, _Flaky(_digest(nodeid, root)))
+    if noted != record.tests:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(msgspec.json.format(msgspec.json.encode(_Record(noted))))
+    return [
+        f"UNMENDED {nodeid}: flaky {entry.runs} runs ago, and its file is still the same. "
+        "Change the test so that it cannot race."
+        for nodeid, entry in noted.items()
+        if entry.runs >= MOST_RUNS
+    ]
+
+
+def _digest(nodeid: str, root: Path) -> str:
+    """The digest of a test's file; empty where it is gone."""
+    path = root / nodeid.partition("::")[0]
+    return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
 
 
 def _first_failures(reporter: pytest.TerminalReporter) -> list[pytest.TestReport]:

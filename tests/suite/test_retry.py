@@ -1,5 +1,6 @@
 """A test of a cluster that fails is run once more, others are not: runs of pytest over small projects."""
 
+import json
 import os
 import subprocess
 import sys
@@ -72,6 +73,7 @@ class Run:
         (folder / module).write_text(f"import pytest\n{tests}")
         environment = {key: value for key, value in os.environ.items() if not key.startswith("PYTEST_")}
         environment |= {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONPATH": str(ROOT)}
+        environment["XDG_CACHE_HOME"] = str(folder / "cache")
         command = [sys.executable, "-m", "pytest", "-p", "tests.retry", *arguments]
         result = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
         self.status = result.returncode
@@ -86,6 +88,10 @@ class Run:
     def times(self, name: str) -> int:
         """How often a test was run."""
         return self.notes.count(f"ran {name}")
+
+
+def record(folder: Path) -> Path:
+    return folder / "cache/topogate/flaky.json"
 
 
 def failing_once(marker: str, fixture: str, claim: str) -> str:
@@ -190,3 +196,22 @@ def test_the_second_run_has_a_control_plane_of_its_own_when_all_others_have_ende
     assert {word for word, _ in of_the_run} == {"up", "down"}
     assert [word for word, _ in again] == ["up", "down"] * 2
     assert len({pid for _, pid in planes}) == first + 2
+
+
+def noted_runs(folder: Path) -> dict[str, int]:
+    """How many runs each test on record has been there."""
+    return {name: entry["runs"] for name, entry in json.loads(record(folder).read_bytes())["tests"].items()}
+
+
+def test_a_flaky_test_fails_the_tenth_run_after_it_unless_its_file_has_changed(tmp_path: Path) -> None:
+    Run(tmp_path, FLAKY)
+    assert noted_runs(tmp_path) == {"test_it.py::test_flaky": 0}
+    text = record(tmp_path).read_text().replace('"runs": 0', '"runs": 8')
+    record(tmp_path).write_text(text)
+    assert Run(tmp_path, FLAKY).status == 0
+    tenth = Run(tmp_path, FLAKY)
+    assert tenth.status == 1, tenth.output
+    sentence = "flaky 10 runs ago, and its file is still the same. Change the test so that it cannot race."
+    assert f"UNMENDED test_it.py::test_flaky: {sentence}" in tenth.lines
+    assert Run(tmp_path, SOUND).status == 0
+    assert noted_runs(tmp_path) == {}
