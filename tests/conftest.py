@@ -118,7 +118,7 @@ _RUNS_ALL = pytest.StashKey[bool]()
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
-    """Every worker of xdist has left out the same tests, and tells the process that prints the summary."""
+    """Every worker of xdist has left out the same tests, and passes on their number for the summary."""
     node.config.stash[_LEFT_OUT] = getattr(node, "workeroutput", {}).get("left_out", {})
 
 
