@@ -2,9 +2,11 @@
 
 import os
 import re
+import shlex
 import subprocess
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 from typing import Final
@@ -18,9 +20,10 @@ from hack.local.cluster import Cluster
 from hack.local.install import Installation
 from labeler.contract import keys
 from tests.cluster.jobs import all_run, create_job
+from tests.cluster.typed import Typed, run
 from tests.installation import installed_on
 from tests.repository.pages import DOCS
-from tests.support import create_namespace, delete_namespace, wait_for_pods
+from tests.support import create_namespace, delete, delete_namespace, wait_for_pods
 
 SHAPE: Final = nodes.Shape(nodes=12, blocks=2, subblocks=2, gpus=8, intel=2)
 FENCE: Final = re.compile(r"^( *)```(\w*)\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
@@ -56,10 +59,11 @@ PRINTS: Final = ("topogate simulate", "topogate lint", "topogate explain")
 MADE_NAME: Final = re.compile(r"-[bcdfghjklmnpqrstvwxz2456789]{5}\b")
 """The end of a pod's name, as its controller draws it."""
 
-PATIENCE: Final = 30.0
-"""Seconds in which a command comes to print what a page shows: the sweeper may not have looked yet."""
+PATIENCE: Final = 120.0
+"""Seconds in which a command comes to print what a page shows."""
 
 READER: Final = ROOT / "manifests/components/reader/role.yaml"
+READER_BINDING: Final = "topogate-readers-of-a-test"
 
 TORN_DOWN: Final = "docs/operators/uninstall.md"
 """Its commands remove what the others need, see tests/cluster/test_leaving.py."""
@@ -94,7 +98,14 @@ def steps(page: Path) -> list[tuple[str, str]]:
     return found
 
 
-PAGES: Final = [path for path in DOCS if path.relative_to(ROOT) != Path(TORN_DOWN) and commands(path)]
+def pages_to_run() -> list[Path]:
+    """Pages with commands that no page before them has."""
+    found: dict[str, Path] = {}
+    for page in DOCS:
+        if page.relative_to(ROOT) != Path(TORN_DOWN):
+            for command in commands(page):
+                found.setdefault(command, page)
+    return list(dict.fromkeys(found.values()))
 
 
 @pytest.fixture(scope="module")
@@ -105,126 +116,141 @@ def installed(module_cluster: Cluster) -> Iterator[Installation]:
 
 
 @pytest.fixture
-def team(installed: Installation) -> Iterator[str]:
-    """The namespace that the pages call team-a, with a gang of which one pod is asked about."""
-    name = create_namespace(installed.cluster, {keys.INJECTION_LABEL: keys.INJECTION_ENABLED})
-    create_job(installed.api, name, "there", 1, {"nvidia.com/gpu": 1})
-    wait_for_pods(installed.cluster, name, all_run(1), "a pod to ask about")
-    yield name
-    delete_namespace(installed.cluster, name)
+def shell(installed: Installation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> "Shell":
+    return Shell(installed, tmp_path, monkeypatch)
 
 
-def kubeconfig_of(cluster: Cluster, namespace: str, folder: Path) -> Path:
-    """The administrator's kubeconfig with the namespace of a team."""
-    config = yaml.safe_load(cluster.kubeconfig.read_text())
-    for each in config["contexts"]:
-        each["context"]["namespace"] = namespace
-    path = folder / "kubeconfig"
-    path.write_text(yaml.safe_dump(config))
-    return path
+class Shell:
+    """A shell in which commands of the pages are typed, in a folder with the files that they read."""
 
+    def __init__(self, installed: Installation, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The environment is this process's, since `topogate` runs in it."""
+        self.cluster, self.api, self._folder = installed.cluster, installed.api, folder
+        (folder / "manifests").symlink_to(ROOT / "manifests")
+        (folder / "train.yaml").symlink_to(ROOT / EXAMPLE)
+        self.kubeconfig = folder / "kubeconfig"
+        monkeypatch.chdir(folder)
+        monkeypatch.setenv("PATH", f"{self.cluster.write_tools()}:{os.environ['PATH']}")
+        monkeypatch.setenv("HOME", str(folder))
+        monkeypatch.setenv("KUBECONFIG", str(self.kubeconfig))
 
-def prepare(cluster: Cluster, namespace: str, folder: Path, page: Path) -> dict[str, str]:
-    """Write what a page's commands read into a folder. Returns the environment of commands that run there."""
-    (folder / "manifests").symlink_to(ROOT / "manifests")
-    (folder / "train.yaml").symlink_to(ROOT / EXAMPLE)
-    for name, text in manifests(page).items():
-        (folder / name).write_text(text)
-    return {
-        "PATH": f"{cluster.write_tools()}:{os.environ['PATH']}",
-        "HOME": str(folder),
-        "KUBECONFIG": str(kubeconfig_of(cluster, namespace, folder)),
-    }
+    @contextmanager
+    def team(self) -> Iterator[str]:
+        """The namespace that the pages call team-a, which the kubeconfig names."""
+        name = create_namespace(self.cluster, {keys.INJECTION_LABEL: keys.INJECTION_ENABLED})
+        self.write_kubeconfig(name)
+        yield name
+        delete_namespace(self.cluster, name)
 
+    def write_kubeconfig(self, namespace: str, token: str = "") -> None:
+        """The administrator's kubeconfig, or that of whom a token is, with the namespace of a team."""
+        config = yaml.safe_load(self.cluster.kubeconfig.read_text())
+        for each in config["contexts"]:
+            each["context"]["namespace"] = namespace
+            if token:
+                each["context"]["user"] = config["users"][0]["name"]
+        if token:
+            config["users"][0]["user"] = {"token": token}
+        self.kubeconfig.write_text(yaml.safe_dump(config))
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_each_command_of_a_page_succeeds(
-    installed: Installation, team: str, tmp_path: Path, page: Path
-) -> None:
-    (pod,) = installed.api.json("GET", f"/api/v1/namespaces/{team}/pods")["items"]
-    name, node = pod["metadata"]["name"], pod["spec"]["nodeName"]
-    places = {"NAMESPACE": team, "team-a": team, "namespace default": f"namespace {team}"}
-    places |= {"NAME": name, "NODE": node}
-    environment = prepare(installed.cluster, team, tmp_path, page)
-    for command in commands(page):
-        words = re.sub(rf"\b({'|'.join(places)})\b", lambda found: places[found[1]], command)
+    def write_manifests(self, page: Path) -> None:
+        for name, text in manifests(page).items():
+            (self._folder / name).write_text(text)
+
+    def types(self, command: str) -> Typed:
+        """Run a line: `topogate` in this process, unless the line needs a shell."""
+        words = shlex.split(command, comments=True)
+        if words[0] == "topogate" and not set("|>$") & set(command):
+            return run(*words[1:])
         done = subprocess.run(
-            ["bash", "-o", "pipefail", "-c", words],
-            cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60, check=False,
-        )  # fmt: skip
-        assert done.returncode == 0, f"{words}\n{done.stdout}{done.stderr}"
+            ["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True, timeout=60, check=False
+        )
+        return Typed(done.returncode, done.stdout, done.stderr)
+
+
+def faults_of(shell: Shell, page: Path) -> list[str]:
+    """The commands of a page that fail, where one pod of a gang runs, which they name."""
+    with shell.team() as team:
+        create_job(shell.api, team, "there", 1, {"nvidia.com/gpu": 1})
+        (pod,) = wait_for_pods(shell.cluster, team, all_run(1), "a pod to ask about")
+        shell.write_manifests(page)
+        places = {"NAMESPACE": team, "team-a": team, "namespace default": f"namespace {team}"}
+        places |= {"NAME": pod["metadata"]["name"], "NODE": pod["spec"]["nodeName"]}
+        faults = []
+        for command in commands(page):
+            line = re.sub(rf"\b({'|'.join(places)})\b", lambda found: places[found[1]], command)
+            done = shell.types(line)
+            if done.status:
+                faults.append(f"{page.relative_to(ROOT)}: {line}\n{done.out}{done.err}")
+    return faults
+
+
+def test_each_command_of_the_pages_succeeds(shell: Shell) -> None:
+    """Commands that several pages have are run with the first of them."""
+    faults = [fault for page in pages_to_run() for fault in faults_of(shell, page)]
+    assert not faults, "\n".join(faults)
 
 
 @pytest.mark.parametrize(
-    "page", [page for page in PAGES if manifests(page)], ids=lambda path: str(path.relative_to(ROOT))
+    "page", [page for page in DOCS if manifests(page)], ids=lambda path: str(path.relative_to(ROOT))
 )
-def test_a_command_prints_what_its_page_shows(installed: Installation, tmp_path: Path, page: Path) -> None:
+def test_a_command_prints_what_its_page_shows(shell: Shell, page: Path) -> None:
     """Failed? Run the command on `hack/cluster up --topogate --nodes 12 --blocks 2 --intel 2`, and copy."""
-    namespace = create_namespace(installed.cluster, {keys.INJECTION_LABEL: keys.INJECTION_ENABLED})
-    environment = prepare(installed.cluster, namespace, tmp_path, page)
+    shell.write_manifests(page)
+    with shell.team() as team:
 
-    def printed(command: str) -> str:
-        done = subprocess.run(
-            command.replace("team-a", namespace).split(),
-            cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60, check=False,
-        )  # fmt: skip
-        return MADE_NAME.sub("-NAME", done.stdout.replace(namespace, "team-a")) or done.stderr
+        def printed(command: str) -> str:
+            done = shell.types(command.replace("team-a", team))
+            return MADE_NAME.sub("-NAME", done.out.replace(team, "team-a")) or done.err
 
-    for command, output in steps(page):
-        wanted, found = MADE_NAME.sub("-NAME", output), printed(command)
-        deadline = time.monotonic() + PATIENCE
-        while output and found != wanted:
-            assert time.monotonic() < deadline, f"{command} prints\n{found}"
-            time.sleep(0.5)
-            found = printed(command)
-    delete_namespace(installed.cluster, namespace)
+        for command, output in steps(page):
+            wanted, found = MADE_NAME.sub("-NAME", output), printed(command)
+            deadline = time.monotonic() + PATIENCE
+            while output and found != wanted:  # the sweeper may not have looked yet
+                assert time.monotonic() < deadline, f"{command} prints\n{found}"
+                time.sleep(0.1)
+                found = printed(command)
 
 
-@pytest.mark.parametrize("is_reader", [False, True], ids=["edit", "edit and the component reader"])
-def test_a_user_may_do_what_the_page_on_rights_lists(
-    installed: Installation, team: str, tmp_path: Path, is_reader: bool
-) -> None:
+def test_a_user_may_do_what_the_page_on_rights_lists(shell: Shell) -> None:
     """The user has the ClusterRole edit in the namespace. Placements, Events and tasks need no more."""
-    cluster, page = installed.cluster, ROOT / "docs/users/rights.md"
-    environment = prepare(cluster, team, tmp_path, page)
-    user = f"system:serviceaccount:{team}:user"
-    create_job(installed.api, team, "waits", 13, {"nvidia.com/gpu": 8})
-    wait_for_pods(cluster, team, lambda pods: len(pods) == 14, "the pods of a gang that is too large")
-    cluster.kubectl("create", "serviceaccount", "user", f"--namespace={team}")
-    cluster.kubectl(
-        "create", "rolebinding", "user", "--clusterrole=edit", f"--user={user}", f"--namespace={team}"
-    )
-    config = yaml.safe_load(Path(environment["KUBECONFIG"]).read_text())
-    token = cluster.kubectl("create", "token", "user", f"--namespace={team}").stdout.strip()
-    config["users"][0]["user"] = {"token": token}
-    for each in config["contexts"]:
-        each["context"]["user"] = config["users"][0]["name"]
-    Path(environment["KUBECONFIG"]).write_text(yaml.safe_dump(config))
-    if is_reader:
-        cluster.kubectl("apply", f"--filename={READER}")
-        cluster.kubectl(
-            "create", "clusterrolebinding", team, "--clusterrole=topogate-reader", f"--user={user}"
-        )
-
-    def succeeds(command: str) -> bool:
-        done = subprocess.run(
-            command.split(), cwd=tmp_path, env=environment, capture_output=True, timeout=60, check=False
-        )
-        return done.returncode == 0
-
     everybody = ["kubectl get placements", "kubectl get events", "topogate ps", "topogate lint train.yaml"]
     readers = ["explain waits", "gangs", "map", "top", "nodes"]
     readers += ["simulate train.yaml", "lint --cluster train.yaml"]
-    try:
-        assert {each: succeeds(each) for each in everybody} == dict.fromkeys(everybody, True)
-        found = {each: succeeds(f"topogate {each}") for each in readers}
-        assert found == dict.fromkeys(readers, is_reader)
-    finally:
-        cluster.kubectl("delete", "clusterrolebinding", team, "--ignore-not-found")
+    reader = f"/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/{READER_BINDING}"
+    kubectl = shell.cluster.kubectl
+
+    def allowed() -> list[str]:
+        """What the user may do of what readers may."""
+        return [each for each in readers if shell.types(f"topogate {each}").status == 0]
+
+    with shell.team() as team:
+        create_job(shell.api, team, "waits", 13, {"nvidia.com/gpu": 8})
+        user = f"system:serviceaccount:{team}:user"
+        kubectl("create", "serviceaccount", "user", f"--namespace={team}")
+        kubectl(
+            "create", "rolebinding", "user", "--clusterrole=edit", f"--user={user}", f"--namespace={team}"
+        )
+        token = kubectl("create", "token", "user", f"--namespace={team}").stdout.strip()
+        wait_for_pods(
+            shell.cluster, team, lambda pods: len(pods) == 13, "the pods of a gang that is too large"
+        )
+        shell.write_kubeconfig(team, token)
+        shell.cluster.wait_for("the user's rights", lambda: shell.types(everybody[0]).status == 0)
+        assert [each for each in everybody if shell.types(each).status] == []
+        assert allowed() == []
+        kubectl("apply", f"--filename={READER}")
+        kubectl(
+            "create", "clusterrolebinding", READER_BINDING, "--clusterrole=topogate-reader", f"--user={user}"
+        )
+        try:
+            shell.cluster.wait_for("the rights of readers", lambda: allowed() == readers)
+        finally:
+            delete(shell.api, reader)
 
 
 def test_what_a_page_names_is_run_here_or_by_a_test_that_exists() -> None:
-    """A command that is added to a page runs here unless the table below names the test that runs it."""
+    """A command that is added to a page runs here unless the table above names the test that runs it."""
     tests = {text.partition(":")[0] for text in ELSEWHERE.values() if text.startswith("tests/")}
     assert {each for each in (*tests, "tests/cluster/test_leaving.py") if not (ROOT / each).exists()} == set()
-    assert sum(len(commands(page)) for page in PAGES) > 20
+    assert sum(len(commands(page)) for page in pages_to_run()) > 20
