@@ -1,13 +1,16 @@
 """Jobs of eight GPUs a pod on a control plane whose kube-scheduler knows gangs, and a node that is taken."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Final
 
 from hack.local import native_gangs, nodes
 from hack.local.cluster import Cluster
+from hack.local.install import Installation
 from labeler.contract import keys
-from tests.support import wait_for_pods
+from tests.installation import installed_for
+from tests.support import clean, register_nodes, wait_for_pods
 
 OPTED_IN: Final = {keys.INJECTION_LABEL: keys.INJECTION_ENABLED}
 SHAPE: Final = nodes.Shape(nodes=32, blocks=2, subblocks=2)
@@ -15,6 +18,18 @@ SHAPE: Final = nodes.Shape(nodes=32, blocks=2, subblocks=2)
 GPU: Final = "nvidia.com/gpu"
 CONTAINER: Final = {"name": "c", "image": "x", "resources": {"limits": {GPU: "8"}}}
 ANNOTATIONS: Final = {keys.REQUIRED_TOPOLOGY_ANNOTATION: "block", "local.topogate.io/run-for": "600s"}
+
+
+@contextmanager
+def installed_on_shape(
+    cluster: Cluster, components: tuple[str, ...] = (), *, base: str = "base", policy: str = ""
+) -> Iterator[Installation]:
+    """topogate on nodes of SHAPE, with the labels that their labelers would write."""
+    clean(cluster)
+    grid = nodes.grid(SHAPE)
+    register_nodes(cluster, grid)
+    with installed_for(cluster, grid, components, base=base, policy=policy) as installation:
+        yield installation
 
 
 def bound(pods: list[dict[str, Any]]) -> set[str]:

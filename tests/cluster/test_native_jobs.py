@@ -21,12 +21,12 @@ from tests.cluster.native_jobs import (
     CONTAINER,
     GANGS,
     OPTED_IN,
-    SHAPE,
     create_gang,
+    installed_on_shape,
     job,
     take_a_planned_node,
 )
-from tests.installation import POLICY, installed_on
+from tests.installation import POLICY
 from tests.support import create_namespace, delete_namespace, wait_for_pods
 from webhook.inquiry.findings import State
 from webhook.inquiry.left_gangs import examine
@@ -37,7 +37,7 @@ BLOCK, SUBBLOCK = keys.PRERELEASE_TOPOLOGY[:2]
 
 @pytest.fixture(scope="module")
 def installed(native_jobs_cluster: Cluster) -> Iterator[Installation]:
-    with installed_on(native_jobs_cluster, SHAPE) as installation:
+    with installed_on_shape(native_jobs_cluster) as installation:
         yield installation
 
 
@@ -108,7 +108,7 @@ def refused(pod: dict[str, Any]) -> bool:
     return any(each.get("reason") == "Unschedulable" for each in pod["status"].get("conditions", ()))
 
 
-@pytest.mark.parametrize("kind", ["Job", "JobSet in one PodGroup", "LeaderWorkerSet in one PodGroup"])
+@pytest.mark.parametrize("kind", ["Job", "LeaderWorkerSet in one PodGroup"])
 def test_while_a_planned_node_is_taken_by_a_foreign_pod_none_of_the_gang_is_bound(
     installed: Installation, kind: str
 ) -> None:
@@ -191,7 +191,7 @@ def sweeping(cluster: Cluster, policy: Path) -> Iterator[int]:
             process.terminate()
 
 
-@pytest.mark.parametrize("kind", PLANS)
+@pytest.mark.parametrize("kind", ["Job", "LeaderWorkerSet with a PodGroup for each replica"])
 def test_where_the_policy_leaves_a_gang_its_owner_an_administrator_and_a_metric_see_it(
     installed: Installation, tmp_path: Path, kind: str
 ) -> None:

@@ -10,10 +10,9 @@ import pytest
 from hack.local.build import ROOT
 from hack.local.cluster import Cluster
 from labeler.contract import keys
-from tests.cluster.native_jobs import OPTED_IN, SHAPE, bound, job
-from tests.installation import installed_on
+from tests.cluster.native_jobs import OPTED_IN, bound, installed_on_shape, job
 from tests.stolen_tokens import as_
-from tests.support import clean, create_namespace, delete_namespace, wait_for_pods
+from tests.support import create_namespace, delete_namespace, wait_for_pods
 from webhook.inquiry.bind_check import examine
 from webhook.inquiry.findings import State
 from webhook.kube.access import may
@@ -29,8 +28,7 @@ GATES: Final = [{"name": keys.GATE}]
 @pytest.fixture(scope="module")
 def installed(native_control_plane: Cluster) -> Iterator[Cluster]:
     """With the component, and a policy that nominates gangs."""
-    clean(native_control_plane)
-    with installed_on(native_control_plane, SHAPE, ("nominated-binding",), policy="bind: nominated"):
+    with installed_on_shape(native_control_plane, ("nominated-binding",), policy="bind: nominated"):
         wait_for_guard(native_control_plane)
         yield native_control_plane
 
@@ -138,16 +136,16 @@ ACTS: Final[dict[str, tuple[dict[str, Any], list[dict[str, Any]]]]] = {
 }
 
 
-@pytest.mark.parametrize("act", ACTS)
-def test_with_a_stolen_token_nobody_writes_more_of_a_status(
-    installed: Cluster, tenant: str, act: str
-) -> None:
-    spec, more = ACTS[act]
-    path = pod(installed, tenant, "victim", **spec)
-    with pytest.raises(ApiError) as caught:
-        nominate(installed, path, "n", *more)
-    assert caught.value.status == 403
-    assert "the topogate sweeper may" in str(caught.value)
+def test_with_a_stolen_token_nobody_writes_more_of_a_status(installed: Cluster, tenant: str) -> None:
+    answers: dict[str, str] = {}
+    for number, (act, (spec, more)) in enumerate(ACTS.items()):
+        path = pod(installed, tenant, f"victim-{number}", **spec)
+        try:
+            nominate(installed, path, "n", *more)
+            answers[act] = "done"
+        except ApiError as error:
+            answers[act] = str(error)
+    assert {act: answer for act, answer in answers.items() if "the topogate sweeper may" not in answer} == {}
 
 
 def test_with_a_stolen_token_a_thief_nominates_gated_pods_to_any_node(

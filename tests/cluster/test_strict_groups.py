@@ -1,7 +1,5 @@
 """The overlay strict beside Kubernetes' own gangs: PodGroups of users, and those of bind: podgroup."""
 
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -12,9 +10,10 @@ from hack.local import native_gangs
 from hack.local.build import ROOT
 from hack.local.install import Installation
 from labeler.contract import keys
-from tests.cluster.native_jobs import CONTAINER, OPTED_IN, SHAPE, bound, create_gang, job
-from tests.installation import POLICY, installed_on
-from tests.support import clean, create_namespace, delete_namespace, wait_for_pods
+from tests.cluster.native_jobs import CONTAINER, OPTED_IN, bound, create_gang, installed_on_shape, job
+from tests.cluster.typed import run
+from tests.installation import POLICY
+from tests.support import create_namespace, delete_namespace, wait_for_pods
 from webhook.kube.client import ApiError
 
 GROUP: Final = {"podGroupName": "two"}
@@ -24,9 +23,8 @@ FAILED_CREATE: Final = "reason=FailedCreate"
 
 @pytest.fixture(scope="module")
 def installed(native_control_plane: Any) -> Iterator[Installation]:
-    clean(native_control_plane)
-    with installed_on(
-        native_control_plane, SHAPE, base="overlays/strict", policy="bind: podgroup"
+    with installed_on_shape(
+        native_control_plane, base="overlays/strict", policy="bind: podgroup"
     ) as installation:
         yield installation
 
@@ -151,9 +149,9 @@ def test_an_overlay_rendered_from_a_policy_that_leaves_pod_groups_refuses_other_
     overlay = tmp_path / "overlay"
     overlay.mkdir()
     (overlay / "gate.yaml").write_text((ROOT / "manifests/overlays/strict/gate-required.yaml").read_text())
-    command = [sys.executable, "-m", "webhook.cli.main", "policy", "render", "--into", str(overlay)]
     files = [str(tmp_path / "policy.yaml"), str(tmp_path / "classes.yaml")]
-    subprocess.run([*command, *files], cwd=ROOT, check=True)
+    rendered = run("policy", "render", "--into", str(overlay), *files)
+    assert rendered.status == 0, rendered.err
     installed.cluster.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(overlay / "gate.yaml"))
     installed.cluster.wait_for(
         "pods of the PodGroup to be let through", lambda: not refusal(installed, tenant, "a")
