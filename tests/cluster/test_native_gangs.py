@@ -13,6 +13,9 @@ from hack.local.cluster import Cluster
 from tests.support import create_namespace, delete, delete_namespace, exists, register_nodes, wait_for_pods
 from webhook.kube.client import ApiError
 
+pytestmark = pytest.mark.when_changed("hack/controlplane", "hack/local/native_gangs.py")
+"""No change of topogate makes these facts of Kubernetes false."""
+
 POD = {
     "restartPolicy": "Never",
     "containers": [{"name": "c", "image": "x", "resources": {"limits": {"nvidia.com/gpu": "8"}}}],

@@ -339,7 +339,17 @@ def labels(cluster: Cluster) -> dict[str, dict[str, str]]:
     }
 
 
-@pytest.mark.parametrize("is_back", [False, True], ids=["upgrade", "way back"])
+@pytest.mark.parametrize(
+    "is_back",
+    [
+        pytest.param(False, id="upgrade"),
+        pytest.param(
+            True,
+            id="way back",
+            marks=pytest.mark.when_changed("labeler/contract", "manifests/base", "webhook/tasks"),
+        ),
+    ],
+)
 def test_live_gangs_end_whole_through_an_upgrade_and_a_rollback(
     versions: tuple[Installation, Installation], is_back: bool
 ) -> None:

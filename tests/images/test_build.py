@@ -28,6 +28,7 @@ def archives() -> Iterator[list[Path]]:
         pytest.skip(str(error))
 
 
+@pytest.mark.when_changed("hack/images", "pyproject.toml", "requirements.lock")
 def test_two_builds_of_the_same_sources_are_one_digest(archives: list[Path], tmp_path: Path) -> None:
     again = build(LABELER, tmp_path / "again.tar", images.name_of(LABELER.name))
     (earlier,) = (path for path in archives if path.stem == LABELER.name)

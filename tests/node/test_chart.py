@@ -15,6 +15,8 @@ from labeler.contract import keys
 from tests.node.conftest import clean_real, pods_of
 from tests.support import create_namespace, delete_namespace
 
+pytestmark = pytest.mark.when_changed("hack/images", "hack/releases", "manifests")
+
 
 def run(cluster: Cluster, *arguments: str) -> None:
     """Helm, in the node's namespaces as every client of that cluster is."""

@@ -15,6 +15,7 @@ from labeler.contract.annotations import SlotCard
 
 @pytest.mark.cluster
 @pytest.mark.node
+@pytest.mark.when_changed("hack/demos", "hack/local", "labeler/allocator")
 def test_each_container_of_the_demo_sees_what_was_chosen_for_it_and_a_task_runs_to_its_logs(
     tmp_path: Path,
 ) -> None:
