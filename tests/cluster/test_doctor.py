@@ -4,7 +4,6 @@ import base64
 import contextlib
 import json
 import re
-import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -31,8 +30,6 @@ from webhook.kube.client import JSON_PATCH, MERGE_PATCH, Api, ApiError
 CONFIGURATION = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/topogate"
 POLICY = "/api/v1/namespaces/topogate-system/configmaps/topogate-policy"
 BINDINGS = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings"
-MOST_SECONDS = 5.0
-"""What a person waits for the doctor."""
 
 
 @pytest.fixture(scope="module")
@@ -114,13 +111,7 @@ def test_the_guards_are_all_that_every_installation_has() -> None:
 def test_the_command_prints_a_line_a_finding_and_exits_with_a_status_for_scripts(
     installed: Installation, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for _ in range(3):  # a stall of the machine delays one, a command that waits for what is slow delays each
-        capsys.readouterr()
-        started = time.monotonic()
-        status = main(["doctor", "-o", "json", "--kubeconfig", str(installed.cluster.kubeconfig)])
-        if (took := time.monotonic() - started) < MOST_SECONDS:
-            break
-    assert took < MOST_SECONDS
+    status = main(["doctor", "-o", "json", "--kubeconfig", str(installed.cluster.kubeconfig)])
     found = json.loads(capsys.readouterr().out)
     assert status == int(any(each["state"] == "ill" for each in found))
     assert not any(each["state"] == "unknown" for each in found)
