@@ -1,6 +1,7 @@
 """Copies of a placed pod, and manifests of bare pods that are applied twice, as with GitOps."""
 
 import json
+import subprocess
 from collections.abc import Iterator
 from typing import Any
 
@@ -42,6 +43,13 @@ def runs(pods: list[dict[str, Any]]) -> bool:
     return bool(pods) and all(pod["status"]["phase"] == "Running" for pod in pods)
 
 
+SPECS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "with-a-node-selector": {"nodeSelector": {BLOCK: "b0"}},
+    "with-node-affinity-of-its-own": OWN_AFFINITY,
+}
+
+
 @pytest.mark.parametrize(
     ("how", "refusal"),
     [
@@ -50,25 +58,25 @@ def runs(pods: list[dict[str, Any]]) -> bool:
     ],
     ids=["by the server", "by kubectl"],
 )
-@pytest.mark.parametrize(
-    ("spec", "is_refused"),
-    [({}, False), ({"nodeSelector": {BLOCK: "b0"}}, False), (OWN_AFFINITY, True)],
-    ids=["plain", "with a nodeSelector", "with node affinity of its own"],
-)
 def test_a_bare_pod_may_be_applied_again_unless_it_has_node_affinity_of_its_own(
-    installed: Installation,
-    opted_in: str,
-    how: list[str],
-    refusal: str,
-    spec: dict[str, Any],
-    is_refused: bool,
+    installed: Installation, opted_in: str, how: list[str], refusal: str
 ) -> None:
-    body = manifest("work", **spec)
-    installed.cluster.kubectl("apply", *how, "-n", opted_in, "-f", "-", stdin=body)
-    wait_for_pods(installed.cluster, opted_in, runs, "the pod to run")
-    again = installed.cluster.kubectl("apply", *how, "-n", opted_in, "-f", "-", stdin=body, check=False)
-    assert (again.returncode != 0) is is_refused, again.stderr
-    assert not is_refused or refusal in again.stderr
+    bodies = {name: manifest(name, **spec) for name, spec in SPECS.items()}
+
+    def apply(*names: str) -> subprocess.CompletedProcess[str]:
+        text = "\n---\n".join(bodies[name] for name in names)
+        return installed.cluster.kubectl("apply", *how, "-n", opted_in, "-f", "-", stdin=text, check=False)
+
+    first = apply(*bodies)
+    assert first.returncode == 0, first.stderr
+    wait_for_pods(
+        installed.cluster, opted_in, lambda pods: len(pods) == len(SPECS) and runs(pods), "the pods to run"
+    )
+    *others, last = bodies
+    again = apply(*others)
+    assert again.returncode == 0, again.stderr
+    refused = apply(last)
+    assert (refused.returncode, refusal in refused.stderr) == (1, True), refused.stderr
 
 
 def test_a_copy_of_a_placed_pod_is_warned_of_the_pin_and_runs_once_it_is_made_without(

@@ -3,20 +3,19 @@
 import re
 import signal
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
-from hack.demos.command import topogate
 from hack.local import nodes
 from hack.local.cluster import Cluster
 from hack.local.install import Installation
 from labeler.contract import keys
 from tests.cluster.jobs import all_run, blocks_of, create_job
+from tests.cluster.typed import typed
 from tests.installation import installed_on
-from tests.support import audited, create_namespace, wait_for_pods
-from webhook.cli.main import main
-from webhook.kube.client import Api, ApiError
+from tests.support import audited, create_namespace, delete_namespace, wait_for_pods
 from webhook.workloads import marks
 
 SHAPE = nodes.Shape(nodes=8, blocks=2, subblocks=2, gpus=8, intel=2)
@@ -37,32 +36,69 @@ def test_the_labels_that_placement_reads_follow_the_facts(installed: Installatio
     assert labels[keys.CARDS_LABEL] == "card0.card1"
 
 
-def test_a_gang_runs_in_one_block_with_consecutive_ranks_on_neighbours(
-    installed: Installation, opted_in: str
-) -> None:
-    create_job(installed.api, opted_in, "train", 4, {"nvidia.com/gpu": 8})
-    pods = wait_for_pods(installed.cluster, opted_in, all_run(4), "four running pods")
-    assert blocks_of(pods) == {"b0"}
-    by_rank = sorted(pods, key=lambda pod: int(pod["metadata"]["annotations"][marks.JOB_INDEX_KEY]))
-    assert [pod["spec"]["nodeName"] for pod in by_rank] == sorted(pod["spec"]["nodeName"] for pod in pods)
-    assert all(not pod["spec"].get("schedulingGates") for pod in pods)
+@dataclass(frozen=True)
+class Train:
+    """A gang of four pods that run."""
+
+    namespace: str
+    pods: list[dict[str, Any]]
 
 
-def test_the_clusters_own_scheduler_binds_each_pod_of_a_gang(installed: Installation, opted_in: str) -> None:
-    create_job(installed.api, opted_in, "train", 3, {"nvidia.com/gpu": 8})
-    pods = wait_for_pods(installed.cluster, opted_in, all_run(3), "three running pods")
+@pytest.fixture(scope="module")
+def train(installed: Installation) -> Iterator[Train]:
+    namespace = create_namespace(installed.cluster, {keys.INJECTION_LABEL: keys.INJECTION_ENABLED})
+    create_job(installed.api, namespace, "train", 4, {"nvidia.com/gpu": 8})
+    yield Train(namespace, wait_for_pods(installed.cluster, namespace, all_run(4), "four running pods"))
+    delete_namespace(installed.cluster, namespace)
 
+
+def test_a_gang_runs_in_one_block_with_consecutive_ranks_on_neighbours(train: Train) -> None:
+    assert blocks_of(train.pods) == {"b0"}
+    by_rank = sorted(train.pods, key=lambda pod: int(pod["metadata"]["annotations"][marks.JOB_INDEX_KEY]))
+    assert [pod["spec"]["nodeName"] for pod in by_rank] == sorted(
+        pod["spec"]["nodeName"] for pod in train.pods
+    )
+    assert all(not pod["spec"].get("schedulingGates") for pod in train.pods)
+
+
+def test_the_clusters_own_scheduler_binds_each_pod_of_a_gang(installed: Installation, train: Train) -> None:
     def binders() -> dict[str, str]:
         """Pod -> who says that it has bound it."""
-        events = installed.api.json("GET", f"/apis/events.k8s.io/v1/namespaces/{opted_in}/events")["items"]
+        path = f"/apis/events.k8s.io/v1/namespaces/{train.namespace}/events"
         return {
             each["regarding"]["name"]: each["reportingController"]
-            for each in events
+            for each in installed.api.json("GET", path)["items"]
             if each["reason"] == "Scheduled"
         }
 
-    installed.cluster.wait_for("its Events", lambda: len(binders()) == 3)
-    assert binders() == {pod["metadata"]["name"]: "default-scheduler" for pod in pods}
+    installed.cluster.wait_for("its Events", lambda: len(binders()) == 4)
+    assert binders() == {pod["metadata"]["name"]: "default-scheduler" for pod in train.pods}
+
+
+@pytest.mark.usefixtures("train")
+def test_each_program_is_seen_at_work_under_its_own_identity(installed: Installation) -> None:
+    entries = audited(installed.cluster)
+    users = {entry["user"].get("username") for entry in entries}  # none where a token was refused
+    assert {
+        "system:serviceaccount:topogate-system:webhook",
+        "system:serviceaccount:topogate-system:sweeper",
+        "system:serviceaccount:topogate-labeler:labeler",
+    } <= users
+    assert any(
+        "pods.topogate.io" in value for entry in entries for value in entry.get("annotations", {}).values()
+    )
+
+
+def test_a_placement_is_deleted_when_its_gang_is_gone(installed: Installation, train: Train) -> None:
+    """The last of the claims about this gang, which is gone then."""
+    path = f"/apis/topogate.io/v1alpha1/namespaces/{train.namespace}/placements"
+    assert len(installed.api.json("GET", path)["items"]) == 1
+    installed.api.request(
+        "DELETE",
+        f"/apis/batch/v1/namespaces/{train.namespace}/jobs/train",
+        query={"propagationPolicy": "Background"},
+    )
+    installed.cluster.wait_for("no Placement", lambda: not installed.api.json("GET", path)["items"])
 
 
 def test_two_pods_of_500_millicores_each_share_one_card(installed: Installation, opted_in: str) -> None:
@@ -104,7 +140,7 @@ def test_a_gang_that_does_not_fit_shows_the_reason_and_runs_when_it_fits(
 
 
 def test_a_waiting_gang_and_its_reason_are_shown_by_kubectl_by_events_and_by_topogate(
-    installed: Installation, opted_in: str, capsys: pytest.CaptureFixture[str]
+    installed: Installation, opted_in: str
 ) -> None:
     create_job(installed.api, opted_in, "runs", 1, {"nvidia.com/gpu": 1})
     wait_for_pods(installed.cluster, opted_in, all_run(1), "a gang that runs")
@@ -151,8 +187,7 @@ def test_a_waiting_gang_and_its_reason_are_shown_by_kubectl_by_events_and_by_top
     (first,) = (pod["metadata"]["name"] for pod in pods if pod["metadata"]["name"].startswith("waits-0-"))
     assert reported() == {"Job/waits": reason, f"Pod/{first}": reason}
 
-    assert main(["gangs", "--kubeconfig", str(installed.cluster.kubeconfig), "-n", opted_in]) == 0
-    gangs = {line.split()[1]: line for line in capsys.readouterr().out.splitlines()}
+    gangs = {line.split()[1]: line for line in types(installed, opted_in, "gangs").splitlines()}
     assert reason in gangs["Job/waits"]
     assert gangs["Job/runs"].split()[2:4] == ["Bound", "1/1"]
 
@@ -175,67 +210,11 @@ def test_a_sweeper_killed_in_the_middle_of_a_gang_is_continued_by_the_next(
     assert blocks_of(pods) == {"b0"}
 
 
-def test_a_placement_is_deleted_when_its_gang_is_gone(installed: Installation, opted_in: str) -> None:
-    create_job(installed.api, opted_in, "short", 1, {"nvidia.com/gpu": 1})
-    path = f"/apis/topogate.io/v1alpha1/namespaces/{opted_in}/placements"
-    wait_for_pods(installed.cluster, opted_in, all_run(1), "a running pod")
-    installed.cluster.wait_for("the Placement", lambda: len(installed.api.json("GET", path)["items"]) == 1)
-    installed.api.request(
-        "DELETE",
-        f"/apis/batch/v1/namespaces/{opted_in}/jobs/short",
-        query={"propagationPolicy": "Foreground"},
-    )
-    installed.cluster.wait_for("no Placement", lambda: not installed.api.json("GET", path)["items"])
-
-
-@pytest.mark.parametrize(
-    ("program", "forbidden"),
-    [
-        ("sweeper", ("GET", "/api/v1/secrets", None)),
-        ("sweeper", ("PATCH", "/api/v1/nodes/node-b0-s0-h00", {"metadata": {"labels": {"x": "y"}}})),
-        ("sweeper", ("POST", "/api/v1/namespaces/default/pods", {"metadata": {"name": "x"}})),
-        ("webhook", ("GET", "/api/v1/pods", None)),
-        ("webhook", ("GET", "/api/v1/secrets", None)),
-        ("certs", ("GET", "/api/v1/secrets", None)),
-    ],
-    ids=lambda value: value if isinstance(value, str) else f"{value[0]} {value[1]}",
-)
-def test_a_program_cannot_do_what_is_not_its_work(
-    installed: Installation, program: str, forbidden: tuple[str, str, object]
-) -> None:
-    command = installed.programs[program].command
-    api = Api.connect(command[command.index("--kubeconfig") + 1], user_agent="test")
-    method, path, body = forbidden
-    with pytest.raises(ApiError) as caught:
-        api.request(
-            method,
-            path,
-            body=body,
-            content_type="application/merge-patch+json" if method == "PATCH" else "application/json",
-        )
-    assert caught.value.status == 403
-
-
-def test_each_program_is_seen_at_work_under_its_own_identity(installed: Installation, opted_in: str) -> None:
-    create_job(installed.api, opted_in, "train", 1, {"nvidia.com/gpu": 1})
-    wait_for_pods(installed.cluster, opted_in, all_run(1), "a running pod")
-    entries = audited(installed.cluster)
-    users = {entry["user"].get("username") for entry in entries}  # none where a token was refused
-    assert {
-        "system:serviceaccount:topogate-system:webhook",
-        "system:serviceaccount:topogate-system:sweeper",
-        "system:serviceaccount:topogate-labeler:labeler",
-    } <= users
-    assert any(
-        "pods.topogate.io" in value for entry in entries for value in entry.get("annotations", {}).values()
-    )
-
-
 def types(installed: Installation, namespace: str, *words: str) -> str:
     """What a command of topogate prints, which must succeed."""
-    done = topogate(installed.cluster, namespace, *words)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    done = typed(installed.cluster, namespace, *words)
+    assert done.status == 0, done.err
+    return done.out
 
 
 def gpus_of(installed: Installation, namespace: str) -> dict[str, list[int]]:
@@ -296,10 +275,10 @@ def test_a_rehearsed_task_starts_nothing_and_is_shown_with_its_place_and_who_wai
     waiting = f"/apis/topogate.io/v1alpha1/namespaces/{opted_in}/placements"
     installed.cluster.wait_for("a gang that waits", lambda: bool(installed.api.json("GET", waiting)["items"]))
     assert gpus_of(installed, opted_in)["(any)"][3] == 9 * 8, "are waited for"
-    refused = topogate(installed.cluster, opted_in, *run, "9", "--name", "large")
-    assert refused.returncode == 1
-    assert "large would wait: " in refused.stdout
-    assert re.search(r"^1 gang waits, for \d", refused.stdout, re.MULTILINE)
+    refused = typed(installed.cluster, opted_in, *run, "9", "--name", "large")
+    assert refused.status == 1
+    assert "large would wait: " in refused.out
+    assert re.search(r"^1 gang waits, for \d", refused.out, re.MULTILINE)
     tasks = installed.api.json("GET", f"/apis/falldio.com/v1/namespaces/{opted_in}/gputasks")
     assert tasks["items"] == []
 

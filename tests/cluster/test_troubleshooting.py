@@ -15,11 +15,11 @@ from hack.local.build import ROOT
 from hack.local.cluster import Cluster
 from hack.local.install import Installation
 from labeler.contract import keys
+from tests.cluster.typed import typed as typed_in
 from tests.definitions import define, wait_served
 from tests.installation import installed_on
 from tests.support import create_namespace, delete, exists, wait_for_pods
 from tests.sweeper.at_work import create_job, create_pod
-from webhook.cli.main import main
 from webhook.kube.client import MERGE_PATCH, Api, ApiError
 from webhook.workloads import marks
 
@@ -43,7 +43,6 @@ class Place:
 
     installed: Installation
     namespace: str
-    capsys: pytest.CaptureFixture[str]
 
     @property
     def api(self) -> Api:
@@ -72,9 +71,7 @@ class Place:
 
     def explained(self, pod: str, namespace: str = "") -> str:
         """What `topogate explain` prints of a pod."""
-        config = str(self.installed.cluster.kubeconfig)
-        main(["explain", f"pod/{pod}", "-n", namespace or self.namespace, "--kubeconfig", config])
-        return self.capsys.readouterr().out
+        return typed_in(self.installed.cluster, namespace or self.namespace, "explain", f"pod/{pod}").out
 
     def warned(self, body: dict[str, Any]) -> str:
         """What kubectl prints when a manifest is applied."""
@@ -95,8 +92,8 @@ class Place:
 
 
 @pytest.fixture
-def place(installed: Installation, opted_in: str, capsys: pytest.CaptureFixture[str]) -> Place:
-    return Place(installed, opted_in, capsys)
+def place(installed: Installation, opted_in: str) -> Place:
+    return Place(installed, opted_in)
 
 
 def annotated(**values: str) -> dict[str, Any]:
@@ -387,47 +384,46 @@ def test_a_name_that_stands_for_a_gang_is_answered_with_its_controller(place: Pl
 
 def typed(place: Place, *words: str) -> tuple[int, str, str]:
     """Status, output and errors of the command in the namespace, if the words name no other."""
-    where = () if "-n" in words else ("-n", place.namespace)
-    status = main([*words, *where, "--kubeconfig", str(place.installed.cluster.kubeconfig)])
-    output = place.capsys.readouterr()
-    return status, output.out, output.err
+    done = typed_in(place.installed.cluster, place.namespace, *words)
+    return done.status, done.out, done.err
 
 
-@pytest.mark.parametrize(
-    ("words", "status", "expected"),
-    [
-        ("run --image x -m h1000", 2, 'no GPU model "h1000"; did you mean H100'),
-        ("run --image x -p urgent", 2, 'no tier "urgent"; allowed here: low, medium and high'),
-        ("run --image x --required rack", 2, 'no level "rack"; known: block, subblock, host and node'),
-        ("run", 2, "nothing to run"),
-        ("ps -n nosuchns", 1, "there is no namespace nosuchns"),
-    ],
-)
-def test_what_cannot_be_meant_makes_no_task(place: Place, words: str, status: int, expected: str) -> None:
-    ended, out, err = typed(place, *words.split())
-    assert (ended, out) == (status, "")
-    assert expected in err
+CANNOT_BE_MEANT: Final = {
+    "run --image x -m h1000": (2, 'no GPU model "h1000"; did you mean H100'),
+    "run --image x -p urgent": (2, 'no tier "urgent"; allowed here: low, medium and high'),
+    "run --image x --required rack": (2, 'no level "rack"; known: block, subblock, host and node'),
+    "run": (2, "nothing to run"),
+    "ps -n nosuchns": (1, "there is no namespace nosuchns"),
+}
+"""Words -> the status of the command, and a part of what it says."""
+
+
+def test_what_cannot_be_meant_makes_no_task(place: Place) -> None:
+    wrong = []
+    for words, (status, expected) in CANNOT_BE_MEANT.items():
+        ended, out, err = typed(place, *words.split())
+        if (ended, out, expected in err) != (status, "", True):
+            wrong.append((words, ended, out, err))
+    assert wrong == []
     path = f"/apis/falldio.com/v1/namespaces/{place.namespace}/gputasks"
     assert place.api.json("GET", path)["items"] == []
 
 
-@pytest.mark.parametrize(
-    ("words", "expected"),
-    [
-        (("-g", "9"), "a pod asks for 9 nvidia.com/gpu, and no node that it may use has more than 8"),
-        (("-m", "mi300x"), "no node has GPU model AMD_Instinct_MI300X_OAM (there are: "),
-    ],
-    ids=["GPUs", "model"],
-)
-def test_what_no_node_has_is_reported_as_the_task_is_made(
-    place: Place, words: tuple[str, ...], expected: str
-) -> None:
-    status, out, err = typed(place, "run", "--image", "x", "--name", "t", *words)
-    assert (status, out) == (0, "gputask/t created\n")
-    assert f"t must wait: {expected}" in err
-    status, out, err = typed(place, "run", "--image", "x", "--name", "u", "--dry-run", *words)
-    assert (status, err) == (1, "")
-    assert expected in out
+NO_NODE_HAS: Final = {
+    "-g 9": "a pod asks for 9 nvidia.com/gpu, and no node that it may use has more than 8",
+    "-m mi300x": "no node has GPU model AMD_Instinct_MI300X_OAM (there are: ",
+}
+
+
+def test_what_no_node_has_is_reported_as_the_task_is_made(place: Place) -> None:
+    for number, (words, expected) in enumerate(NO_NODE_HAS.items()):
+        run = ("run", "--image", "x", *words.split())
+        status, out, err = typed(place, *run, "--name", f"t{number}")
+        assert (status, out) == (0, f"gputask/t{number} created\n")
+        assert f"t{number} must wait: {expected}" in err
+        status, out, err = typed(place, *run, "--name", "u", "--dry-run")
+        assert (status, err) == (1, "")
+        assert expected in out
 
 
 # --- what `topogate lint --cluster` says in CI ----------------------------------------------------------
