@@ -104,13 +104,10 @@ WORKERS = ("-p", "xdist", "-n", "2")
 @pytest.mark.parametrize(
     ("test", "message", "arguments"),
     [
-        (failing_once("cluster", "times", "assert times > 1, 'late'"), "AssertionError: late", ()),
         (failing_once("cluster", "times", "assert times > 1, 'late'"), "AssertionError: late", WORKERS),
-        (failing_once("node", "times", "assert times > 1, 'late'"), "AssertionError: late", ()),
-        (failing_once("cluster", "late_cluster", "pass"), "AssertionError: no control plane", ()),
-        (failing_once("cluster", "times", "{}[0] if times == 1 else None"), "KeyError: 0", ()),
+        (failing_once("node", "late_cluster", "pass"), "AssertionError: no control plane", ()),
     ],
-    ids=["of a cluster", "of a cluster, two workers", "of a node", "in its fixture", "not in a claim"],
+    ids=["of a cluster, two workers", "of a node, in its fixture"],
 )
 def test_a_test_that_passes_the_second_time_is_named_as_flaky_and_the_run_passes(
     tmp_path: Path, test: str, message: str, arguments: tuple[str, ...]
@@ -124,13 +121,6 @@ def test_a_test_that_passes_the_second_time_is_named_as_flaky_and_the_run_passes
     assert run.times("test_x") == 2
 
 
-def test_what_failed_first_is_printed_in_full(tmp_path: Path) -> None:
-    run = Run(tmp_path, FLAKY.replace("    assert", "    print('seen on the way')\n    assert"))
-    assert "failed first: test_it.py::test_flaky" in run.output
-    assert "seen on the way" in run.output
-    assert '>       assert times > 1, "too late"' in run.output
-
-
 def test_a_test_that_fails_twice_fails_the_run(tmp_path: Path) -> None:
     run = Run(tmp_path, SOUND + BROKEN)
     assert run.status == 1
@@ -140,62 +130,23 @@ def test_a_test_that_fails_twice_fails_the_run(tmp_path: Path) -> None:
     assert "FLAKY" not in run.output
 
 
-def test_a_test_that_is_skipped_the_second_time_has_not_passed(tmp_path: Path) -> None:
-    run = Run(
-        tmp_path, FLAKY.replace('assert times > 1, "too late"', "assert pytest.skip() if times > 1 else 0")
-    )
-    assert run.status == 1
-    assert run.closing == "1 failed"
-
-
-@pytest.mark.parametrize("module", ["test_it.py", "cluster/test_it.py", "test_cluster.py"])
-def test_a_test_without_a_cluster_is_never_run_again(tmp_path: Path, module: str) -> None:
+def test_a_test_without_a_cluster_is_never_run_again(tmp_path: Path) -> None:
     """Not even where its folder has the name of the marker."""
-    run = Run(tmp_path, UNIT, module=module)
+    run = Run(tmp_path, UNIT, module="cluster/test_it.py")
     assert run.status == 1
     assert run.closing == "1 failed"
     assert run.times("test_unit") == 1
 
 
-def test_beside_another_failure_a_flaky_test_is_named_and_the_run_fails(tmp_path: Path) -> None:
-    run = Run(tmp_path, FLAKY + BROKEN + UNIT)
-    assert run.status == 1
-    assert run.closing == "2 failed, 1 passed, 1 flaky"
-    assert run.lines[-2].startswith("FLAKY test_it.py::test_flaky: ")
-
-
-@pytest.mark.parametrize(("count", "status", "runs"), [(3, 0, 2), (4, 1, 1)])
-def test_more_than_three_flaky_tests_fail_the_run(tmp_path: Path, count: int, status: int, runs: int) -> None:
-    names = [f"test_{number}" for number in range(count)]
+def test_more_than_three_flaky_tests_fail_the_run(tmp_path: Path) -> None:
+    names = [f"test_{number}" for number in range(4)]
     run = Run(tmp_path, "".join(FLAKY.replace("test_flaky", name) for name in names))
-    assert run.status == status
-    assert [run.times(name) for name in names] == [runs] * count
-    if status:
-        assert run.closing == "4 failed"
-        assert run.lines[-2] == (
-            "4 tests of a cluster failed. None was run again: "
-            "more than 3 such failures are not taken for bad luck."
-        )
-
-
-def test_a_run_that_stops_at_its_first_failure_retries_nothing(tmp_path: Path) -> None:
-    run = Run(tmp_path, FLAKY + SOUND, "-x")
     assert run.status == 1
-    assert run.times("test_flaky") == 1
-
-
-@pytest.mark.parametrize("arguments", [(), WORKERS], ids=["one process", "two workers"])
-def test_the_second_run_has_a_control_plane_of_its_own_when_all_others_have_ended(
-    tmp_path: Path, arguments: tuple[str, ...]
-) -> None:
-    run = Run(tmp_path, FLAKY + FLAKY.replace("test_flaky", "test_other"), *arguments)
-    assert run.status == 0
-    planes = [note.split() for note in run.notes if not note.startswith("ran")]
-    first = 2 if arguments else 1
-    of_the_run, again = planes[: 2 * first], planes[2 * first :]
-    assert {word for word, _ in of_the_run} == {"up", "down"}
-    assert [word for word, _ in again] == ["up", "down"] * 2
-    assert len({pid for _, pid in planes}) == first + 2
+    assert [run.times(name) for name in names] == [1] * 4
+    assert run.lines[-2] == (
+        "4 tests of a cluster failed. None was run again: "
+        "more than 3 such failures are not taken for bad luck."
+    )
 
 
 def noted_runs(folder: Path) -> dict[str, int]:
