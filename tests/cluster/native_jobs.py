@@ -13,8 +13,8 @@ from tests.installation import installed_for
 from tests.support import clean, register_nodes, wait_for_pods
 
 OPTED_IN: Final = {keys.INJECTION_LABEL: keys.INJECTION_ENABLED}
-SHAPE: Final = nodes.Shape(nodes=32, blocks=2, subblocks=2)
-"""Two blocks of 16 nodes with eight GPUs each."""
+SHAPE: Final = nodes.Shape(nodes=16, blocks=2, subblocks=2)
+"""Two blocks of eight nodes with eight GPUs each."""
 GPU: Final = "nvidia.com/gpu"
 CONTAINER: Final = {"name": "c", "image": "x", "resources": {"limits": {GPU: "8"}}}
 ANNOTATIONS: Final = {keys.REQUIRED_TOPOLOGY_ANNOTATION: "block", "local.topogate.io/run-for": "600s"}
@@ -52,20 +52,20 @@ def job(cluster: Cluster, namespace: str, count: int, **more: object) -> None:
 GANGS: Final[Mapping[str, Callable[[int], tuple[dict[str, str], str]]]] = {
     "JobSet in one PodGroup": lambda number: (_of_jobset("workers"), "train"),
     "JobSet with a PodGroup for each ReplicatedJob": lambda number: (
-        (_of_jobset("leader"), "train-leader") if number < 4 else (_of_jobset("workers"), "train-workers")
+        (_of_jobset("leader"), "train-leader") if number < 2 else (_of_jobset("workers"), "train-workers")
     ),
     "JobSet with a PodGroup for each Job": lambda number: (
         _of_jobset("workers"),
-        f"train-workers-{number // 8}",
+        f"train-workers-{number // 4}",
     ),
     "LeaderWorkerSet in one PodGroup": lambda number: (_of_leader_worker_set(number), "train-lws"),
     "LeaderWorkerSet with a PodGroup for each replica": lambda number: (
         _of_leader_worker_set(number),
-        f"train-{number // 8}-1",
+        f"train-{number // 4}-1",
     ),
     "LeaderWorkerSet with a PodGroup for each role": lambda number: (
         _of_leader_worker_set(number),
-        f"train-{number // 8}-{'worker' if number % 8 else 'leader'}-1",
+        f"train-{number // 4}-{'worker' if number % 4 else 'leader'}-1",
     ),
 }
 """The labels and the PodGroup of the pods 0 to 15 of gangs that other projects make.
@@ -85,21 +85,21 @@ def _of_jobset(replicated_job: str) -> dict[str, str]:
 
 
 def _of_leader_worker_set(number: int) -> dict[str, str]:
-    """Two replicas of eight pods."""
+    """Two replicas of four pods."""
     return {
         "leaderworkerset.sigs.k8s.io/name": "train",
-        "leaderworkerset.sigs.k8s.io/group-key": f"k{number // 8}",
-        "leaderworkerset.sigs.k8s.io/group-index": str(number // 8),
-        "leaderworkerset.sigs.k8s.io/worker-index": str(number % 8),
+        "leaderworkerset.sigs.k8s.io/group-key": f"k{number // 4}",
+        "leaderworkerset.sigs.k8s.io/group-index": str(number // 4),
+        "leaderworkerset.sigs.k8s.io/worker-index": str(number % 4),
     }
 
 
 def create_gang(cluster: Cluster, namespace: str, kind: str) -> None:
-    """Make the 16 pods of a kind of GANGS, or of a Job of which the Job controller makes the PodGroup."""
+    """Make the eight pods of a kind of GANGS, or of a Job of which the Job controller makes the PodGroup."""
     if kind == "Job":
-        job(cluster, namespace, 16, **native_gangs.gang_policy_of_job())
+        job(cluster, namespace, 8, **native_gangs.gang_policy_of_job())
         return
-    api, members = cluster.api(), [GANGS[kind](number) for number in range(16)]
+    api, members = cluster.api(), [GANGS[kind](number) for number in range(8)]
     for name, count in Counter(name for _, name in members).items():
         api.request("POST", native_gangs.path(api, namespace), body=native_gangs.pod_group(api, name, count))
     for number, (labels, name) in enumerate(members):
@@ -110,14 +110,14 @@ def create_gang(cluster: Cluster, namespace: str, kind: str) -> None:
 
 
 def take_a_planned_node(cluster: Cluster, namespace: str, foreign: str) -> None:
-    """Once all 16 pods of the namespace are released, a pod "thief" of another one takes a node of theirs.
+    """Once all eight pods of the namespace are released, a pod "thief" of another one takes a node of theirs.
 
     kube-scheduler must be stopped: one that is only paused may go by what it knew.
     """
     wait_for_pods(
         cluster,
         namespace,
-        lambda pods: len(pods) == 16 and not any(pod["spec"].get("schedulingGates") for pod in pods),
+        lambda pods: len(pods) == 8 and not any(pod["spec"].get("schedulingGates") for pod in pods),
         "all to be released",
     )
     api = cluster.api()

@@ -52,11 +52,11 @@ def groups(cluster: Cluster, namespace: str) -> dict[str, Any]:
 
 
 def test_a_job_is_bound_as_one_by_a_pod_group_that_the_sweeper_makes(installed: Cluster, tenant: str) -> None:
-    job(installed, tenant, 16)
-    pods = wait_for_pods(installed, tenant, lambda pods: len(bound(pods)) == 16, "all to be bound", 60)
+    job(installed, tenant, 8)
+    pods = wait_for_pods(installed, tenant, lambda pods: len(bound(pods)) == 8, "all to be bound")
     (name,) = {pod["spec"]["schedulingGroup"]["podGroupName"] for pod in pods}
     assert name.startswith("topogate-job-train-")
-    assert groups(installed, tenant) == {name: 16}
+    assert groups(installed, tenant) == {name: 8}
 
 
 LABELS: Final = {
@@ -83,7 +83,7 @@ def test_pods_of_other_gangs_are_bound_as_one(installed: Cluster, tenant: str, k
         metadata = {"name": f"train-{number}", "labels": LABELS[kind], "annotations": annotations}
         body = {"metadata": metadata, "spec": {"containers": [CONTAINER]}}
         installed.api().request("POST", f"/api/v1/namespaces/{tenant}/pods", body=body)
-    wait_for_pods(installed, tenant, lambda pods: len(bound(pods)) == 8, "all to be bound", 60)
+    wait_for_pods(installed, tenant, lambda pods: len(bound(pods)) == 8, "all to be bound")
     assert list(groups(installed, tenant).values()) == [8]
 
 
@@ -91,7 +91,7 @@ def test_while_a_planned_node_is_taken_none_is_bound_and_then_all(installed: Clu
     foreign = create_namespace(installed)
     installed.stop("kube-scheduler")
     try:
-        job(installed, tenant, 16)
+        job(installed, tenant, 8)
         take_a_planned_node(installed, tenant, foreign)
     finally:
         installed.start("kube-scheduler")
@@ -103,7 +103,7 @@ def test_while_a_planned_node_is_taken_none_is_bound_and_then_all(installed: Clu
     pods = wait_for_pods(installed, tenant, is_refused, "kube-scheduler to refuse the group")
     assert bound(pods) == set()
     delete_namespace(installed, foreign)
-    wait_for_pods(installed, tenant, lambda pods: len(bound(pods)) == 16, "all to be bound", 60)
+    wait_for_pods(installed, tenant, lambda pods: len(bound(pods)) == 8, "all to be bound")
 
 
 def test_a_job_that_kueue_suspends_loses_its_pod_group_and_is_bound_as_one_when_it_is_resumed(
@@ -116,15 +116,15 @@ def test_a_job_that_kueue_suspends_loses_its_pod_group_and_is_bound_as_one_when_
         body = {"spec": {"suspend": suspended}}
         installed.api().request("PATCH", path, body=body, content_type=MERGE_PATCH)
 
-    job(installed, tenant, 16, suspend=True)
+    job(installed, tenant, 8, suspend=True)
     suspend(False)
-    wait_for_pods(installed, tenant, lambda pods: len(bound(pods)) == 16, "all to be bound", 60)
+    wait_for_pods(installed, tenant, lambda pods: len(bound(pods)) == 8, "all to be bound")
     suspend(True)
     wait_for_pods(installed, tenant, lambda pods: not pods, "Kubernetes to delete the pods")
     installed.wait_for("the PodGroup to be deleted", lambda: not groups(installed, tenant))
     suspend(False)
-    wait_for_pods(installed, tenant, lambda pods: len(bound(pods)) == 16, "all to be bound again", 60)
-    assert list(groups(installed, tenant).values()) == [16]
+    wait_for_pods(installed, tenant, lambda pods: len(bound(pods)) == 8, "all to be bound again")
+    assert list(groups(installed, tenant).values()) == [8]
 
 
 def test_with_the_sweepers_token_nobody_touches_the_pod_groups_of_others(
@@ -225,11 +225,11 @@ def test_by_the_pages_policy_tenants_name_only_some_priority_classes_in_pod_grou
     for each in policy_of_the_page():
         api.request("POST", path_of(each), body=each)
     try:
-        installed.wait_for("the policy to refuse", lambda: is_refused("gpu-high-priority"), 60)
+        installed.wait_for("the policy to refuse", lambda: is_refused("gpu-high-priority"))
         assert not is_refused("gpu-low-priority")
         spec = {"priorityClassName": "gpu-high-priority", "restartPolicy": "Never", "containers": [CONTAINER]}
         job(installed, tenant, 2, template={"spec": spec})
-        wait_for_pods(installed, tenant, lambda pods: len(bound(pods)) == 2, "both to be bound", 60)
+        wait_for_pods(installed, tenant, lambda pods: len(bound(pods)) == 2, "both to be bound")
         (group,) = api.json("GET", path)["items"]
         assert group["spec"]["priorityClassName"] == "gpu-high-priority", "the sweeper's own are not refused"
     finally:
@@ -239,7 +239,7 @@ def test_by_the_pages_policy_tenants_name_only_some_priority_classes_in_pod_grou
 
 def test_doctor_reports_that_kube_scheduler_binds_gangs_as_one(installed: Cluster, tenant: str) -> None:
     job(installed, tenant, 2)
-    wait_for_pods(installed, tenant, lambda pods: len(bound(pods)) == 2, "both to be bound", 60)
+    wait_for_pods(installed, tenant, lambda pods: len(bound(pods)) == 2, "both to be bound")
     (finding,) = examine(installed.api(), datetime.now(UTC))
     assert finding.state is State.WELL
     assert re.fullmatch(r"kube-scheduler binds \d+ gangs? as one", finding.sentence)

@@ -82,7 +82,7 @@ def test_the_pods_of_pod_groups_are_bound_where_their_gang_is_planned(
     cluster = installed.cluster
     namespace = create_namespace(cluster, OPTED_IN)
     create_gang(cluster, namespace, kind)
-    pods = wait_for_pods(cluster, namespace, lambda pods: len(nodes_of(pods)) == 16, "all to be bound", 60)
+    pods = wait_for_pods(cluster, namespace, lambda pods: len(nodes_of(pods)) == 8, "all to be bound")
     assert all("schedulingGroup" in pod["spec"] for pod in pods)
     assert [each["spec"]["gang"] for each in placements(cluster, namespace)] == PLANS[kind]
     assert_bound_as_planned(cluster, namespace, pods)
@@ -96,8 +96,8 @@ def test_a_job_that_asks_for_no_gang_is_bound_pod_by_pod_where_it_is_planned(
     """The Job controller of 1.37 makes such a PodGroup as well, one without a minimum."""
     cluster = installed.cluster
     namespace = create_namespace(cluster, OPTED_IN)
-    job(cluster, namespace, 16)
-    pods = wait_for_pods(cluster, namespace, lambda pods: len(nodes_of(pods)) == 16, "all to be bound", 60)
+    job(cluster, namespace, 8)
+    pods = wait_for_pods(cluster, namespace, lambda pods: len(nodes_of(pods)) == 8, "all to be bound")
     (group,) = cluster.api().json("GET", native_gangs.path(cluster.api(), namespace))["items"]
     assert group["spec"]["schedulingPolicy"] == {"basic": {}}
     assert_bound_as_planned(cluster, namespace, pods)
@@ -123,23 +123,23 @@ def test_while_a_planned_node_is_taken_by_a_foreign_pod_none_of_the_gang_is_boun
     )
     assert nodes_of(pods) == []
     delete_namespace(cluster, foreign)
-    wait_for_pods(cluster, namespace, lambda pods: len(nodes_of(pods)) == 16, "all to be bound")
+    wait_for_pods(cluster, namespace, lambda pods: len(nodes_of(pods)) == 8, "all to be bound")
     delete_namespace(cluster, namespace)
 
 
 def create_tree(cluster: Cluster, namespace: str, key: str, *groups: str) -> None:
-    """Make PodGroups of eight pods below the CompositePodGroup "whole", of which two are bound as one.
+    """Make PodGroups of four pods below the CompositePodGroup "whole", of which two are bound as one.
 
     key: of each PodGroup, "" for none.
     """
     api = cluster.api()
     for name in groups:
-        body = native_gangs.pod_group(api, name, 8)
+        body = native_gangs.pod_group(api, name, 4)
         workload = {"workloadName": "w", "templateName": name}
         body["spec"] |= {"parentCompositePodGroupName": "whole", "workloadRef": workload}
         body["spec"] |= {"schedulingConstraints": {"topology": [{"key": key}]}} if key else {}
         api.request("POST", native_gangs.path(api, namespace), body=body)
-        for number in range(8):
+        for number in range(4):
             spec = {"containers": [CONTAINER], "schedulingGroup": {"podGroupName": name}}
             pod = {"metadata": {"name": f"{name}-{number}"}, "spec": spec}
             api.request("POST", f"/api/v1/namespaces/{namespace}/pods", body=pod)
@@ -166,9 +166,9 @@ def test_the_pod_groups_of_a_composite_group_are_bound_as_one_gang_in_its_block(
         reasons = [each.get("status", {}).get("reason", "") for each in placements(cluster, namespace)]
         return any("before there are 2 (minGroupCount)" in reason for reason in reasons)
 
-    cluster.wait_for("the first group to wait for the second", waits_for_the_second, 60)
+    cluster.wait_for("the first group to wait for the second", waits_for_the_second)
     create_tree(cluster, namespace, key, "second")
-    pods = wait_for_pods(cluster, namespace, lambda pods: len(nodes_of(pods)) == 16, "all to be bound", 60)
+    pods = wait_for_pods(cluster, namespace, lambda pods: len(nodes_of(pods)) == 8, "all to be bound")
     assert [each["spec"]["gang"] for each in placements(cluster, namespace)] == ["CompositePodGroup/whole"]
     assert_bound_as_planned(cluster, namespace, pods)
     for name in ("first", "second") if key else ():
@@ -198,7 +198,7 @@ def test_where_the_policy_leaves_a_gang_its_owner_an_administrator_and_a_metric_
     cluster = installed.cluster
     api, namespace = cluster.api(), create_namespace(cluster)  # not held, as it has not opted in yet
     create_gang(cluster, namespace, kind)
-    wait_for_pods(cluster, namespace, lambda pods: len(nodes_of(pods)) == 16, "all to be bound", 60)
+    wait_for_pods(cluster, namespace, lambda pods: len(nodes_of(pods)) == 8, "all to be bound")
     body = {"metadata": {"labels": OPTED_IN}}
     api.request("PATCH", f"/api/v1/namespaces/{namespace}", body=body, content_type=MERGE_PATCH)
     before = api.json("GET", POLICY)["data"]["policy.yaml"]
@@ -211,9 +211,9 @@ def test_where_the_policy_leaves_a_gang_its_owner_an_administrator_and_a_metric_
 
     (tmp_path / "policy.yaml").write_text(leaving)
     with sweeping(cluster, tmp_path / "policy.yaml") as port:
-        cluster.wait_for("the Event", is_reported, 60)
+        cluster.wait_for("the Event", is_reported)
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
-            assert "\ntopogate_native_gang_pods_left 16.0\n" in answer.read().decode()
+            assert "\ntopogate_native_gang_pods_left 8.0\n" in answer.read().decode()
     for text, state in ((leaving, State.ODD), (before, State.WELL)):
         data = {"data": {"policy.yaml": text}}
         api.request("PATCH", POLICY, body=data, content_type=MERGE_PATCH)

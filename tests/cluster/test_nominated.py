@@ -98,16 +98,16 @@ def sent(pods: list[dict[str, Any]]) -> list[tuple[str | None, str | None]]:
 
 @pytest.mark.usefixtures("without_the_right")
 def test_without_the_right_a_gang_is_pinned_and_bound_as_one(installed: Cluster, tenant: str) -> None:
-    job(installed, tenant, 16)
-    pods = wait_for_pods(installed, tenant, lambda pods: len(bound(pods)) == 16, "all to be bound", 60)
+    job(installed, tenant, 8)
+    pods = wait_for_pods(installed, tenant, lambda pods: len(bound(pods)) == 8, "all to be bound")
     assert sent(pods) == [(each["spec"]["nodeName"], None) for each in pods]
     finding, *_ = examine(installed.api(), datetime.now(UTC))
     assert (finding.state, "gangs are pinned" in finding.sentence) == (State.ODD, True)
 
 
 def test_with_it_a_job_is_nominated_and_bound_as_one(installed: Cluster, tenant: str) -> None:
-    job(installed, tenant, 16)
-    pods = wait_for_pods(installed, tenant, lambda pods: len(bound(pods)) == 16, "all to be bound", 60)
+    job(installed, tenant, 8)
+    pods = wait_for_pods(installed, tenant, lambda pods: len(bound(pods)) == 8, "all to be bound")
     assert sent(pods) == [(None, each["spec"]["nodeName"]) for each in pods]
     groups = {each["spec"]["schedulingGroup"]["podGroupName"] for each in pods}
     assert [name.startswith("topogate-nominated-job-train-") for name in groups] == [True]

@@ -85,9 +85,7 @@ def refusal(installed: Installation, namespace: str, name: str, **spec: Any) -> 
 
 def test_pods_of_a_real_pod_group_are_gated_and_bound_as_one(installed: Installation, tenant: str) -> None:
     create_gang(installed.cluster, tenant, "JobSet in one PodGroup")
-    pods = wait_for_pods(
-        installed.cluster, tenant, lambda pods: len(bound(pods)) == 16, "all to be bound", 60
-    )
+    pods = wait_for_pods(installed.cluster, tenant, lambda pods: len(bound(pods)) == 8, "all to be bound")
     assert {pod["spec"]["schedulingGroup"]["podGroupName"] for pod in pods} == {"train"}
     path = f"/apis/topogate.io/v1alpha1/namespaces/{tenant}/placements"
     (placement,) = installed.api.json("GET", path)["items"]
@@ -112,7 +110,7 @@ def test_where_nobody_has_opted_in_kube_scheduler_binds_a_real_pod_group(install
     create_group(installed, namespace)
     for name in ("a", "b"):
         create(installed, namespace, name)
-    wait_for_pods(installed.cluster, namespace, lambda pods: len(bound(pods)) == 2, "both to be bound", 60)
+    wait_for_pods(installed.cluster, namespace, lambda pods: len(bound(pods)) == 2, "both to be bound")
     delete_namespace(installed.cluster, namespace)
 
 
@@ -122,20 +120,20 @@ def test_a_job_gets_its_pods_once_the_webhook_is_back_and_is_bound_as_one(
     events = f"/api/v1/namespaces/{tenant}/events"
     installed.programs["webhook"].stop()
     try:
-        job(installed.cluster, tenant, 16)
+        job(installed.cluster, tenant, 8)
 
         def is_refused() -> bool:
             items = installed.api.json("GET", events, query={"fieldSelector": FAILED_CREATE})["items"]
             return any(REFUSAL in each["message"] for each in items)
 
-        installed.cluster.wait_for("the Job's pods to be refused", is_refused, 60)
+        installed.cluster.wait_for("the Job's pods to be refused", is_refused)
         assert installed.api.json("GET", f"/api/v1/namespaces/{tenant}/pods")["items"] == []
     finally:
         start_webhook(installed)
-    pods = wait_for_pods(installed.cluster, tenant, lambda pods: len(bound(pods)) == 16, "all to be bound")
+    pods = wait_for_pods(installed.cluster, tenant, lambda pods: len(bound(pods)) == 8, "all to be bound")
     (name,) = {pod["spec"]["schedulingGroup"]["podGroupName"] for pod in pods}
     group = installed.api.json("GET", f"{native_gangs.path(installed.api, tenant)}/{name}")
-    assert group["spec"]["schedulingPolicy"] == {"gang": {"minCount": 16}}
+    assert group["spec"]["schedulingPolicy"] == {"gang": {"minCount": 8}}
 
 
 @pytest.mark.usefixtures("without_webhook")
@@ -158,5 +156,5 @@ def test_an_overlay_rendered_from_a_policy_that_leaves_pod_groups_refuses_other_
     )
     for name in ("a", "b"):
         create(installed, tenant, name)
-    wait_for_pods(installed.cluster, tenant, lambda pods: len(bound(pods)) == 2, "both to be bound", 60)
+    wait_for_pods(installed.cluster, tenant, lambda pods: len(bound(pods)) == 2, "both to be bound")
     assert REFUSAL in refusal(installed, tenant, "c", schedulingGroup=None)
