@@ -373,7 +373,7 @@ def test_a_name_that_stands_for_a_gang_is_answered_with_its_controller(place: Pl
         if kind == "JobSet":
             labels = {**labels, "jobset.sigs.k8s.io/jobset-uid": made["metadata"]["uid"]}
         place.job(gpus=9, metadata={"labels": labels})
-        cluster.wait_for("its Event", lambda: kind in place.events("GangWaits"), 60)
+        cluster.wait_for("its Event", lambda: kind in place.events("GangWaits"))
         assert place.events("GangWaits")[kind] == place.events("GangWaits")["Job"]
     finally:
         delete(place.api, definition)
