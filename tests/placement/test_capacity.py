@@ -1,15 +1,35 @@
 """What many nodes have capacity for is what each of them has, and little of it is kept."""
 
 import random
+from dataclasses import replace
+from typing import Any, Final
 
 import pytest
 
 from tests.placement.small import seeds
-from webhook.placement import NodeInfo, PodClass, Snapshot, Usage, vector
+from webhook.placement import NodeInfo, PodClass, Snapshot, Taint, Usage, vector
 from webhook.placement.capacity import MOST_COLUMNS, Columns, columns_of, count_slots, count_slots_by_node
 
+CLOSED: Final[dict[str, dict[str, Any]]] = {
+    "unschedulable": {"unschedulable": True},
+    "tainted": {"taints": (Taint("team"),)},
+    "not ready": {"ready": False},
+    "with a problem": {"problem": "its label cannot be read"},
+}
 
-@pytest.mark.parametrize("seed", seeds(40))
+
+@pytest.mark.parametrize("closed", CLOSED.values(), ids=CLOSED)
+@pytest.mark.parametrize("others", [0, 1, 9], ids=["alone", "beside one", "beside many"])
+def test_a_node_that_takes_no_pods_has_no_slots_and_takes_none_from_others(
+    closed: dict[str, Any], others: int
+) -> None:
+    nodes = [NodeInfo(f"n{n}", allocatable={"cpu": 4}) for n in range(others + 1)]
+    nodes[-1] = replace(nodes[-1], **closed)
+    states = tuple(Snapshot.build(nodes, []).nodes.values())
+    assert count_slots_by_node(PodClass(vector({"cpu": 2})), states).counts == [2] * others + [0]
+
+
+@pytest.mark.parametrize("seed", seeds(10))
 @pytest.mark.parametrize("amounts", [3, 10**6], ids=["nodes of few kinds", "each node its own kind"])
 def test_capacities_of_many_nodes_are_those_of_each(seed: int, amounts: int) -> None:
     """Also where pods take more than there is, so that less than nothing is free."""
