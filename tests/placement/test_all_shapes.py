@@ -147,11 +147,11 @@ def value(gang: Gang, snapshot: Snapshot, found: Assignment) -> tuple[int, Objec
     return uneven, found.objective
 
 
-@pytest.mark.parametrize("seed", seeds(15))
+@pytest.mark.parametrize("seed", seeds(5))
 @pytest.mark.parametrize("shape", SHAPES)
 def test_a_gang_is_placed_as_well_as_by_trying_everything_down_to_the_headroom(shape: str, seed: int) -> None:
-    for number in range(4):
-        gang, snapshot = drawn(shape, 4 * seed + number)
+    for number in range(20):
+        gang, snapshot = drawn(shape, 20 * seed + number)
         expected, found = best(gang, snapshot), place(gang, snapshot)
         if isinstance(found, NoFit):
             assert expected is None, f"missed {expected}: {found.sentence}"

@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.placement.brute import agrees
 from tests.placement.heterogeneous import LEVELS, asked_of, cluster, snapshot_with
 from tests.placement.small import gang_of, node, pod_class, seeds, snapshot_of, without_headroom
 from webhook.placement import (
@@ -37,20 +36,7 @@ from webhook.placement.tree import build
 WORKER = pod_class(1)
 
 
-@pytest.mark.parametrize("seed", seeds(60))
-def test_leaders_and_slices_get_the_optimum_of_trying_everything(seed: int) -> None:
-    dice = random.Random(seed)
-    for _ in range(3):
-        nodes = cluster(dice, 2, (0, 1, 2, 3))[:8]
-        asked = asked_of(dice, 4)
-        if dice.random() < 0.3:
-            anchors = tuple(Anchor(dice.choice(nodes).name) for _ in range(dice.choice((1, 1, 2))))
-            asked = Gang("g", asked.members, asked.required_level, slices=asked.slices, anchors=anchors)
-        if len({member.pod_class for member in asked.members}) > 1 or asked.slices:
-            agrees(asked, snapshot_with(dice, nodes))
-
-
-@pytest.mark.parametrize("seed", seeds(60))
+@pytest.mark.parametrize("seed", seeds(30))
 def test_leaders_and_slices_get_the_optimum_of_the_search_over_all_states(seed: int) -> None:
     dice = random.Random(seed + 1000)
     for _ in range(4):
@@ -78,7 +64,7 @@ def test_leaders_and_slices_get_the_optimum_of_the_search_over_all_states(seed: 
         assert without_headroom(found.objective) == without_headroom(costs.objective(expected.cost))
 
 
-@settings(deadline=None, max_examples=100, derandomize=True)
+@settings(deadline=None, max_examples=50, derandomize=True)
 @given(st.integers(0, 10**9))
 def test_whatever_is_asked_what_is_found_keeps_every_rule(seed: int) -> None:
     dice = random.Random(seed)

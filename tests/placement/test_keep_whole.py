@@ -64,20 +64,20 @@ def test_without_a_level_of_hosts_nodes_alone_are_machines() -> None:
     assert taken(placed(gang_of(2), snapshot, KEEP_WHOLE).nodes) == {"y": 1, "z": 1}
 
 
-@pytest.mark.parametrize("seed", seeds(30))
+@pytest.mark.parametrize("seed", seeds(6))
 def test_identical_pods_get_the_optimum(seed: int) -> None:
     dice = random.Random(seed)
-    for _ in range(20):
-        snapshot, level = random_snapshot(dice, 12), dice.choice(LEVELS)
+    for _ in range(50):
+        snapshot, level = random_snapshot(dice, 11), dice.choice(LEVELS)
         asked = gang([(pod_class(1), dice.randint(1, 6))], dice, snapshot, required_level=level)
         agrees(asked, snapshot, Mode.KEEP_WHOLE)
 
 
-@pytest.mark.parametrize("seed", seeds(20))
+@pytest.mark.parametrize("seed", seeds(5))
 def test_slices_and_different_pods_get_the_optimum(seed: int) -> None:
     dice = random.Random(seed)
-    for _ in range(10):
-        snapshot, size = random_snapshot(dice, 11), dice.choice((2, 2, 3))
+    for _ in range(20):
+        snapshot, size = random_snapshot(dice, 10), dice.choice((2, 2, 3))
         level = dice.choice(("block", "subblock", "host"))
         sliced = gang([(pod_class(1), size * dice.randint(1, 2))], dice, snapshot)
         agrees(replace(sliced, anchors=(), slices=(Slice(level, size),)), snapshot, Mode.KEEP_WHOLE)

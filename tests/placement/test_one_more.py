@@ -4,7 +4,7 @@ import random
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.placement.brute import agrees
@@ -47,23 +47,26 @@ def with_leader(workers: int) -> Gang:
 
 
 @pytest.mark.parametrize("mode", [Mode.BEST_FIT, Mode.KEEP_WHOLE])
-@pytest.mark.parametrize("seed", seeds(40))
+@pytest.mark.parametrize("seed", seeds(4))
 def test_identical_pods_get_the_optimum_of_trying_everything(seed: int, mode: Mode) -> None:
     dice = random.Random(seed)
-    snapshot = snapshot_of(cluster(dice, 5, (0, 1, 2, 3)))
-    agrees(anchored(gang_of(dice.randint(2, 6))), snapshot, mode)
+    for _ in range(10):
+        snapshot = snapshot_of(cluster(dice, 5, (0, 1, 2, 3)))
+        agrees(anchored(gang_of(dice.randint(2, 6))), snapshot, mode)
 
 
-@pytest.mark.parametrize("seed", seeds(40))
+@pytest.mark.parametrize("seed", seeds(4))
 def test_slices_and_leaders_get_the_optimum_of_trying_everything(seed: int) -> None:
     dice = random.Random(seed)
-    snapshot = snapshot_of(cluster(dice, 5, (0, 1, 2, 3)))
-    slices = (Slice(dice.choice(("block", "subblock", "host")), 2),)
-    agrees(anchored(replace(gang_of(dice.choice((2, 4, 6))), slices=slices)), snapshot)
-    agrees(anchored(with_leader(dice.randint(2, 5))), snapshot)
+    for _ in range(10):
+        snapshot = snapshot_of(cluster(dice, 5, (0, 1, 2, 3)))
+        slices = (Slice(dice.choice(("block", "subblock", "host")), 2),)
+        agrees(anchored(replace(gang_of(dice.choice((2, 4, 6))), slices=slices)), snapshot)
+        agrees(anchored(with_leader(dice.randint(2, 5))), snapshot)
 
 
 @pytest.mark.parametrize("mode", list(Mode))
+@settings(max_examples=35)
 @given(seed=st.integers(0, 10**9))
 def test_one_after_the_other_they_give_what_all_domains_together_do(mode: Mode, seed: int) -> None:
     dice = random.Random(seed)
@@ -79,6 +82,7 @@ def test_one_after_the_other_they_give_what_all_domains_together_do(mode: Mode, 
     assert found.proven == expected.proven
 
 
+@settings(max_examples=50)
 @given(seed=st.integers(0, 10**9))
 def test_none_costs_less_than_its_bound_and_the_bounds_rise(seed: int) -> None:
     dice = random.Random(seed)

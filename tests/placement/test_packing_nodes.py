@@ -25,22 +25,18 @@ def decided(instance: tuple[Gang, Snapshot]) -> bool | None:
 
 
 @pytest.mark.parametrize(("nodes", "kinds"), [(6, 3), (10, 4), (20, 6)])
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_pods_that_fill_up_to_twenty_nodes_are_packed(nodes: int, kinds: int, seed: int) -> None:
     assert fits(planted(nodes, kinds, 0, seed)) is True
 
 
-@pytest.mark.parametrize("slack", [0, 1, 2, 3])
+@pytest.mark.parametrize("slack", [0, 2])
 def test_pods_of_eight_kinds_that_nearly_fill_twenty_nodes_are_packed(slack: int) -> None:
     """slack: what is left over of each resource on a node, at most."""
     assert fits(planted(20, 8, slack, 0)) is True
 
 
-def test_pods_of_eight_kinds_that_fill_fifty_nodes_are_packed() -> None:
-    assert fits(planted(50, 8, 0, 0)) is True
-
-
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_pods_with_cards_that_leave_cpu_and_memory_free_are_packed(seed: int) -> None:
     """Whole cards, linked ones, tiles and shares."""
     assert decided(planted_cards(20, 8, 1000, seed)) is True
@@ -63,14 +59,14 @@ def test_amounts_beyond_a_machine_word_that_share_no_divisor_are_not_decided() -
     assert fits(Packing(sizes, packing.counts, free)) is None
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_one_cpu_too_few_on_twenty_nodes_is_known(seed: int) -> None:
     assert fits(planted(20, 6, -1, seed)) is False
 
 
 @pytest.mark.parametrize(("slack", "expected"), [(0, True), (-1, False)], ids=["full", "one cpu too few"])
 def test_thousands_of_pods_that_fill_hundreds_of_nodes_are_decided(slack: int, expected: bool) -> None:
-    assert fits(planted(500, 3, slack, 0)) is expected
+    assert fits(planted(250, 3, slack, 0)) is expected
 
 
 def test_a_node_on_which_more_of_a_resource_is_used_than_there_is_still_takes_pods_without_it() -> None:

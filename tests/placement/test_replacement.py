@@ -65,7 +65,7 @@ def torn(dice: random.Random, slices: tuple[Slice, ...]) -> tuple[Gang, Snapshot
     """A gang that has lost pods, on a cluster with free slots here and there; None: no such luck."""
     nodes = [
         node(f"n{n}", (f"b{dice.randint(0, 1)}", f"s{dice.randint(0, 1)}", f"h{dice.randint(0, 2)}"), cpu)
-        for n, cpu in enumerate(dice.choices((1, 2, 2, 3, 4), k=dice.randint(3, 6)))
+        for n, cpu in enumerate(dice.choices((1, 2, 2, 3, 4), k=dice.randint(3, 5)))
     ]
     size = slices[0].size if slices else 1
     whole = gang_of(size * dice.randint(1, 6 // size), slices=slices)
@@ -89,12 +89,12 @@ SLICES = {
 
 
 @pytest.mark.parametrize("slices", SLICES.values(), ids=SLICES)
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(2))
 def test_lost_pods_return_to_the_best_place_that_keeps_slices_whole(
     slices: tuple[Slice, ...], seed: int
 ) -> None:
     dice = random.Random(seed)
-    for _ in range(25):
+    for _ in range(40):
         case = torn(dice, slices)
         if case is None:
             continue
@@ -155,7 +155,7 @@ def test_a_lost_pod_returns_beside_its_neighbours_by_rank(rank: int, expected: s
     assert found.nodes == {"lost": expected}
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(6))
 def test_lost_pods_return_as_near_to_their_neighbours_as_the_best_places_allow(seed: int) -> None:
     """The nearest level at which some best assignment has every member beside the nearest rank."""
     dice = random.Random(seed)

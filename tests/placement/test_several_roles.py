@@ -43,21 +43,21 @@ def gang(*roles: tuple[int, Amounts], required: str | None = None, preferred: st
     return Gang("g", members, required_level=required, preferred_levels=(preferred,) if preferred else ())
 
 
+@pytest.fixture(scope="module")
+def mostly_free() -> Snapshot:
+    return Snapshot.build(cluster(5000, 8), [])
+
+
 @pytest.mark.parametrize(
     ("required", "preferred"),
     [(None, None), (None, "block"), ("block", None)],
     ids=["none", "preferred", "required"],
 )
 def test_workers_and_servers_are_placed_into_two_subblocks_of_one_block(
-    required: str | None, preferred: str | None
+    mostly_free: Snapshot, required: str | None, preferred: str | None
 ) -> None:
     asked = gang((128, WORKER), (32, SERVER), required=required, preferred=preferred)
-    found = placed(asked, Snapshot.build(cluster(5000, 8), []))
-    assert found.objective.domains == (1, 2, 32, 32)
-
-
-def test_workers_and_servers_are_placed_as_near_on_a_hundred_thousand_nodes() -> None:
-    found = placed(gang((128, WORKER), (32, SERVER)), Snapshot.build(cluster(100_000, 8), []))
+    found = placed(asked, mostly_free)
     assert found.objective.domains == (1, 2, 32, 32)
 
 
@@ -79,9 +79,9 @@ LARGE_CPU = {"cpu": 48_000, "memory": 256 * GIB, "pods": 1, GPU: 1}
     ids=["5 classes of 16", "256 and 16", "40 and 40", "500 and 100", "1000, 300 and 50"],
 )
 def test_gangs_of_several_roles_use_the_fewest_domains_and_it_is_proven(
-    roles: list[tuple[int, Amounts]], least: tuple[int, ...]
+    mostly_free: Snapshot, roles: list[tuple[int, Amounts]], least: tuple[int, ...]
 ) -> None:
-    found = placed(gang(*roles), Snapshot.build(cluster(5000, 8), []))
+    found = placed(gang(*roles), mostly_free)
     assert found.objective.domains == least
     assert found.proven
 
@@ -157,7 +157,7 @@ print(sorted(place(gang((60, WORKER), (20, SERVER), (9, PAIR)), snapshot).nodes.
 
 def test_the_answer_is_the_same_in_each_process_whatever_its_hash_seed_and_threads() -> None:
     answers = set()
-    for seed, threads in (("0", "1"), ("1", "8"), ("77", "2")):
+    for seed, threads in (("0", "1"), ("77", "8")):
         env = dict(os.environ, PYTHONHASHSEED=seed, OMP_NUM_THREADS=threads)
         run = subprocess.run(
             [sys.executable, "-c", SAME], env=env, capture_output=True, text=True, check=True
@@ -213,10 +213,9 @@ def of_different_pods(count: int, seed: int, required: str | None) -> Gang:
     return gang(*((1, role) for role in roles), required=required)
 
 
-@pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize(
-    ("nodes", "pods", "required"),
-    [(5000, 16, "block"), (5000, 10, "block"), (400, 60, "block"), (400, 60, None), (5000, 60, None)],
+    ("nodes", "pods", "required", "seed"),
+    [(5000, 16, "block", 0), (5000, 10, "block", 1), (400, 60, "block", 0), (400, 60, None, 1)],
 )
 def test_different_pods_find_a_place_in_one_block_of_an_empty_cluster(
     nodes: int, pods: int, required: str | None, seed: int
@@ -279,15 +278,13 @@ def with_cards(*requests: tuple[int, int, int], linked: bool = False) -> PodClas
     return PodClass(vector(amounts), cards=containers, single_numa=not linked, linked=linked)
 
 
-@pytest.mark.parametrize("nodes", [32, 100, 400])
-def test_pods_with_cards_of_one_numa_node_find_a_place_on_nodes_that_all_differ(nodes: int) -> None:
+def test_pods_with_cards_of_one_numa_node_find_a_place_on_nodes_that_all_differ() -> None:
     kind = with_cards((3, 137, 1009), (2, 111, 2003))
     members = tuple(Member(f"p{rank}", rank, kind) for rank in range(32))
-    assert len(set(placed(Gang("g", members), different_cards(nodes, linked=False)).nodes)) == 32
+    assert len(set(placed(Gang("g", members), different_cards(32, linked=False)).nodes)) == 32
 
 
-@pytest.mark.parametrize("nodes", [100, 400])
-def test_pods_with_linked_pairs_of_cards_find_a_place_on_nodes_that_all_differ(nodes: int) -> None:
+def test_pods_with_linked_pairs_of_cards_find_a_place_on_nodes_that_all_differ() -> None:
     kind = with_cards((2, 37, 109), (2, 41, 211), linked=True)
     members = tuple(Member(f"p{rank}", rank, kind) for rank in range(100))
-    assert len(set(placed(Gang("g", members), different_cards(nodes, linked=True)).nodes)) == 100
+    assert len(set(placed(Gang("g", members), different_cards(100, linked=True)).nodes)) == 100
