@@ -1,7 +1,7 @@
 """What the page answers at a glance, of small and large clusters, on a laptop and on a phone."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -34,49 +34,61 @@ def bottom(page: Page, selector: str, nth: int = 0) -> float:
     return box["y"] + box["height"]
 
 
-def test_the_first_screen_shows_what_waits_why_and_where_there_is_free_capacity(browser: Browser) -> None:
+@pytest.fixture(scope="module")
+def busy_page(browser: Browser) -> Iterator[Served]:
+    """The page of the busy cluster, opened once."""
     with served(browser, busy_scene()) as it:
-        page = sized(it, LAPTOP)
-        first = page.locator("#waiting-list li").first
-        expect(first).to_contain_text(LONGEST)
-        expect(first).to_contain_text("capacity for 6 of 40")
-        rows = page.locator("#room-rows tr")
-        expect(rows).to_contain_text(["48", "120 in b3"])
-        for selector in ("#waiting", "#room", "#domains"):
-            assert bottom(page, selector) <= LAPTOP["height"]
-        expect(page.locator("#summary")).to_have_text("64 nodes, 228 of 504 GPUs used, 7 gangs wait")
+        yield it
 
 
-def test_a_node_that_fails_and_one_out_of_use_are_named_first(browser: Browser) -> None:
-    with served(browser, busy_scene()) as it:
-        expect(it.page.locator("#troubles-list li")).to_contain_text([FAILING, CORDONED])
-        it.page.get_by_role("button", name=FAILING).click()
-        expect(it.page.locator("#domain-nodes")).to_contain_text("avoided: pods of 3 gangs failed there")
+@pytest.fixture
+def busy(busy_page: Served) -> Iterator[Served]:
+    """The same, with nothing chosen and all gangs shown after each test."""
+    yield busy_page
+    busy_page.page.keyboard.press("Escape")
+    for select in ("#of-namespace", "#of-state", "#of-model"):
+        busy_page.page.locator(select).select_option("")
 
 
-def test_a_block_shows_who_has_it(browser: Browser) -> None:
-    with served(browser, busy_scene()) as it:
-        it.page.get_by_role("button", name="b2", exact=True).click()
-        holders = it.page.locator("#domain-nodes .holders li")
-        expect(holders).to_have_text(
-            ["search/Job/embed: 48 GPUs, 6 pods", "vision/Job/detector: 32 GPUs, 4 pods"]
-        )
-        holders.first.get_by_role("link").click()
-        expect(it.page.locator("#gang h2")).to_have_text("search/Job/embed")
+def test_the_first_screen_shows_what_waits_why_and_where_there_is_free_capacity(busy: Served) -> None:
+    page = sized(busy, LAPTOP)
+    first = page.locator("#waiting-list li").first
+    expect(first).to_contain_text(LONGEST)
+    expect(first).to_contain_text("capacity for 6 of 40")
+    rows = page.locator("#room-rows tr")
+    expect(rows).to_contain_text(["48", "120 in b3"])
+    for selector in ("#waiting", "#room", "#domains"):
+        assert bottom(page, selector) <= LAPTOP["height"]
+    expect(page.locator("#summary")).to_have_text("64 nodes, 228 of 504 GPUs used, 7 gangs wait")
 
 
-def test_the_list_of_gangs_grows_with_the_page_and_the_map_uses_the_width(browser: Browser) -> None:
-    with served(browser, busy_scene()) as it:
-        page = sized(it, LAPTOP)
-        assert bottom(page, "#gang-rows tr.gang", 12) <= bottom(page, "#gangs")
-        hidden = page.locator("#gang-table").evaluate("""each => {
-            const within = [];
-            for (let at = each; at !== document.body; at = at.parentElement) within.push(at);
-            const scrolls = (at) => getComputedStyle(at).overflowY !== "visible";
-            return within.some((at) => at.scrollHeight > at.clientHeight + 1 && scrolls(at));
-        }""")
-        assert not hidden, "a box within the page scrolls"
-        assert box_of(page, "#domains")["width"] > 0.65 * LAPTOP["width"]
+def test_a_node_that_fails_and_one_out_of_use_are_named_first(busy: Served) -> None:
+    expect(busy.page.locator("#troubles-list li")).to_contain_text([FAILING, CORDONED])
+    busy.page.get_by_role("button", name=FAILING).click()
+    expect(busy.page.locator("#domain-nodes")).to_contain_text("avoided: pods of 3 gangs failed there")
+
+
+def test_a_block_shows_who_has_it(busy: Served) -> None:
+    busy.page.get_by_role("button", name="b2", exact=True).click()
+    holders = busy.page.locator("#domain-nodes .holders li")
+    expect(holders).to_have_text(
+        ["search/Job/embed: 48 GPUs, 6 pods", "vision/Job/detector: 32 GPUs, 4 pods"]
+    )
+    holders.first.get_by_role("link").click()
+    expect(busy.page.locator("#gang h2")).to_have_text("search/Job/embed")
+
+
+def test_the_list_of_gangs_grows_with_the_page_and_the_map_uses_the_width(busy: Served) -> None:
+    page = sized(busy, LAPTOP)
+    assert bottom(page, "#gang-rows tr.gang", 12) <= bottom(page, "#gangs")
+    hidden = page.locator("#gang-table").evaluate("""each => {
+        const within = [];
+        for (let at = each; at !== document.body; at = at.parentElement) within.push(at);
+        const scrolls = (at) => getComputedStyle(at).overflowY !== "visible";
+        return within.some((at) => at.scrollHeight > at.clientHeight + 1 && scrolls(at));
+    }""")
+    assert not hidden, "a box within the page scrolls"
+    assert box_of(page, "#domains")["width"] > 0.65 * LAPTOP["width"]
 
 
 def test_gpus_of_no_known_model_have_one_name_everywhere(browser: Browser) -> None:
@@ -86,28 +98,26 @@ def test_gpus_of_no_known_model_have_one_name_everywhere(browser: Browser) -> No
         expect(it.page.locator("#charts figcaption").first).to_contain_text("(unknown)")
 
 
-def test_the_table_is_filtered_by_namespace_state_and_model(browser: Browser) -> None:
-    with served(browser, busy_scene()) as it:
-        rows = it.page.locator("#gang-rows tr.gang")
-        expect(rows).to_have_count(13)
-        it.page.locator("#of-namespace").select_option("research")
-        expect(rows).to_have_count(4)
-        it.page.locator("#of-state").select_option("Waiting")
-        expect(rows).to_have_count(1)
-        expect(it.page.locator("#gangs-count")).to_have_text("1 of 13 gangs")
-        it.page.locator("#of-namespace").select_option("")
-        it.page.locator("#of-model").select_option("NVIDIA-A100-SXM4-80GB")
-        expect(rows).to_have_count(2)
+def test_the_table_is_filtered_by_namespace_state_and_model(busy: Served) -> None:
+    rows = busy.page.locator("#gang-rows tr.gang")
+    expect(rows).to_have_count(13)
+    busy.page.locator("#of-namespace").select_option("research")
+    expect(rows).to_have_count(4)
+    busy.page.locator("#of-state").select_option("Waiting")
+    expect(rows).to_have_count(1)
+    expect(busy.page.locator("#gangs-count")).to_have_text("1 of 13 gangs")
+    busy.page.locator("#of-namespace").select_option("")
+    busy.page.locator("#of-model").select_option("NVIDIA-A100-SXM4-80GB")
+    expect(rows).to_have_count(2)
 
 
-def test_the_table_is_sorted_by_a_column_both_ways(browser: Browser) -> None:
-    with served(browser, busy_scene()) as it:
-        first = it.page.locator("#gang-rows tr.gang").first
-        it.page.get_by_role("button", name="GPUs", exact=True).click()
-        expect(first).to_contain_text("guest/Job/quick")
-        expect(it.page.locator('#gang-head [data-key="gpus"]')).to_have_attribute("aria-sort", "ascending")
-        it.page.get_by_role("button", name="GPUs", exact=True).click()
-        expect(first).to_contain_text(LONGEST)
+def test_the_table_is_sorted_by_a_column_both_ways(busy: Served) -> None:
+    first = busy.page.locator("#gang-rows tr.gang").first
+    busy.page.get_by_role("button", name="GPUs", exact=True).click()
+    expect(first).to_contain_text("guest/Job/quick")
+    expect(busy.page.locator('#gang-head [data-key="gpus"]')).to_have_attribute("aria-sort", "ascending")
+    busy.page.get_by_role("button", name="GPUs", exact=True).click()
+    expect(first).to_contain_text(LONGEST)
 
 
 def test_a_chosen_gang_has_an_address_that_opens_it_again(browser: Browser) -> None:
@@ -138,38 +148,36 @@ def test_the_answer_of_what_if_stands_above_its_form_and_on_the_screen(browser: 
         assert bottom(page, "#what-if-answer") <= bottom(page, "#what-if-size") <= LAPTOP["height"]
 
 
-def test_axes_of_the_charts_have_units_and_end_at_round_numbers(browser: Browser) -> None:
-    with served(browser, busy_scene()) as it:
-        captions = it.page.locator("#charts figcaption")
-        expect(captions).to_have_count(4)
-        expect(captions.nth(0)).to_contain_text("of 504")
-        # Later lines are drawn over earlier ones, and p50 is never above p95.
-        expect(captions.nth(2)).to_have_text(re.compile("p95.*p50"))
-        expect(captions.nth(3)).to_contain_text("%")
-        tops = it.page.evaluate("""async () => {
-            const history = await import("/static/history.js");
-            const durations = [59, 61, 18600, 200000].map(history.roundDuration);
-            return durations.concat([1, 3, 122].map(history.roundUp));
-        }""")
-        assert tops == [60, 120, 21600, 432000, 1, 5, 200]
+def test_axes_of_the_charts_have_units_and_end_at_round_numbers(busy: Served) -> None:
+    captions = busy.page.locator("#charts figcaption")
+    expect(captions).to_have_count(4)
+    expect(captions.nth(0)).to_contain_text("of 504")
+    # Later lines are drawn over earlier ones, and p50 is never above p95.
+    expect(captions.nth(2)).to_have_text(re.compile("p95.*p50"))
+    expect(captions.nth(3)).to_contain_text("%")
+    tops = busy.page.evaluate("""async () => {
+        const history = await import("/static/history.js");
+        const durations = [59, 61, 18600, 200000].map(history.roundDuration);
+        return durations.concat([1, 3, 122].map(history.roundUp));
+    }""")
+    assert tops == [60, 120, 21600, 432000, 1, 5, 200]
 
 
-def test_charts_of_one_sample_show_ten_minutes_and_three_round_marks(browser: Browser) -> None:
-    with served(browser, busy_scene()) as it:
-        expect(it.page.locator("#charts canvas")).to_have_count(4)
-        shown = it.page.evaluate("""async () => {
-            const { charts } = await import("/static/history.js");
-            return [...charts.values()].map(({ chart: { scales: { x, y }, axes }, chart }) =>
-                [x.max - x.min, axes[1].values(chart, axes[1].splits(chart, 1, y.min, y.max))]);
-        }""")
-        assert [seconds for seconds, _ in shown] == [pytest.approx(600)] * 4
-        marks = [each for _, each in shown]
-        assert marks == [
-            ["0", "100", "200"],
-            ["0", "100", "200"],
-            ["0 s", "3 h", "6 h"],
-            ["0 %", "50 %", "100 %"],
-        ]
+def test_charts_of_one_sample_show_ten_minutes_and_three_round_marks(busy: Served) -> None:
+    expect(busy.page.locator("#charts canvas")).to_have_count(4)
+    shown = busy.page.evaluate("""async () => {
+        const { charts } = await import("/static/history.js");
+        return [...charts.values()].map(({ chart: { scales: { x, y }, axes }, chart }) =>
+            [x.max - x.min, axes[1].values(chart, axes[1].splits(chart, 1, y.min, y.max))]);
+    }""")
+    assert [seconds for seconds, _ in shown] == [pytest.approx(600)] * 4
+    marks = [each for _, each in shown]
+    assert marks == [
+        ["0", "100", "200"],
+        ["0", "100", "200"],
+        ["0 s", "3 h", "6 h"],
+        ["0 %", "50 %", "100 %"],
+    ]
 
 
 def test_up_to_5000_nodes_are_all_drawn_within_the_first_screen(browser: Browser) -> None:
@@ -184,8 +192,14 @@ def test_up_to_5000_nodes_are_all_drawn_within_the_first_screen(browser: Browser
         expect(page.locator("#domain-nodes h2")).to_contain_text("Node node-b0-s0-h00")
 
 
-def test_more_nodes_are_summed_up_by_block_until_one_is_opened(browser: Browser) -> None:
-    with served(browser, large(65_000)) as it:
+@pytest.fixture(scope="module")
+def largest() -> Scene:
+    return large(65_000)
+
+
+@pytest.mark.when_changed("webhook/ui")
+def test_more_nodes_are_summed_up_by_block_until_one_is_opened(browser: Browser, largest: Scene) -> None:
+    with served(browser, largest) as it:
         page = sized(it, LAPTOP)
         expect(page.locator("#domains .rack")).to_have_count(130)
         assert bottom(page, "#map") < 2 * LAPTOP["height"], "gangs are less than two screens away"
@@ -193,14 +207,19 @@ def test_more_nodes_are_summed_up_by_block_until_one_is_opened(browser: Browser)
         expect(page.locator('[data-domain="1/b3"] svg.nodes')).to_have_count(10)
 
 
-@pytest.mark.parametrize(
-    "scene", [busy_scene, lambda: large(5000), lambda: large(65_000)], ids=["busy", "5000", "65000"]
-)
-def test_axe_finds_nothing_and_nothing_is_wider_than_the_screen(
-    browser: Browser, scene: Callable[[], Scene]
-) -> None:
-    """Of a laptop and of a phone, before a gang is chosen and after."""
-    with served(browser, scene()) as it:
+def test_axe_finds_nothing_and_nothing_is_wider_than_the_screen(browser: Browser) -> None:
+    is_accessible_and_fits(browser, busy_scene())
+
+
+@pytest.mark.when_changed("webhook/ui")
+def test_axe_finds_nothing_on_the_page_of_a_large_cluster(browser: Browser, largest: Scene) -> None:
+    for scene in (large(5000), largest):
+        is_accessible_and_fits(browser, scene)
+
+
+def is_accessible_and_fits(browser: Browser, scene: Scene) -> None:
+    """On a laptop and on a phone, before a gang is chosen and after."""
+    with served(browser, scene) as it:
         for element in (None, "#gang-rows a"):
             if element:
                 it.page.locator(element).first.click()
@@ -212,14 +231,13 @@ def test_axe_finds_nothing_and_nothing_is_wider_than_the_screen(
                 assert found.violations_count == 0, found.generate_report()
 
 
-def test_on_a_phone_gangs_come_before_the_map_and_parts_are_a_thumb_away(browser: Browser) -> None:
-    with served(browser, busy_scene()) as it:
-        page = sized(it, PHONE)
-        assert bottom(page, "#waiting") < bottom(page, "#gangs") < bottom(page, "#map")
-        reason = page.locator("#gang-rows .reason").first
-        assert reason.evaluate("each => each.scrollWidth <= each.clientWidth")
-        page.locator("#jump").get_by_role("button", name="Map").click()
-        expect(page.locator("#domains")).to_be_in_viewport()
-        button = box_of(page, "#jump button")
-        assert button["height"] >= 44
-        assert button["y"] > PHONE["height"] / 2
+def test_on_a_phone_gangs_come_before_the_map_and_parts_are_a_thumb_away(busy: Served) -> None:
+    page = sized(busy, PHONE)
+    assert bottom(page, "#waiting") < bottom(page, "#gangs") < bottom(page, "#map")
+    reason = page.locator("#gang-rows .reason").first
+    assert reason.evaluate("each => each.scrollWidth <= each.clientWidth")
+    page.locator("#jump").get_by_role("button", name="Map").click()
+    expect(page.locator("#domains")).to_be_in_viewport()
+    button = box_of(page, "#jump button")
+    assert button["height"] >= 44
+    assert button["y"] > PHONE["height"] / 2

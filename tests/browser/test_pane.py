@@ -4,7 +4,6 @@ import re
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from tests.browser.served_pages import box_of, served
@@ -56,7 +55,7 @@ def unfold(page: Page, summary: str) -> Any:
     return lines
 
 
-def test_the_plan_shows_which_rank_is_on_which_node(browser: Browser) -> None:
+def test_the_plan_shows_which_rank_is_on_which_node_or_which_pods_wait(browser: Browser) -> None:
     with served(browser, busy_scene()) as it:
         choose(it.page, "search/Job/embed")
         expect(it.page.locator("#gang summary").first).to_have_text("Plan: 6 pods")
@@ -64,15 +63,9 @@ def test_the_plan_shows_which_rank_is_on_which_node(browser: Browser) -> None:
         expect(unfold(it.page, "Plan")).to_have_text(
             [f"{rank} embed-{rank}: {node}" for rank, node in enumerate(nodes)]
         )
-
-
-def test_a_waiting_gang_is_shown_without_a_plan_and_with_its_pods_by_number(
-    browser: Browser,
-) -> None:
-    with served(browser, busy_scene()) as it:
         choose(it.page, "research/Job/train-405b")
         expect(it.page.locator("#gang summary").first).to_have_text("Plan: none yet for 40 pods")
-        lines = unfold(it.page, "Plan")
+        lines = it.page.locator("#gang ul.plan li")  # still unfolded
         expect(lines).to_have_text([re.compile(f"train-405b-{number}: waits") for number in range(40)])
 
 
@@ -124,14 +117,14 @@ def test_the_map_is_as_high_as_its_blocks_beside_a_long_pane(browser: Browser) -
         assert gangs["y"] - (domains["y"] + domains["height"]) < 40
 
 
-@pytest.mark.parametrize("unfolded", [False, True], ids=["folded", "unfolded"])
-def test_the_pane_covers_no_chart_when_one_scrolls_to_the_end(browser: Browser, unfolded: bool) -> None:
+def test_the_pane_covers_no_chart_when_one_scrolls_to_the_end(browser: Browser) -> None:
     with served(browser, busy_scene(), events=Events()) as it:
         it.page.set_viewport_size({"width": 1280, "height": 800})
         expect(it.page.locator("#charts canvas")).to_have_count(4)
         choose(it.page, "research/Job/train-405b")
-        if unfolded:
-            unfold(it.page, "Plan")
-        it.page.evaluate("scrollTo(0, document.body.scrollHeight)")
-        side, charts = (box_of(it.page, each) for each in ("#side", "#time"))
-        assert side["y"] + side["height"] <= charts["y"]
+        for is_unfolded in (False, True):
+            if is_unfolded:
+                unfold(it.page, "Plan")
+            it.page.evaluate("scrollTo(0, document.body.scrollHeight)")
+            side, charts = (box_of(it.page, each) for each in ("#side", "#time"))
+            assert side["y"] + side["height"] <= charts["y"]
