@@ -148,28 +148,57 @@ def test_an_api_server_that_is_not_there_is_status_1_and_one_line_on_standard_er
 
 @pytest.mark.parametrize("command", ASKING)
 def test_ctrl_c_while_the_cluster_is_asked_is_status_130_without_a_traceback(
-    command: str, silent: tuple[str, threading.Event], tmp_path: Path
+    command: str,
+    silent: tuple[str, threading.Event],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     address, asked = silent
-    process = start(words_of(command, address, tmp_path), tmp_path)
+    words = words_of(command, address, tmp_path)
+    monkeypatch.chdir(tmp_path)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have it ignored
+    presses = threading.Thread(target=press_ctrl_c_once_it_waits, args=(asked,))
+    presses.start()
     try:
-        assert asked.wait(30), process.stderr and process.stderr.read()
-        wait_until_it_waits(process.pid)
+        status = main.main(words)
+    finally:
+        presses.join()
+        signal.signal(signal.SIGINT, before)
+    assert (status, *capsys.readouterr()) == (130, "", "topogate: interrupted\n")
+
+
+def press_ctrl_c_once_it_waits(asked: threading.Event) -> None:
+    """Interrupt the main thread once the server is asked."""
+    waiting = threading.main_thread()
+    assert waiting.ident is not None
+    asked.wait(30)
+    wait_until_it_waits(Path(f"/proc/self/task/{waiting.native_id}"))
+    signal.pthread_kill(waiting.ident, signal.SIGINT)
+
+
+def wait_until_it_waits(thread: Path) -> None:
+    """Until a thread sleeps for a while: Python loses an interrupt that comes within a finalizer."""
+    deadline, asleep = time.monotonic() + 30, 0
+    while asleep < 5 and time.monotonic() < deadline:
+        state = (thread / "stat").read_text().rpartition(")")[2].split()[0]
+        asleep = asleep + 1 if state == "S" else 0
+        time.sleep(0.02)
+
+
+def test_a_process_ends_at_ctrl_c_though_a_thread_still_reads(
+    silent: tuple[str, threading.Event], tmp_path: Path
+) -> None:
+    address, asked = silent
+    process = start(words_of("gangs", address, tmp_path), tmp_path)
+    try:
+        assert asked.wait(60), process.stderr and process.stderr.read()
+        wait_until_it_waits(Path(f"/proc/{process.pid}"))
         process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=30)
+        out, err = process.communicate(timeout=60)
     finally:
         process.kill()
     assert (process.returncode, out, err) == (130, "", "topogate: interrupted\n")
-
-
-def wait_until_it_waits(pid: int) -> None:
-    """Until the process sleeps for a while: Python loses an interrupt that comes within a finalizer."""
-    deadline, asleep = time.monotonic() + 30, 0
-    while asleep < 5:
-        assert time.monotonic() < deadline, f"process {pid} does not come to wait"
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-        asleep = asleep + 1 if state == "S" else 0
-        time.sleep(0.02)
 
 
 @pytest.mark.parametrize("command", LOCAL)

@@ -73,13 +73,13 @@ def test_what_is_no_name_is_a_sentence_and_reaches_no_server(run: Run, command: 
     assert server.asked == []
 
 
-@pytest.mark.parametrize("namespace", ["kube-system/pods?x", "a/b", "..", "", "A", "a.b", "é", "a" * 64])
+@pytest.mark.parametrize("name", ["kube-system/pods?x", "a/b", "..", "", "A", "a.b", "é", "a" * 64])
 @pytest.mark.parametrize("command", [["ps"], ["logs", "t0"], ["run", "--image", "x"]], ids=str)
 def test_what_is_no_namespace_is_a_sentence_and_reaches_no_server(
-    run: Run, command: list[str], namespace: str
+    run: Run, command: list[str], name: str
 ) -> None:
     server = Server(WELL)
-    status, _, err = run(server, *command, "-n", namespace)
+    status, _, err = run(server, *command, "-n", name)
     assert (status, "is not a namespace name" in err, server.asked) == (2, True, [])
 
 
