@@ -124,7 +124,7 @@ def test_axe_finds_nothing_where_every_state_is_drawn_in_light_and_dark_colours(
         page.page.locator("#gang-rows a", has_text="ns/Job/train").click()
         expect(page.page.locator("#gang .sentence").first).to_be_visible()
         for scheme in ("light", "dark"):
-            page.page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
+            page.page.emulate_media(color_scheme=scheme)
             found = Axe().run(page.page)
             assert found.violations_count == 0, found.generate_report()
 
