@@ -153,6 +153,7 @@ def test_a_gang_is_placed_as_well_as_by_trying_everything_down_to_the_headroom(s
     for number in range(20):
         gang, snapshot = drawn(shape, 20 * seed + number)
         expected, found = best(gang, snapshot), place(gang, snapshot)
+        assert found.proven
         if isinstance(found, NoFit):
             assert expected is None, f"missed {expected}: {found.sentence}"
             continue
