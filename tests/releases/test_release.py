@@ -3,6 +3,7 @@
 import gzip
 import io
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -22,7 +23,7 @@ from hack.images.base import SBOM_PATH
 from hack.images.targets import TARGETS
 from hack.local.build import ROOT
 from hack.local.cluster import Cluster
-from hack.releases import release
+from hack.releases import chart, release
 from tests.support import clean
 
 VERSION = f"v{build.PROJECT['version']}"
@@ -41,14 +42,19 @@ def files(control_plane: Cluster, tmp_path_factory: pytest.TempPathFactory) -> P
 
 def small_image(path: Path) -> None:
     """An image with a list of its contents, and that list beside it."""
-    with tempfile.TemporaryDirectory() as work:
-        root = Path(work) / "root"
-        (root / SBOM_PATH).parent.mkdir(parents=True)
-        (root / SBOM_PATH).write_text(json.dumps({"bomFormat": "CycloneDX"}))
-        (root / "padding").write_bytes(b"x" * 10_000)
-        layer_of(root, Path(work) / "layer.tar")
-        write(path, "x:1", Path(work) / "layer.tar", ImageSettings(), "x86_64")
+    image_of(path, {SBOM_PATH: json.dumps({"bomFormat": "CycloneDX"})})
     path.with_suffix(".cdx.json").write_bytes(release.contents_of(path))
+
+
+def image_of(path: Path, files: dict[str, str]) -> None:
+    """An image with these files, and with one that is longer than what describes the image."""
+    with tempfile.TemporaryDirectory() as work:
+        root, layer = Path(work) / "root", Path(work) / "layer.tar"
+        for name, text in {**files, "padding": "x" * 10_000}.items():
+            (root / name).parent.mkdir(parents=True, exist_ok=True)
+            (root / name).write_text(text)
+        layer_of(root, layer)
+        write(path, "x:1", layer, ImageSettings(), "x86_64")
 
 
 def test_a_release_has_a_wheel_an_install_file_a_chart_notes_images_and_checksums(files: Path) -> None:
@@ -65,35 +71,30 @@ def test_a_release_has_a_wheel_an_install_file_a_chart_notes_images_and_checksum
 
 def test_two_runs_give_the_same_files(files: Path, tmp_path: Path) -> None:
     """Of the images tests/images/test_build.py shows it."""
+    chart.rendered_text.cache_clear()
     release.make_files(VERSION, tmp_path)
     for path in tmp_path.iterdir():
         assert path.read_bytes() == (files / path.name).read_bytes()
 
 
-def without(name: str) -> Callable[[Path], None]:
+Change = Callable[[Path], object]
+
+
+def without(name: str) -> Change:
     return lambda folder: (folder / name).unlink()
 
 
-def torn(name: str) -> Callable[[Path], None]:
-    def tear(folder: Path) -> None:
-        whole = (folder / name).read_bytes()
-        (folder / name).write_bytes(whole[: len(whole) // 2])
-
-    return tear
+def torn(name: str) -> Change:
+    """Leave the first half of a file."""
+    return lambda folder: os.truncate(folder / name, (folder / name).stat().st_size // 2)
 
 
-def empty(name: str) -> Callable[[Path], None]:
-    def change(folder: Path) -> None:
-        (folder / name).write_bytes(b"")
-
-    return change
+def empty(name: str) -> Change:
+    return lambda folder: os.truncate(folder / name, 0)
 
 
-def another(name: str) -> Callable[[Path], None]:
-    def change(folder: Path) -> None:
-        (folder / name).write_text("x")
-
-    return change
+def another(name: str) -> Change:
+    return lambda folder: (folder / name).write_text("x")
 
 
 IMAGE = f"topogate-{VERSION}-amd64.tar"
@@ -113,7 +114,7 @@ IMAGE = f"topogate-{VERSION}-amd64.tar"
     ],
 )  # fmt: skip
 def test_a_folder_that_is_no_whole_release_gets_no_checksums(
-    files: Path, tmp_path: Path, change: Callable[[Path], None], expected: str
+    files: Path, tmp_path: Path, change: Change, expected: str
 ) -> None:
     folder = tmp_path / VERSION
     shutil.copytree(files, folder)
@@ -142,13 +143,16 @@ def test_an_empty_or_missing_folder_gets_no_checksums(
     assert "install.yaml is missing" in capsys.readouterr().err
 
 
-@pytest.mark.usefixtures("control_plane")
 def test_a_run_that_ends_early_leaves_nothing_of_a_release(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full_disk(*_: object) -> None:
         raise OSError("no space left on device")
 
+    def one_file(_: str, folder: Path) -> None:
+        (folder / "notes.md").write_text("x")
+
+    monkeypatch.setattr(release, "make_files", one_file)
     monkeypatch.setattr(release, "make_images", full_disk)
     assert release.main([VERSION, "--output", str(tmp_path)]) == 1
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
@@ -180,8 +184,9 @@ def test_the_chart_of_a_release_is_the_one_of_the_repository(files: Path) -> Non
     plain = gzip.decompress((files / f"topogate-chart-{VERSION}.tgz").read_bytes())
     with tarfile.open(fileobj=io.BytesIO(plain)) as archive:
         names = {each.name for each in archive}
-    chart = ROOT / "manifests/chart"
-    assert names == {f"topogate/{path.relative_to(chart)}" for path in chart.rglob("*") if path.is_file()}
+    assert names == {
+        f"topogate/{path.relative_to(chart.CHART)}" for path in chart.CHART.rglob("*") if path.is_file()
+    }
 
 
 def test_the_wheel_has_the_commands(files: Path) -> None:
@@ -192,22 +197,14 @@ def test_the_wheel_has_the_commands(files: Path) -> None:
 
 
 def test_the_list_of_contents_is_taken_out_of_an_image(tmp_path: Path) -> None:
-    root = tmp_path / "root"
-    (root / SBOM_PATH).parent.mkdir(parents=True)
-    (root / SBOM_PATH).write_text(json.dumps({"bomFormat": "CycloneDX"}))
-    (root / "padding").write_bytes(b"x" * 10_000)
-    layer_of(root, tmp_path / "layer.tar")
-    image = write(tmp_path / "image.tar", "x:1", tmp_path / "layer.tar", ImageSettings(), "x86_64")
-    assert json.loads(release.contents_of(image.archive)) == {"bomFormat": "CycloneDX"}
+    small_image(tmp_path / "image.tar")
+    assert json.loads((tmp_path / "image.cdx.json").read_bytes()) == {"bomFormat": "CycloneDX"}
 
 
 def test_an_image_without_a_list_of_contents_is_named(tmp_path: Path) -> None:
-    (tmp_path / "root").mkdir()
-    (tmp_path / "root" / "padding").write_bytes(b"x" * 10_000)
-    layer_of(tmp_path / "root", tmp_path / "layer.tar")
-    image = write(tmp_path / "image.tar", "x:1", tmp_path / "layer.tar", ImageSettings(), "x86_64")
+    image_of(tmp_path / "image.tar", {})
     with pytest.raises(release.ReleaseError, match=r"image\.tar has no .*; build the image again"):
-        release.contents_of(image.archive)
+        release.contents_of(tmp_path / "image.tar")
 
 
 def test_another_version_than_that_of_the_sources_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
