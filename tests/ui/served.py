@@ -28,4 +28,5 @@ if __name__ == "__main__":
     # No client is answered because a slow one had had its time.
     worker.FIRST_BYTE_SECONDS = worker.REQUEST_SECONDS = 3600.0
     app = page_of(scene_of(cluster_of([])), Named(MINE)).application
-    PageServer({**options("127.0.0.1:0"), "when_ready": report}, lambda: app).run()
+    # gunicorn would replace a worker that has got no CPU for half a minute, and close all of its streams.
+    PageServer({**options("127.0.0.1:0"), "when_ready": report, "timeout": 0}, lambda: app).run()

@@ -6,10 +6,12 @@ import subprocess
 import sys
 import urllib.request
 from collections.abc import Iterator
+from types import SimpleNamespace
 
 import pytest
 
 from hack.local.processes import open_tied
+from webhook.ui import page_worker
 from webhook.ui.pages import MOST_STREAMS
 from webhook.ui.serve_page import THREADS
 
@@ -80,7 +82,50 @@ def test_streams_continue_where_slow_clients_want_all_threads(port: int) -> None
         for _ in range(2 * THREADS):
             connected(stack, port, HEADERS)
         assert is_healthy(port)
-        for stream in streams:
-            stream.settimeout(0.01)
-            with contextlib.suppress(TimeoutError):
-                assert stream.recv(1000) != b"", "it was closed"
+        assert [number for number, stream in enumerate(streams) if is_closed(stream)] == []
+
+
+def is_closed(client: socket.socket) -> bool:
+    """Whether the server has ended a connection, by what has come already."""
+    client.setblocking(False)
+    try:
+        while client.recv(1000):
+            pass
+    except BlockingIOError:
+        return False
+    return True
+
+
+def test_the_oldest_requests_that_are_no_streams_are_ended_where_threads_are_missing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With a clock of its own: 3 threads, of which one has a stream, and 2 requests that wait."""
+    now = 100.0
+    monkeypatch.setattr(page_worker, "time", SimpleNamespace(monotonic=lambda: now))
+    with contextlib.ExitStack() as stack:
+        worker = object.__new__(page_worker.PageWorker)
+        worker.cfg = SimpleNamespace(threads=3)
+        worker.tpool, worker.newcomers = object(), object()
+        requests = [request(stack, worker.newcomers, now + n / 10, is_stream=n == 0) for n in range(5)]
+        kept = request(stack, worker.tpool, 0.0)
+        worker.under_way = dict.fromkeys([*requests, kept])
+        now = 100.05 + page_worker.GUARANTEED_SECONDS
+        worker._free_threads()
+        assert [each.is_ended for each in requests] == [False] * 5, "each keeps its thread for a while"
+        now = 110.0
+        for _ in range(2):  # those that are ended are still under way, and count
+            worker._free_threads()
+            assert [each.is_ended for each in requests] == [False, True, True, False, False]
+        assert requests[1].sock.recv(1) == b"", "its thread reads the end"
+        assert not kept.is_ended, "it needs none of these threads"
+
+
+def request(
+    stack: contextlib.ExitStack, pool: object, since: float, *, is_stream: bool = False
+) -> page_worker.PageConnection:
+    """A request under way over a connection of its own."""
+    ours, theirs = map(stack.enter_context, socket.socketpair())
+    connection = page_worker.PageConnection(None, ours, theirs.getsockname(), ours.getsockname())
+    connection.sock, connection.pool, connection.since = ours, pool, since
+    connection.is_stream = is_stream
+    return connection
