@@ -82,8 +82,17 @@ def _prose(source: str) -> Iterator[tuple[int, str]]:
             yield token.start[0], token.string
 
 
+def _pattern(phrases: tuple[str, ...]) -> re.Pattern[str]:
+    return re.compile(rf"\b({'|'.join(phrases)})\b", re.IGNORECASE)
+
+
 def replaced(source: str, phrases: tuple[str, ...] = PHRASES) -> list[str]:
-    """Each replaced phrase in the prose of a module, with the line where its text begins."""
+    """Each replaced phrase in the prose of a module, with the line where its text begins.
+
+    Most modules have none anywhere, in code or prose: these need not be parsed.
+    """
+    if not _pattern(phrases).search(re.sub(r"[\s_]+", " ", source)):
+        return []
     return _found(_prose(source), phrases)
 
 
@@ -104,11 +113,10 @@ def _messages(source: str) -> Iterator[tuple[int, str]]:
 
 
 def _found(texts: Iterable[tuple[int, str]], phrases: tuple[str, ...]) -> list[str]:
-    forbidden = re.compile(rf"\b({'|'.join(phrases)})\b", re.IGNORECASE)
     return [
         f"{line}: {found[0]}"
         for line, text in texts
-        for found in forbidden.finditer(re.sub(r"`[^`]*`|\s+", " ", text))
+        for found in _pattern(phrases).finditer(re.sub(r"`[^`]*`|\s+", " ", text))
     ]
 
 
