@@ -378,7 +378,7 @@ def answer_to(cluster: Cluster, account: str, deed: Deed, tenant: str) -> int:
     return 200
 
 
-def test_with_a_stolen_token_nobody_gets_more_than_the_trust_model_says(
+def test_with_a_stolen_token_nobody_gets_more_than_the_trust_model_lists(
     module_cluster: Cluster, tenant: str
 ) -> None:
     """A deed that is not refused yet is tried again: the API server takes up one policy after the other."""

@@ -107,8 +107,8 @@ def test_the_oldest_requests_that_are_no_streams_are_ended_where_threads_are_mis
         worker.cfg = SimpleNamespace(threads=3)
         worker.tpool, worker.newcomers = object(), object()
         requests = [request(stack, worker.newcomers, now + n / 10, is_stream=n == 0) for n in range(5)]
-        kept = request(stack, worker.tpool, 0.0)
-        worker.under_way = dict.fromkeys([*requests, kept])
+        other = request(stack, worker.tpool, 0.0)
+        worker.under_way = dict.fromkeys([*requests, other])
         now = 100.05 + page_worker.GUARANTEED_SECONDS
         worker._free_threads()
         assert [each.is_ended for each in requests] == [False] * 5, "each keeps its thread for a while"
@@ -117,7 +117,7 @@ def test_the_oldest_requests_that_are_no_streams_are_ended_where_threads_are_mis
             worker._free_threads()
             assert [each.is_ended for each in requests] == [False, True, True, False, False]
         assert requests[1].sock.recv(1) == b"", "its thread reads the end"
-        assert not kept.is_ended, "it needs none of these threads"
+        assert not other.is_ended, "it needs none of these threads"
 
 
 def request(
