@@ -1,14 +1,7 @@
 """What the webhook says of its certificate and of its PriorityClasses is what it serves and knows."""
 
 import base64
-import contextlib
-import http.client
-import http.server
-import json
 import re
-import ssl
-import threading
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -16,9 +9,9 @@ from typing import Any
 import pytest
 
 from labeler.contract import keys
-from tests.admission.alone import Impatient, post, served_serial, serving
-from tests.admission.harness import HOSTS, Webhook, gpu_pod, shipped_policy, short_lived
-from tests.admission.reviews import review
+from tests.admission.alone import serving
+from tests.admission.harness import HOSTS, gpu_pod, shipped_policy, short_lived
+from tests.admission.reviews import CLASSES, review
 from webhook.admission import app, certificates
 from webhook.admission.tls import ContextCache
 from webhook.policy.store import PolicyStore
@@ -26,68 +19,67 @@ from webhook.policy.store import PolicyStore
 EXPIRY = "topogate_certificate_expiry_timestamp_seconds"
 
 
-def readiness(webhook: Webhook) -> Any:
-    """Asked whatever the certificate is worth."""
-    context = ssl.create_default_context()
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    connection = http.client.HTTPSConnection("127.0.0.1", webhook.port, context=context, timeout=60)
-    with contextlib.closing(connection):
-        connection.request("GET", "/readyz")
-        return json.loads(connection.getresponse().read())
-
-
-def _other_certificate(webhook: Webhook) -> bytes:
-    return certificates.issue(HOSTS).certificate
-
-
-def _garbage(webhook: Webhook) -> bytes:
-    return b"garbage"
-
-
-@pytest.mark.parametrize("content", [_other_certificate, _garbage], ids=lambda f: f.__name__)
+@pytest.mark.parametrize(
+    "content", [certificates.issue(HOSTS).certificate, b"garbage"], ids=["of another key", "garbage"]
+)
 def test_a_certificate_that_cannot_be_served_is_reported_and_the_served_one_is_described(
-    own_webhook: Webhook, content: Callable[[Webhook], bytes]
+    tmp_path: Path, content: bytes
 ) -> None:
-    before, expiry = served_serial(own_webhook), own_webhook.pair.lifetime[1].timestamp()
-    good = (own_webhook.folder / "tls.crt").read_bytes()
-    (own_webhook.folder / "tls.crt").write_bytes(content(own_webhook))
-    own_webhook.wait(lambda: readiness(own_webhook)["certificateRejected"], "the refusal")
-    assert readiness(own_webhook)["certificate"] == "valid"
-    assert served_serial(own_webhook) == before
-    assert own_webhook.metric(EXPIRY) == expiry
-    assert own_webhook.metric("topogate_certificate_rejected") == 1
-    (own_webhook.folder / "tls.crt").write_bytes(good)
-    own_webhook.wait(lambda: readiness(own_webhook)["certificateRejected"] is None, "the mended pair")
-    assert own_webhook.metric("topogate_certificate_rejected") == 0
+    made = dependencies(tmp_path)
+    client = app.create_app(made).test_client()
+    expiry = made.certificate.not_after.timestamp()
+
+    def is_rejected() -> bool:
+        made.certificate.refresh()
+        found = client.get("/readyz").get_json()
+        assert found["certificate"] == "valid"
+        lines = [line.split(" ") for line in client.get("/metrics").text.splitlines()]
+        metrics = {line[0]: float(line[1]) for line in lines if line[0] != "#"}
+        assert metrics[EXPIRY] == expiry
+        assert metrics["topogate_certificate_rejected"] == bool(found["certificateRejected"])
+        return bool(found["certificateRejected"])
+
+    good, context = (tmp_path / "tls.crt").read_bytes(), made.certificate.context()
+    (tmp_path / "tls.crt").write_bytes(content)
+    assert is_rejected()
+    assert made.certificate.context() is context
+    (tmp_path / "tls.crt").write_bytes(good)
+    assert not is_rejected()
 
 
-def test_an_unusable_pair_is_logged_once_and_not_at_every_connection(own_webhook: Webhook) -> None:
-    (own_webhook.folder / "tls.crt").write_bytes(b"garbage")
+def test_an_unusable_pair_is_logged_once_and_not_at_every_connection(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    cache = dependencies(tmp_path).certificate
+    (tmp_path / "tls.crt").write_bytes(b"garbage")
     for _ in range(20):
-        served_serial(own_webhook)
-    assert own_webhook.log.count("tls_pair_unusable") == 1
+        cache.context()
+    assert caplog.text.count("tls_pair_unusable") == 1
 
 
-def test_a_served_certificate_that_expires_beside_a_good_one_without_its_key_is_named(
-    tmp_path: Path,
+@pytest.mark.parametrize(
+    ("pair", "words"),
+    [
+        (short_lived(-60), "certificate expired at"),
+        (certificates.issue(HOSTS, now=datetime.now(UTC) + timedelta(days=1)), "not valid before"),
+    ],
+    ids=["expired", "of tomorrow"],
+)
+def test_a_certificate_that_no_client_accepts_makes_it_unready_and_is_named(
+    tmp_path: Path, pair: certificates.Pair, words: str
 ) -> None:
-    with serving(tmp_path) as webhook:
-        authority = webhook.pair
-        webhook.write_pair(short_lived(2))
-        webhook.pair = authority
-        served_serial(webhook)
-        (tmp_path / "tls.crt").write_bytes(certificates.issue(HOSTS).certificate)
-        webhook.wait(lambda: "certificate expired at" in readiness(webhook)["certificate"], "the expiry")
-        assert readiness(webhook)["ready"] is False
-
-
-def test_a_certificate_of_tomorrow_makes_it_unready_and_is_named(own_webhook: Webhook) -> None:
-    authority = own_webhook.pair
-    own_webhook.write_pair(certificates.issue(HOSTS, now=datetime.now(UTC) + timedelta(days=1)))
-    own_webhook.pair = authority
-    own_webhook.wait(
-        lambda: "not valid before" in readiness(own_webhook)["certificate"], "the date to be named"
-    )
+    """Also while the one on disk is good, but has no key."""
+    made = dependencies(tmp_path)
+    client = app.create_app(made).test_client()
+    assert client.get("/readyz").status_code == 200
+    (tmp_path / "tls.crt").write_bytes(pair.certificate)
+    (tmp_path / "tls.key").write_bytes(pair.key)
+    made.certificate.refresh()
+    (tmp_path / "tls.crt").write_bytes(certificates.issue(HOSTS).certificate)
+    made.certificate.refresh()
+    found = client.get("/readyz")
+    assert found.status_code == 503
+    assert words in found.get_json()["certificate"]
 
 
 # --- what else is claimed ---------------------------------------------------------------------------
@@ -108,10 +100,11 @@ def test_no_control_socket_is_opened_where_gunicorn_would_put_it(
 
 
 def test_the_latency_histogram_separates_decisions_of_tenths_of_a_millisecond_and_of_a_second(
-    own_webhook: Webhook,
+    tmp_path: Path,
 ) -> None:
-    post(own_webhook, review(gpu_pod("a")))
-    text = own_webhook.get("/metrics")[1].decode()
+    client = app.create_app(dependencies(tmp_path)).test_client()
+    client.post("/mutate", json=review(gpu_pod("a")))
+    text = client.get("/metrics").text
     found = re.findall(r'topogate_admission_seconds_bucket\{le="([^"]+)"\} (\S+)', text)
     bounds = [float(bound) for bound, _ in found]
     assert len([bound for bound in bounds if bound < 0.001]) >= 3
@@ -121,24 +114,31 @@ def test_the_latency_histogram_separates_decisions_of_tenths_of_a_millisecond_an
     assert counts[-1] == 1
 
 
+def dependencies(folder: Path, **classes: Any) -> app.Dependencies:
+    """Of an app in this process, with the shipped policy; classes: what differs of the PriorityClasses."""
+    (folder / "policy.yaml").write_text(shipped_policy())
+    pair = certificates.issue(HOSTS)
+    for name, content in (("tls.crt", pair.certificate), ("tls.key", pair.key)):
+        (folder / name).write_bytes(content)
+    usual: dict[str, Any] = {
+        "classes": dict,
+        "classes_synced": lambda: True,
+        "classes_silence": lambda: 0.0,
+    }
+    return app.Dependencies(
+        store=PolicyStore(folder / "policy.yaml"),
+        certificate=ContextCache(folder / "tls.crt", folder / "tls.key"),
+        **(usual | classes),
+    )
+
+
 def test_a_defect_of_ours_is_answered_with_500_and_logged_without_the_body(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def fail(pod: Any, *_: Any, **__: Any) -> None:
         raise ValueError(f"unforeseen: {pod}")
 
-    (tmp_path / "policy.yaml").write_text(shipped_policy())
-    pair = certificates.issue(HOSTS)
-    for name, content in (("tls.crt", pair.certificate), ("tls.key", pair.key)):
-        (tmp_path / name).write_bytes(content)
-    dependencies = app.Dependencies(
-        store=PolicyStore(tmp_path / "policy.yaml"),
-        certificate=ContextCache(tmp_path / "tls.crt", tmp_path / "tls.key"),
-        classes=dict,
-        classes_synced=lambda: True,
-        classes_silence=lambda: 0.0,
-    )
-    client = app.create_app(dependencies).test_client()
+    client = app.create_app(dependencies(tmp_path)).test_client()
     monkeypatch.setattr("webhook.admission.app.decide", fail)
     answer = client.post("/mutate", json=review(gpu_pod("a", annotations={"token": "hunter2"})))
     assert answer.status_code == 500
@@ -150,49 +150,30 @@ def test_a_defect_of_ours_is_answered_with_500_and_logged_without_the_body(
 # --- PriorityClasses --------------------------------------------------------------------------------
 
 
-class _Classes(http.server.BaseHTTPRequestHandler):
-    """An API server that lists one PriorityClass and watches nothing."""
-
-    protocol_version = "HTTP/1.1"
-
-    def log_message(self, *_: Any) -> None:
-        pass
-
-    def do_GET(self) -> None:
-        status, body = 200, json.dumps({"kind": "PriorityClassList", **_LIST}).encode()
-        if "watch=1" in self.path:
-            status, body = 503, b"{}"
-        self.send_response(status)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-
-_LIST: dict[str, Any] = {
-    "metadata": {"resourceVersion": "1"},
-    "items": [{"metadata": {"name": "gpu-high-priority", "resourceVersion": "1"}, "value": 100}],
-}
-
-
-def test_no_class_is_injected_from_a_stale_copy_and_that_is_reported(tmp_path: Path) -> None:
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Classes)
-    threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+@pytest.mark.parametrize(
+    ("synced", "silence", "believed", "state"),
+    [
+        (True, 299.0, True, "synced"),
+        (True, 300.0, False, "stale: no message about PriorityClasses for 300 s"),
+        (False, 0.0, False, "not synced"),
+    ],
+    ids=["of now", "stale", "never complete"],
+)
+def test_no_class_is_injected_from_a_stale_copy_and_that_is_reported(
+    tmp_path: Path, synced: bool, silence: float, believed: bool, state: str
+) -> None:
+    made = dependencies(
+        tmp_path, classes=lambda: CLASSES, classes_synced=lambda: synced, classes_silence=lambda: silence
+    )
+    client = app.create_app(made).test_client()
     pod = gpu_pod("a", annotations={keys.PRIORITY_ANNOTATION: "high"})
-    with serving(tmp_path, Impatient, f"http://127.0.0.1:{server.server_address[1]}") as webhook:
-        try:
-            webhook.wait(lambda: readiness(webhook)["priorityClasses"] == "synced", "the classes")
-            # On a busy machine it may be old by now; another list follows.
-            webhook.wait(lambda: b"gpu-high-priority" in patch_of(webhook, pod), "the class to be injected")
-        finally:
-            server.shutdown()
-            server.server_close()
-        webhook.wait(lambda: readiness(webhook)["priorityClasses"].startswith("stale: "), "the silence")
-        assert readiness(webhook)["ready"] is True, "a gate without a class is better than none"
-        assert b"gpu-high-priority" not in patch_of(webhook, pod)
-        assert keys.GATE.encode() in patch_of(webhook, pod)
-        assert webhook.metric("topogate_priority_classes_silence_seconds") > 2
-
-
-def patch_of(webhook: Webhook, pod: Any) -> bytes:
-    return base64.b64decode(json.loads(post(webhook, review(pod))[1])["response"]["patch"])
+    response = client.post("/mutate", json=review(pod)).get_json()["response"]
+    patch = base64.b64decode(response["patch"])
+    assert keys.GATE.encode() in patch
+    assert (b"gpu-high-priority" in patch) == believed
+    assert ("PriorityClasses cannot be read now" in str(response.get("warnings"))) != believed
+    readiness = client.get("/readyz")
+    assert readiness.get_json()["priorityClasses"].startswith(state)
+    assert (readiness.status_code == 200) == synced, "a gate without a class is better than none"
+    metric = f"topogate_priority_classes_silence_seconds {silence}"
+    assert metric in client.get("/metrics").text.splitlines()
