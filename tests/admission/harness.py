@@ -227,10 +227,10 @@ def gpu_pod(
     return {"metadata": metadata, "spec": {"containers": [container]}}
 
 
-def create(api: Api, namespace: str, pod: dict[str, Any]) -> dict[str, Any]:
-    """Create a pod; returns it as stored. Raises ApiError."""
-    path = f"/api/v1/namespaces/{namespace}/pods"
-    return dict(json.loads(api.request("POST", path, body=pod, timeout_seconds=60)))
+def create(api: Api, namespace: str, pod: dict[str, Any], *, dry_run: bool = False) -> dict[str, Any]:
+    """Create a pod, or only ask what would be stored; returns it as stored. Raises ApiError."""
+    path, query = f"/api/v1/namespaces/{namespace}/pods", {"dryRun": "All"} if dry_run else None
+    return dict(json.loads(api.request("POST", path, body=pod, query=query, timeout_seconds=60)))
 
 
 def delete_pods(api: Api, namespace: str) -> None:
