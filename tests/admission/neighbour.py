@@ -7,7 +7,7 @@ import ssl
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -77,13 +77,17 @@ class Neighbour:
         review = {"apiVersion": review["apiVersion"], "kind": review["kind"], "response": response}
         return json.dumps(review).encode()
 
-    def install(self, api: Api, name: str) -> None:
-        """Have the API server call it for all opted-in pods; names sort before or after "topogate"."""
+    def install(self, api: Api, name: str, conditions: Sequence[dict[str, str]] = ()) -> None:
+        """Have the API server call it for opted-in pods; names sort before or after "topogate"."""
         self.name = name
         made = configuration(Webhook(Path(), Path(), pair=self.pair, port=0))
         made["metadata"]["name"] = name
         (hook,) = made["webhooks"]
-        hook |= {"name": "neighbour.example.com", "failurePolicy": "Fail", "matchConditions": []}
+        hook |= {
+            "name": "neighbour.example.com",
+            "failurePolicy": "Fail",
+            "matchConditions": list(conditions),
+        }
         hook["clientConfig"] = {**hook["clientConfig"], "url": f"{self.url}/mutate"}
         api.request("POST", WEBHOOKS, body=made)
 
