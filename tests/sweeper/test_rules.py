@@ -1,5 +1,6 @@
 """Gangs whose pods have rules on other pods: topology spread, pod affinity, anti-affinity over any label."""
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -207,3 +208,20 @@ def test_pods_with_terms_of_their_own_are_not_each_compared_with_all_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     assert comparisons(monkeypatch, 80) < 3 * comparisons(monkeypatch, 40)
+
+
+@pytest.mark.parametrize(
+    ("skew", "there", "count", "expected"),
+    [(1, 0, 2, [1, 1]), (2, 1, 3, [1, 2]), (2, 0, 6, [3, 3]), (3, 0, 4, [1, 3])],
+)
+def test_no_domain_of_a_level_ends_with_more_than_the_rule_allows(
+    skew: int, there: int, count: int, expected: list[int]
+) -> None:
+    """The label is that of the topology's blocks, so the placement core meets the rule itself."""
+    block = keys.GCE_TOPOLOGY[0]
+    rule = spread(skew, topologyKey=block)
+    nodes = cluster("ab", *gang(count, **rule), *[resident("train", "n0")] * there, gpus=8)
+    for number, name in enumerate(list(nodes.nodes)):
+        nodes.label(name, dict(zip(keys.GCE_TOPOLOGY, (f"b{number}", "s", name), strict=True)))
+    placed = places(Placing(nodes, SETTINGS).one())
+    assert sorted(Counter(placed.values()).values()) == expected
