@@ -7,8 +7,6 @@ from typing import Any, Final
 
 import msgspec
 import pytest
-from prometheus_client import generate_latest
-from prometheus_client.parser import text_string_to_metric_families
 
 from hack.soaks.audit import SWEEPER
 from hack.soaks.crowd import OURS
@@ -16,15 +14,12 @@ from hack.soaks.domains import OVER, Domains
 from hack.soaks.ledger import Ledger
 from hack.soaks.losses import Losses
 from hack.soaks.partly_released import PARTLY_SECONDS, PartlyReleased
-from hack.soaks.passes import defects, over
-from hack.soaks.reserved_nodes import Holdings, bounds
-from hack.soaks.sweepers import LogLine
+from hack.soaks.reserved_nodes import Holdings
 from hack.soaks.takeovers import SETTLED_SECONDS, Takeovers
 from hack.soaks.takes import GPUS
 from labeler.contract import keys
 from webhook.kube.objects import Metadata
 from webhook.kube.placements import Placement, PlacementSpec, PlacementStatus
-from webhook.sweeper.metrics import Metrics
 from webhook.workloads import marks
 
 
@@ -58,20 +53,6 @@ def exclusive(name: str, job: str, **fields: Any) -> dict[str, Any]:
         "labels": {marks.JOB_NAME_LABEL: job},
     }
     return {"metadata": metadata, "spec": {"containers": []}, **fields}
-
-
-@pytest.mark.parametrize("ended", [True, False])
-def test_what_ended_while_nobody_watched_blocks_nobody(ended: bool) -> None:
-    """A list reports pods by name: of what has come before it reports what has ended."""
-    ledger = Ledger(frozenset({OURS}))
-    there = {"containers": [], "nodeName": "node-b0-s0-h00"}
-    ledger.pod("ADDED", exclusive("z", "old", spec=there))
-    old = exclusive("z", "old", spec=there, status={"phase": "Succeeded" if ended else "Running"})
-    listed = [exclusive("a", "new", spec=there), old]
-    ledger.keep_only(listed)
-    for each in listed:
-        ledger.pod("ADDED", each, in_order=False)
-    assert len(ledger.domains.faults) == (not ended)
 
 
 def pod(name: str, node: str, version: int, limits: dict[str, Any], **metadata: Any) -> dict[str, Any]:
@@ -159,17 +140,6 @@ def test_the_ledger_names_what_is_wrong(pods: list[dict[str, Any]], fault: str |
         assert any(fault in found for found in ledger.faults)
 
 
-@pytest.mark.parametrize(("in_order", "faults"), [(True, 1), (False, 0)], ids=["a watch", "a list"])
-def test_the_ledger_reports_nobody_for_a_plan_of_which_it_observed_only_a_later_version(
-    in_order: bool, faults: int
-) -> None:
-    ledger = Ledger(frozenset({OURS}))
-    ledger.pod("ADDED", pod("a", "n", 5, {GPUS: 1}), in_order=False)
-    ledger.plan("ADDED", plan(9, a="n"), in_order=in_order)
-    ledger.settle()
-    assert len(ledger.faults) == faults
-
-
 THEIRS: Final = "theirs"
 
 
@@ -254,33 +224,6 @@ def test_a_pod_that_the_sweeper_takes_of_a_gang_that_runs_is_a_fault(
     assert bool(losses.faults([json.dumps(entry)])) is is_fault
 
 
-@pytest.mark.parametrize(("seconds", "faults"), [([0.1, 4], 0), ([0.1, 31, 40], 1)])
-def test_a_step_that_takes_too_long_is_a_fault(seconds: list[float], faults: int) -> None:
-    metrics = Metrics()
-    for each in seconds:
-        metrics.passes.labels("place").observe(each)
-    text = generate_latest(metrics.registry).decode()
-    families = text_string_to_metric_families(text)
-    found = over(next(each for each in families if each.name == "topogate_pass_seconds"), "sweeper-1")
-    assert [fault.split(" took")[0] for fault in found] == ["2 times sweeper-1"] * faults
-
-
-@pytest.mark.parametrize(
-    ("text", "found"),
-    [
-        ("ERROR webhook.sweeper.hooks extension_failed name=scale_up", "extension_failed name=scale_up"),
-        ("ERROR webhook.sweeper.sweep phase_failed phase=place", "phase_failed phase=place"),
-        ("ERROR webhook.sweeper pass_failed", "pass_failed"),
-        ("WARNING webhook.sweeper.extension_objects write_failed extension=scale_up", ""),
-        ("ERROR webhook.kube.informer undecodable path=/api/v1/pods", ""),
-        ("INFO webhook.sweeper.report waits gang=a/b/c reason='1 ERROR x_failed'", ""),
-    ],
-)
-def test_a_defect_that_a_sweeper_has_logged_is_a_fault(text: str, found: str) -> None:
-    lines = [LogLine("09:25:07", "sweeper-2", f"2026-11-26T09:25:07Z {text}")]
-    assert defects(lines) == ([f"09:25:07 sweeper-2 logged a defect: {found}"] if found else [])
-
-
 def holding(uid: str, *nodes: str, until: float = 1e9, stage_nodes: Sequence[str] = ()) -> dict[str, Any]:
     """A Placement for whose gang these nodes are reserved, as the sweeper writes it."""
     ends = datetime.fromtimestamp(until, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -336,40 +279,6 @@ def test_waiting_gangs_that_hold_too_much_or_too_long_are_a_fault(
     assert all(fault in each for each in found)
 
 
-@pytest.mark.parametrize(("made", "is_fault"), [({"n1", "n2"}, False), ({"n8", "n9"}, True)])
-def test_nodes_that_an_autoscaler_made_are_no_leave_to_hold_others(made: set[str], is_fault: bool) -> None:
-    reserved = bounds({"reserve_share": 0.25, "reserve_hold_seconds": 10.0}, 3, frozenset(made))
-    reserved.clock = lambda: now
-    for now in (0.0, 9.0):  # noqa: B007
-        reserved.plan("MODIFIED", A)
-    assert bool(reserved.faults) is is_fault
-
-
-def test_a_new_leader_is_not_blamed_for_the_reservations_of_another() -> None:
-    reserved = Holdings(0, 10.0, grace=5.0, clock=lambda: now)
-    now = 0.0
-    reserved.plan("ADDED", ONE)
-    now = 4.0
-    reserved.restart()
-    reserved.plan("MODIFIED", ONE)
-    now = 8.0
-    reserved.look()
-    assert reserved.faults == []
-    now = 10.0
-    reserved.look()
-    assert reserved.faults == ["1 nodes are held, more than 0, for too long"]
-
-
-def test_a_soak_reports_what_it_has_seen_of_reserved_nodes() -> None:
-    reserved = Holdings(2, 10.0, clock=lambda: now)
-    now = 0.0
-    reserved.plan("ADDED", NONE)
-    assert reserved.summary == "No node was held for anybody: those bounds were not tried."
-    for now, version in ((1.0, A), (4.0, A), (5.0, NONE), (6.0, ONE)):  # noqa: B007
-        reserved.plan("MODIFIED", version)
-    assert reserved.summary == "Nodes were held 2 times, 2 at once of 2 that may be, one for 3 s at most."
-
-
 def keeping(*stage_nodes: str, reserved: Sequence[str] | None = None) -> dict[str, Any]:
     """The Placement of a gang whose leader runs, and whose other pods are to come."""
     body = holding("staged", *(stage_nodes if reserved is None else reserved), stage_nodes=stage_nodes)
@@ -418,19 +327,6 @@ def test_a_node_that_a_gang_keeps_between_its_stages_and_another_takes_is_named(
     assert checker.faults == ["/other took n1, which /staged keeps for later pods"] * faults
 
 
-def test_a_node_of_a_gang_whose_leader_has_gone_is_taken_from_nobody() -> None:
-    now = 0.0
-    checker = Takeovers(clock=lambda: now)
-    for uid in ("leader", "taker"):
-        checker.pod(seen_pod(uid), gone=False)
-    checker.plan("ADDED", keeping("n1"), in_order=True)
-    checker.plan("ADDED", taking("taker"), in_order=True)
-    checker.pod(seen_pod("leader"), gone=True)
-    now = SETTLED_SECONDS
-    checker.look()
-    assert checker.faults == []
-
-
 def of_job(
     name: str, index: int, *, node: str = "", reason: str = "", elastic: bool = False
 ) -> dict[str, Any]:
@@ -470,21 +366,3 @@ def test_a_gang_that_stays_partially_running_after_it_was_preempted_is_a_fault(
     now[0] = PARTLY_SECONDS + 1
     partial.look()
     assert len(partial.faults) == count
-
-
-@pytest.mark.parametrize("is_whole", [True, False], ids=["whole again", "gone from its nodes"])
-def test_a_gang_that_is_partially_running_for_a_moment_is_no_fault(is_whole: bool) -> None:
-    now = [0.0]
-    partial = PartlyReleased(clock=lambda: now[0])
-    partial.pod(of_job("a", 0, node="n0"), gone=False)
-    partial.pod(of_job("a", 1, node="n1"), gone=False)
-    partial.pod(of_job("a", 1, node="n1", reason="PreemptionByScheduler"), gone=True)
-    partial.pod(of_job("a", 2), gone=False)
-    now[0] = 5.0
-    if is_whole:
-        partial.pod(of_job("a", 2, node="n1"), gone=False)
-    else:
-        partial.pod(of_job("a", 0, node="n0"), gone=True)
-    now[0] = PARTLY_SECONDS + 10
-    partial.look()
-    assert (partial.faults, partial.longest) == ([], 5.0)

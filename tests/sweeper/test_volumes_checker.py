@@ -100,26 +100,6 @@ def test_more_volumes_than_a_node_may_have_are_named(what: str, most: int, bound
         assert [expected in fault for fault in faults[-1:]] == [True] * (count > most)
 
 
-def test_two_pods_that_use_one_volume_of_the_driver_take_one_of_what_a_node_attaches() -> None:
-    pods = [pod(f"p{number}", "n", "same") for number in range(ATTACHED + 1)]
-    assert Reported().of(pods, [claim("same", "v")], [volume("v", driver=DRIVER)]) == []
-
-
-def test_a_claim_that_has_its_volume_elsewhere_takes_none_of_a_node() -> None:
-    pods = [pod(f"p{number}", "n", f"c{number}", bound=False) for number in range(ON_NODE[LOCAL] + 1)]
-    claims = [claim(f"c{number}", f"v{number}", LOCAL) for number in range(len(pods))]
-    there = [volume(f"v{number}", "n") for number in range(len(pods) - 1)]
-    assert Reported().of(pods, claims, [*there, volume(f"v{len(pods) - 1}", "m")]) == []
-
-
-def test_pods_that_have_ended_take_no_volume() -> None:
-    pods = [pod(f"p{number}", "n", f"c{number}") for number in range(ATTACHED)]
-    ended = [pod("p0", "n", "c0", phase="Succeeded"), pod("q", "n", "c9")]
-    claims = [claim(f"c{number}", f"v{number}") for number in (*range(ATTACHED), 9)]
-    volumes = [volume(f"v{number}", driver=DRIVER) for number in (*range(ATTACHED), 9)]
-    assert Reported().of([*pods, *ended], claims, volumes) == []
-
-
 @pytest.mark.parametrize(("node", "faults"), [("n", 0), ("m", 1)])
 def test_a_pod_that_is_bound_elsewhere_than_its_volume_is_named(node: str, faults: int) -> None:
     reported = Reported()
@@ -147,18 +127,3 @@ def test_two_pods_on_a_claim_for_one_are_named(pods: list[str], mode: str, fault
     found = reported.of(versions, [claim("c", "v", SINGLE, mode)], [volume("v", "n")])
     assert len(found) == faults
     assert reported.ledger.mounts.handovers == ("q" in pods)
-
-
-def test_a_volume_that_two_claims_have_is_named_and_one_that_was_given_back_is_not() -> None:
-    ledger = Ledger(frozenset({OURS}))
-    ledger.volume_claim("ADDED", claim("a", "v"))
-    ledger.volume_claim("MODIFIED", claim("a", "v"))
-    ledger.volume_claim("DELETED", claim("a", "v"))
-    ledger.volume_claim("ADDED", claim("b", "v"))
-    ledger.keep_only_volume_claims([])
-    ledger.volume_claim("ADDED", claim("c", "v"))
-    assert ledger.mounts.faults == []
-    ledger.volume_claim("ADDED", claim("d", "v"))
-    assert [fault.split(": ")[1] for fault in ledger.mounts.faults] == [
-        f"v was given to {OURS}/d while {OURS}/c had it"
-    ]
