@@ -6,8 +6,6 @@ In this process, against the real API server with kube-scheduler and controllers
 import time
 from typing import Any
 
-import pytest
-
 from hack.local.cluster import Cluster
 from labeler.contract import keys
 from tests.support import delete, wait_for_pods
@@ -217,24 +215,23 @@ def test_a_member_that_topogate_never_gated_is_not_deleted(two_nodes: Cluster, n
     assert [pod["metadata"]["uid"] for pod in named(pods, "launcher")] == [before["metadata"]["uid"]]
 
 
-@pytest.mark.parametrize(
-    ("annotations", "quantity"),
-    [
-        pytest.param({keys.GANG_SIZE_ANNOTATION: "9" * 5000}, "1", id="a size of 5,000 digits"),
-        pytest.param({marks.JOB_INDEX_KEY: "9" * 5000}, "1", id="a rank of 5,000 digits"),
-        pytest.param({keys.GAS_TIMESTAMP_ANNOTATION: "9" * 20}, "1", id="a time stamp out of reach"),
-        pytest.param({}, "1e1002", id="more CPUs than there are atoms"),
-    ],
-)
-@pytest.mark.parametrize("gated", [True, False], ids=["gated", "pinned"])
-def test_an_unusual_pod_of_one_tenant_stops_nobody_else(
-    two_nodes: Cluster, namespace: str, annotations: dict[str, str], quantity: str, gated: bool
-) -> None:
-    unusual = template(0, gated=gated, annotations=annotations)
-    unusual["spec"]["containers"][0]["resources"] = {"requests": {"cpu": quantity}}
-    if not gated:
-        unusual["spec"]["affinity"] = {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [PINNED]}}}
-    create_pod(two_nodes.api(), namespace, "odd", unusual)
+UNUSUAL: list[tuple[dict[str, str], str]] = [
+    ({keys.GANG_SIZE_ANNOTATION: "9" * 5000}, "1"),
+    ({marks.JOB_INDEX_KEY: "9" * 5000}, "1"),
+    ({keys.GAS_TIMESTAMP_ANNOTATION: "9" * 20}, "1"),
+    ({}, "1e1002"),
+]
+"""Annotations and CPUs: a size and a rank of 5,000 digits, a time stamp out of reach, too many CPUs."""
+
+
+def test_an_unusual_pod_of_one_tenant_stops_nobody_else(two_nodes: Cluster, namespace: str) -> None:
+    for number, (annotations, quantity) in enumerate(UNUSUAL):
+        for gated in (True, False):
+            unusual = template(0, gated=gated, annotations=annotations)
+            unusual["spec"]["containers"][0]["resources"] = {"requests": {"cpu": quantity}}
+            if not gated:
+                unusual["spec"]["affinity"] = {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [PINNED]}}}
+            create_pod(two_nodes.api(), namespace, f"odd-{number}-{'gated' if gated else 'pinned'}", unusual)
     create_job(two_nodes.api(), namespace, "other", 2, template(8))
     sweep(two_nodes, namespace, Settings(), lambda pods: run_all(pods, "other", 2), "the other gang to run")
 

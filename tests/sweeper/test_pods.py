@@ -83,7 +83,7 @@ def uids(groups: Mapping[Any, Iterable[Pod]]) -> dict[Hashable, list[str]]:
     return {key: sorted(pod.metadata.uid for pod in pods) for key, pods in groups.items()}
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(6))
 def test_pods_of_a_moment_are_those_of_the_one_before_and_what_has_changed(seed: int) -> None:
     story, journal = Story(seed), Journal()
     pods = Pods(SORTER)
@@ -109,7 +109,7 @@ def test_every_sort_occurs_in_the_stories() -> None:
     assert found == set(Sort)
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(2))
 def test_those_that_may_speak_of_a_failure_are_found_without_looking_at_all_pods(seed: int) -> None:
     story = Story(seed)
     for _ in range(60):

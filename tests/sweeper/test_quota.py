@@ -110,7 +110,7 @@ def test_a_complaint_concerns_the_gang_of_whose_controllers_it_is(
 NAMES = st.text(alphabet="ab-.0", min_size=1, max_size=4)
 
 
-@settings(max_examples=300, deadline=None, derandomize=True)
+@settings(max_examples=100, deadline=None, derandomize=True)
 @given(
     name=NAMES,
     kind=st.sampled_from(("Job", "JobSet")),

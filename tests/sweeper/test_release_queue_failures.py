@@ -318,7 +318,7 @@ LATER = st.floats(0, LOST_SECONDS - 1).map(lambda seconds: Answer(LOST, seconds)
 RELEASES = NOT_NOW | LATE | LATER | DIES
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     st.lists(st.tuples(RELEASES, st.sampled_from([1, 1, 5])), max_size=30).map(drawn_one_by_one),
     st.lists(NOT_NOW, max_size=20),

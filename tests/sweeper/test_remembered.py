@@ -15,7 +15,7 @@ from webhook.sweeper.observe.snapshotter import Snapshotter
 from webhook.sweeper.settings import Settings
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(4))
 def test_a_memory_of_many_passes_sees_what_an_empty_one_does(seed: int) -> None:
     story, journal = Story(seed), Journal()
     remembers = Snapshotter(story.cluster, Settings(), journal)

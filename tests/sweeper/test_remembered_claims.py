@@ -181,7 +181,7 @@ def agree(one: PodClass | str, fresh: PodClass | str) -> bool:
 
 
 @pytest.mark.parametrize("counted", [frozenset[str](), frozenset({"gpu"})], ids=["needed", "counted"])
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(3))
 def test_a_memory_of_claims_sees_what_an_empty_one_does(seed: int, counted: frozenset[str]) -> None:
     story, journal = ClaimedStory(seed), Journal()
     settings = Settings(gpu_device_classes=counted)
@@ -216,7 +216,7 @@ def drawn_facts(dice: random.Random) -> OwnerFacts:
     )
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_gangs_that_are_remembered_are_those_gathered_again(seed: int) -> None:
     story, journal, cache = ClaimedStory(seed), Journal(), GangCache()
     remembers = Looks(story.cluster, Settings(), journal)
@@ -262,7 +262,7 @@ class Written(Api):
         self.cluster.placements = {key: each for key, each in there.items() if key != placement.key}
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(3))
 def test_after_a_report_one_without_memory_has_nothing_to_add(seed: int) -> None:
     story, journal = Story(seed), Journal()
     api = Written(story.cluster)

@@ -5,7 +5,6 @@ from dataclasses import replace
 from typing import Any
 
 import msgspec
-import pytest
 
 from labeler.contract import keys
 from tests.placement.small import gang_of, node
@@ -52,10 +51,9 @@ def together(count: int, snapshot: Snapshot) -> tuple[Gang, Acceptance]:
     return gang, Acceptance(Neighbourhood(nodes, []), pods)
 
 
-@pytest.mark.parametrize("first", range(0, 300, 100))
-def test_the_zone_that_is_chosen_is_the_one_in_which_the_gang_lies_best(first: int) -> None:
+def test_the_zone_that_is_chosen_is_the_one_in_which_the_gang_lies_best() -> None:
     fits = 0
-    for seed in range(first, first + 100):
+    for seed in range(100):
         dice = random.Random(seed)
         snapshot = zoned(dice)
         gang, rules = together(dice.randint(2, 10), snapshot)
@@ -107,7 +105,7 @@ def in_zone(snapshot: Snapshot, zone: str) -> frozenset[str]:
 
 def test_no_placement_uses_fewer_domains_of_a_level_than_the_bound_given_beforehand() -> None:
     tight = 0
-    for seed in range(100):
+    for seed in range(60):
         dice = random.Random(seed)
         snapshot, gang = zoned(dice), gang_of(dice.randint(2, 12))
         least = least_domains(gang, snapshot, Options(), Budget(10**6))

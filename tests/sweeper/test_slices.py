@@ -319,7 +319,7 @@ def test_an_indexed_jobs_ranks_make_slices() -> None:
 # --- whatever is there -------------------------------------------------------------------------------------
 
 
-@settings(derandomize=True, deadline=None, max_examples=150)
+@settings(derandomize=True, deadline=None, max_examples=50)
 @given(data=st.data(), size=st.integers(1, 4), slices=st.integers(1, 3), led=st.booleans())
 def test_a_gang_of_which_some_pods_run_or_have_finished_always_gets_an_answer(
     data: st.DataObject, size: int, slices: int, led: bool
@@ -346,7 +346,7 @@ def test_a_gang_of_which_some_pods_run_or_have_finished_always_gets_an_answer(
                 assert found[f"p{rank}"] == home
 
 
-@settings(derandomize=True, deadline=None, max_examples=150)
+@settings(derandomize=True, deadline=None, max_examples=50)
 @given(
     data=st.data(),
     inner=st.integers(1, 3),

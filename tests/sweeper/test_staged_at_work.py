@@ -57,9 +57,10 @@ def nodes_by_rank(pods: Pods) -> list[str]:
     return [pod["spec"]["nodeName"] for pod in sorted(pods, key=rank)]
 
 
-@pytest.mark.parametrize("start", ["InOrder", "dependsOn"])
 @pytest.mark.parametrize(
-    "annotations", [{}, {keys.REQUIRED_TOPOLOGY_ANNOTATION: "block"}], ids=["", "required"]
+    ("start", "annotations"),
+    [("InOrder", {}), ("dependsOn", {keys.REQUIRED_TOPOLOGY_ANNOTATION: "block"})],
+    ids=["InOrder", "dependsOn, required"],
 )
 def test_a_jobset_in_stages_runs_where_all_of_it_fits_best(
     fragmented: Cluster, namespace: str, defined: list[str], start: str, annotations: dict[str, str]
@@ -266,8 +267,15 @@ def mpi_job(
     return one_after_another(cluster.api(), namespace, first, second)
 
 
-@pytest.mark.parametrize("add", [limit_range, runtime_class], ids=["LimitRange", "RuntimeClass"])
-@pytest.mark.parametrize("begin", [stateful_set, job_set, leader_worker_set, mpi_job])
+@pytest.mark.parametrize(
+    ("begin", "add"),
+    [
+        (stateful_set, limit_range),
+        (job_set, runtime_class),
+        (leader_worker_set, limit_range),
+        (mpi_job, runtime_class),
+    ],
+)
 def test_a_later_stage_is_asked_for_with_what_is_added_to_its_pods(
     fragmented: Cluster,
     namespace: str,

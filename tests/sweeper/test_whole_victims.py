@@ -202,8 +202,9 @@ def test_what_is_left_of_a_gang_stays_where_that_is_switched_off(two_nodes: Clus
     assert len(bound(pods, "low")) == 1
 
 
-@pytest.mark.parametrize("moment", [BEFORE, AFTER])
-@pytest.mark.parametrize("write", ["POST pod low-1 #1", "POST pod low-0 #1"])
+@pytest.mark.parametrize(
+    ("moment", "write"), [(AFTER, "POST pod low-1 #1"), (BEFORE, "POST pod low-0 #1")], ids=["first", "last"]
+)
 def test_whichever_eviction_a_sweeper_dies_at_the_next_one_finishes_what_it_began(
     two_nodes: Cluster, namespace: str, moment: str, write: str
 ) -> None:
