@@ -73,7 +73,7 @@ def leads_for(count: int) -> Callable[[], bool]:
     return lambda: next(left, False)
 
 
-def test_a_pass_that_loses_the_lease_writes_no_further_pod_and_tries_none_again() -> None:
+def test_a_pass_that_loses_the_lease_writes_no_further_pod_and_retries_none() -> None:
     orders = Orders(releases=tuple(map(planned, range(3))))
     api = Answers()
     done = applied(orders, api, leads_for(2))

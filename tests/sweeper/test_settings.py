@@ -209,7 +209,7 @@ MISTAKES = [
 
 
 def complaint_about(tmp_path: Path, text: str) -> str:
-    """What is said of a file, "" if it is taken."""
+    """The complaint about a file, "" if it is taken."""
     try:
         read(tmp_path, text)
     except SettingsError as error:
