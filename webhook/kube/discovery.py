@@ -26,6 +26,8 @@ class _Groups(Struct, frozen=True):
 
 class _Resource(Struct, frozen=True):
     name: str = ""
+    kind: str = ""
+    namespaced: bool = True
     verbs: list[str] = msgspec.field(default_factory=list)
 
 
@@ -55,12 +57,25 @@ def served(api: Api, wanted: Mapping[tuple[str, str], Iterable[str]]) -> dict[tu
     return found
 
 
+def names_by_kind(api: Api, path: str) -> dict[str, str]:
+    """Kind -> resource, of the namespaced objects that one API version ("/apis/apps/v1") serves; else none.
+
+    Raises ApiError if discovery fails, DecodeError.
+    """
+    return {
+        each.kind: each.name for each in _resources(api, path) if each.namespaced and "/" not in each.name
+    }
+
+
 def _watchable(api: Api, path: str) -> set[str]:
+    return {each.name for each in _resources(api, path) if set(each.verbs) >= _VERBS}
+
+
+def _resources(api: Api, path: str) -> list[_Resource]:
     try:
         body = api.request("GET", path)
     except ApiError as error:
         if error.status == 404:
-            return set()  # removed since the groups were listed
+            return []  # not served, or removed since the groups were listed
         raise
-    listed = msgspec.json.decode(body, type=_ResourceList).resources
-    return {each.name for each in listed if set(each.verbs) >= _VERBS}
+    return msgspec.json.decode(body, type=_ResourceList).resources

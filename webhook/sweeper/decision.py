@@ -257,7 +257,8 @@ def add_model_labels(seen: Observation, now: Decided) -> Decided:
     """Gated pods that came past the webhook get the nodeSelector of their GPU model."""
     if seen.policy is None:
         return now
-    return _with_orders(now, "model_labels", model_label_step(seen.gangs, seen.view, seen.policy))
+    owned = [gang for gang in seen.gangs if gang.lost_owner is None]
+    return _with_orders(now, "model_labels", model_label_step(owned, seen.view, seen.policy))
 
 
 def place_gangs(seen: Observation, now: Decided) -> Decided:

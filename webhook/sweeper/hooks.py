@@ -157,7 +157,7 @@ class ExtensionHooks:
 
     def check_plans(self, view: View, sent: SentReleases) -> View:
         """The view with the plans that hold, and with the pods that are not released; see PlansInput."""
-        invalid, not_released = set[str](), set[str]()
+        invalid, not_released = set[str](), set(view.not_released)
         nominated = dict[str, Sequence[SelectorRequirement]]()
         for number, running in self._running.items():
             hook = running.extension.check_plans

@@ -218,7 +218,7 @@ class Reporter:
     def _announce(self, news: Orders | Done, memory: ReportMemory) -> None:
         self._warn(news.warnings)
         for outcome in news.outcomes:
-            if not outcome.settles:
+            if outcome.is_news:
                 self._announce_waits(outcome, memory)
         if isinstance(news, Done):
             for plan_ in news.placed:

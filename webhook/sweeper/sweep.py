@@ -71,7 +71,8 @@ class Sweeper:
     def __init__(self, surroundings: Pass) -> None:
         settings, clock = surroundings.settings, surroundings.clock
         self._pass = surroundings
-        self._snapshotter = Snapshotter(surroundings.cache, settings, surroundings.cache.pod_journal())
+        cache = surroundings.cache
+        self._snapshotter = Snapshotter(cache, settings, cache.pod_journal(), cache.existence.lookup)
         self._gang_cache = GangCache()
         self._ungated = UngatedPods(clock)
         surroundings.cache.observe_pods(self._ungated.on_pod)
@@ -153,7 +154,8 @@ class Sweeper:
 
     def _gather(self, view: View) -> list[PodGang]:
         ask = self._gang_cache.asking(self._pass.cache.asker())
-        gangs = gather(view.gated, view.mates, ask, view.gang_of, self._gang_cache.gang_of)
+        make = self._gang_cache.gang_of
+        gangs = gather(view.gated, view.mates, ask, view.gang_of, make, view.lost_owner)
         self._gang_cache.end_pass()
         if self._pass.settings.go_on_with_fewer:
             gangs = [replace(each, minimum=len(each.pods)) if each.blocked_reason else each for each in gangs]

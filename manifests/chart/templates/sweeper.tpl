@@ -166,6 +166,39 @@ rules:
       - list
       - watch
   - apiGroups:
+      - apps
+    resources:
+      - replicasets
+      - deployments
+      - daemonsets
+    verbs:
+      - get
+  - apiGroups:
+      - batch
+    resources:
+      - cronjobs
+    verbs:
+      - get
+  - apiGroups:
+      - ray.io
+    resources:
+      - rayjobs
+      - rayservices
+    verbs:
+      - get
+  - apiGroups:
+      - argoproj.io
+    resources:
+      - workflows
+    verbs:
+      - get
+  - apiGroups:
+      - topogate.io
+    resources:
+      - gputasks
+    verbs:
+      - get
+  - apiGroups:
       - events.k8s.io
     resources:
       - events

@@ -165,6 +165,7 @@ class Cause(StrEnum):
     """Why a gang has no place, in one word for metrics; the reason says the rest."""
 
     INCOMPLETE = "incomplete"
+    OWNER_DELETED = "owner-deleted"
     HINDERED = "controller-hindered"
     OTHER_GATE = "other-gate"
     OTHER_SCHEDULER = "other-scheduler"
@@ -190,6 +191,11 @@ class GangOutcome:
     def settles(self) -> bool:
         """Whether more pods are awaited."""
         return self.cause is Cause.INCOMPLETE
+
+    @property
+    def is_news(self) -> bool:
+        """Whether an Event says so: who deletes a controller needs none."""
+        return self.cause not in (Cause.INCOMPLETE, Cause.OWNER_DELETED)
 
 
 @dataclass(frozen=True)

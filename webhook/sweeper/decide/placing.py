@@ -56,6 +56,7 @@ from webhook.sweeper.decide.steps import (
     not_evicted,
     not_gated_by_others,
     not_in_backoff,
+    of_existing_owner,
     of_served_schedulers,
     place_anywhere,
     place_minimum,
@@ -71,6 +72,7 @@ from webhook.sweeper.settings import Settings
 
 CHECKS: Final[tuple[Step, ...]] = (
     not_evicted,
+    of_existing_owner,
     not_gated_by_others,
     of_served_schedulers,
     not_in_backoff,

@@ -57,7 +57,7 @@ def reserve_for_later_stages(given: ReservationInput) -> Sequence[Reservation]:
     before = {each.claim: each for each in ledger.reservations if isinstance(each, _Stage)}
     found, begun = list[Reservation](), []
     for key, plan in plans.items():
-        there = view.pods_of(plan)
+        there = [pod for pod in view.pods_of(plan) if not view.lost_owner(pod)]
         stage = _stage(key, plan, there, before.get(plan.metadata.uid), ledger)
         if there and ledger.now.seconds < stage.until:
             begun.append((replace(stage, priority=urgency(there)), plan))

@@ -65,6 +65,15 @@ def not_evicted(attempt: Attempt, now: PassState) -> Attempt | PassedOver:
     return PassedOver() if attempt.gang.key in now.given.going else attempt
 
 
+def of_existing_owner(attempt: Attempt, now: PassState) -> Attempt | GangWaits:
+    """The pods of a controller that is gone are no gang: what is left of them would be a smaller one."""
+    lost = attempt.gang.lost_owner
+    if lost is None:
+        return attempt
+    cause = Cause.OWNER_DELETED if lost.is_confirmed else Cause.INCOMPLETE
+    return GangWaits(cause, lost.sentence, is_final=lost.is_confirmed)
+
+
 def not_gated_by_others(attempt: Attempt, now: PassState) -> Attempt | GangWaits:
     """A place taken now would be empty, and be missing to gangs that may run."""
     holders = reserved_by_others(attempt.waiting, now.settings.gate_prefix)

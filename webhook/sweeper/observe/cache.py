@@ -27,6 +27,7 @@ from webhook.scheduling.budgets import Budgets
 from webhook.scheduling.storage import Storage
 from webhook.sweeper.observe.changes import Changes
 from webhook.sweeper.observe.gangs import GangKey, OwnerFacts
+from webhook.sweeper.observe.owner_existence import OwnerExistence
 from webhook.sweeper.observe.owner_sizes import Complaints, Owners
 from webhook.sweeper.observe.plans import is_gated
 from webhook.sweeper.observe.pods import Journal
@@ -154,6 +155,7 @@ class ClusterCache:
         self.pods = Informer(api, PODS, objects.Pod, on_event=self._pod_event, field_selector=UNFINISHED)
         self.nodes = Informer(api, NODES, objects.Node, on_event=self._node_event)
         self.owners = Owners(api, self.changed.set)
+        self.existence = OwnerExistence(api, self._live_owner, self.changed.set)
         self.placements = WriteThroughInformer(
             api, placements.ALL, Placement, on_event=lambda *_: self.changed.set()
         )
@@ -194,13 +196,14 @@ class ClusterCache:
         for informer in (*self._informers.values(), self.namespaces, self.complaints, self._budgets):
             informer.start()
         self.owners.start()
+        self.existence.start()
         self.volumes.start()
 
     def stop(self) -> None:
         """Ask all copies to stop."""
         others = self.owners, self.volumes, self.lazy, self.namespaces, self.complaints, self._budgets
-        failed = (self.failed,) if self._follows_failed else ()
-        for informer in (*self._informers.values(), *others, *failed):
+        more = (self.existence, *((self.failed,) if self._follows_failed else ()))
+        for informer in (*self._informers.values(), *others, *more):
             informer.stop()
 
     @property
@@ -248,6 +251,13 @@ class ClusterCache:
         """A function that looks up the facts of gangs' controllers, all as of one moment."""
         complaints = functools.cache(lambda: Complaints(self.complaints.items().values()))
         return lambda key: self.owners.facts(key, lambda: complaints().blocked_reason(key))
+
+    def _live_owner(self, namespace: str, reference: objects.OwnerReference) -> objects.Metadata | None:
+        """The controller of this name in a live copy, whatever its uid."""
+        if (reference.api_version, reference.kind) == ("v1", "Pod"):
+            pod = self.pods.get(f"{namespace}/{reference.name}")
+            return pod.metadata if pod is not None else None
+        return self.owners.metadata_of(namespace, reference)
 
     def pod_items(self) -> Iterable[objects.Pod]:
         """All unfinished pods."""

@@ -23,7 +23,7 @@ from webhook.sweeper.observe.gang_requests import (
     spread_of,
 )
 from webhook.sweeper.observe.membership import GangKey as GangKey
-from webhook.sweeper.observe.membership import cpu_pods, maker_of
+from webhook.sweeper.observe.membership import LostOwner, cpu_pods, has_owners, maker_of
 from webhook.sweeper.observe.membership import key_of as key_of
 from webhook.text import counted, printable
 from webhook.workloads.ranks import ranks_by_uid
@@ -85,7 +85,8 @@ class PodGang:
     that ask for different levels or slices, () where all pods ask for the same: then levels and slices are
     those of the gang. within: the level of which one domain has all parts, None for no such level. cpu_pods:
     uids of pods without GPUs that are placed beside the others. alone: whether the gang has no other pods,
-    and will have none. division: how an extension has divided it.
+    and will have none. division: how an extension has divided it. lost_owner: the controller without which
+    none of its gated pods is placed, None if all controllers exist.
     """
 
     key: GangKey
@@ -110,6 +111,7 @@ class PodGang:
     cpu_pods: frozenset[str] = frozenset()
     alone: bool = False
     division: Division = UNDIVIDED
+    lost_owner: LostOwner | None = None
 
     @property
     def workers(self) -> tuple[Pod, ...]:
@@ -154,24 +156,34 @@ def gather(
     ask_owner: Callable[[GangKey], OwnerFacts],
     member_of: Callable[[Pod], GangKey] = key_of,
     make: Callable[[GangKey, Sequence[Pod], Sequence[Pod], OwnerFacts], PodGang] | None = None,
+    lost_owner: Callable[[Pod], LostOwner | None] = has_owners,
 ) -> list[PodGang]:
     """All gangs that have a gated pod, ordered by priority, then age, then name.
 
-    A pod that is being deleted takes capacity until it is gone, but is no member: its successor is. ask_owner
-    returns the facts of a gang's controller. member_of: the gang of a pod, see key_of. make: used instead of
-    gang_of.
+    A pod that is being deleted takes capacity until it is gone, but is no member: its successor is. Nor is a
+    pod without controller (lost_owner): such pods are a gang only to say so, where the gang has no others.
+    ask_owner returns the facts of a gang's controller. member_of: the gang of a pod, see key_of. make: used
+    instead of gang_of.
     """
     by_key: dict[GangKey, tuple[list[Pod], list[Pod]]] = {}
+    lost: dict[GangKey, tuple[LostOwner, list[Pod]]] = {}
     for pod in gated:
-        if not pod.metadata.deletion_timestamp:
+        if pod.metadata.deletion_timestamp:
+            continue
+        if (loss := lost_owner(pod)) is not None:
+            lost.setdefault(member_of(pod), (loss, []))[1].append(pod)
+        else:
             by_key.setdefault(member_of(pod), ([], []))[0].append(pod)
     for pod in released if by_key else ():
         members = by_key.get(member_of(pod))
-        if members is not None and not pod.metadata.deletion_timestamp:
+        if members is not None and not pod.metadata.deletion_timestamp and not lost_owner(pod):
             members[1].append(pod)
     owners = _bounded({key: ask_owner(key) for key in by_key})
     make = make or gang_of
-    return sorted((make(key, *members, owners[key]) for key, members in by_key.items()), key=by_age)
+    gangs = [make(key, *members, owners[key]) for key, members in by_key.items()]
+    left = lost.keys() - by_key.keys()
+    gangs += (PodGang(key, tuple(lost[key][1]), (), lost_owner=lost[key][0]) for key in left)
+    return sorted(gangs, key=by_age)
 
 
 def by_age(gang: PodGang) -> tuple[int, str, GangKey]:

@@ -15,7 +15,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final
+from typing import Final, NamedTuple
 
 from labeler.contract import keys
 from webhook.kube.objects import Pod
@@ -54,6 +54,22 @@ class GangKey:
     def placement_key(self) -> str:
         """The key of its Placement: "namespace/name"."""
         return f"{self.namespace}/{self.placement_name}"
+
+
+class LostOwner(NamedTuple):
+    """A pod's controller, at some level, does not exist: the pod is neither placed nor released.
+
+    Pods of a deleted controller are deleted one by one: those that are left are no smaller gang.
+    is_confirmed: whether the API server says so, else it has not answered yet.
+    """
+
+    sentence: str
+    is_confirmed: bool = True
+
+
+def has_owners(pod: Pod) -> LostOwner | None:
+    """Every controller exists: where nothing is known of them."""
+    return None
 
 
 def maker_of(pod: Pod, gang: GangKey) -> GangKey:

@@ -19,7 +19,7 @@ from webhook.kube.complaints import Complaint
 from webhook.kube.discovery import served
 from webhook.kube.informer import Informer, pause_seconds
 from webhook.kube.jitter import jitter
-from webhook.kube.objects import OwnerReference
+from webhook.kube.objects import Metadata, OwnerReference
 from webhook.sweeper.observe.delayed_jobs import DelayedJobs
 from webhook.sweeper.observe.gangs import GangKey, OwnerFacts
 from webhook.text import printable
@@ -218,6 +218,15 @@ class Owners:
             for each, owner in self._find(gang)
         ]
         return found[0] if len(found) == 1 else None
+
+    def metadata_of(self, namespace: str, reference: OwnerReference) -> Metadata | None:
+        """The metadata of the owner of this kind and name, whatever its uid; None if it is not known."""
+        for each in self._all():
+            workload = each.workload
+            if (workload.owner or workload.kind, workload.group) == (reference.kind, reference.group):
+                owner = each.informer.get(f"{namespace}/{reference.name}")
+                return owner.metadata if owner is not None else None
+        return None
 
     def job(self, namespace: str, name: str, uid: str) -> Job | None:
         """A Job as it is known, None if it is not."""

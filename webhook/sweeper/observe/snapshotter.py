@@ -1,7 +1,7 @@
 """From the live copies: the view of one moment, and the placement core's snapshot of it."""
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -19,7 +19,7 @@ from webhook.scheduling.label_domains import LabelDomains
 from webhook.scheduling.nodes import left_out, node_of
 from webhook.scheduling.storage import Storage
 from webhook.scheduling.volume_counts import Completed, VolumeCounts, volume_counts
-from webhook.sweeper.observe.membership import GangKey, key_of
+from webhook.sweeper.observe.membership import GangKey, LostOwner, has_owners, key_of
 from webhook.sweeper.observe.node_usage import (
     Placed,
     PodsOnNodes,
@@ -72,8 +72,18 @@ class Objects(Protocol):
 class Snapshotter:
     """Makes views and snapshots of a cache."""
 
-    def __init__(self, objects: Objects, settings: Settings, journal: Journal | None = None) -> None:
-        """journal: returns the changes of pods; without one, all pods are read for each view."""
+    def __init__(
+        self,
+        objects: Objects,
+        settings: Settings,
+        journal: Journal | None = None,
+        owners: Callable[[], Callable[[Pod], LostOwner | None]] = lambda: has_owners,
+    ) -> None:
+        """journal: returns the changes of pods; without one, all pods are read for each view.
+
+        owners: returns View.lost_owner as of now.
+        """
+        self._owners = owners
         self._objects = objects
         self._journal = journal
         self._settings = settings
@@ -97,7 +107,11 @@ class Snapshotter:
         self._seen: _MadeOf | None = None
 
     def view(self, now: Moment = START) -> View:
-        """The cluster now. A plan for a node that cannot take pods any more does not hold."""
+        """The cluster now.
+
+        A plan for a node that cannot take pods any more does not hold, nor one for a pod whose controller is
+        gone.
+        """
         prefix = self._settings.gate_prefix
         pods = self._current_pods()
         gated, others = list(pods.of[Sort.GATED].values()), list(pods.of[Sort.OTHER].values())
@@ -112,10 +126,15 @@ class Snapshotter:
             self._namespaces = namespaces
         rules = self._conflicts_of(pods, len(nodes)) if gated else conflicts.NONE
         storage = self._objects.storage(any(pod.spec.volumes for pod in gated))
+        lost_owner = self._owners()
+        lost = {pod.metadata.uid: each for pod in gated if (each := lost_owner(pod)) is not None}
+        gone = {uid for uid, each in lost.items() if each.is_confirmed}
+        planned = {uid: each for uid, each in planned.items() if uid not in gone}
         view = View(
             gated, others, nodes, placements, planned, rules, named, cards, prefix, self._gang_of,
             pods.sorter.protected, storage, self._namespaces, pods=pods,
             domains_of=self._domains_of, usable_among=self._usable_among, written=written, now=now,
+            not_released=lost.keys(), lost_owner=lost_owner,
         )  # fmt: skip
         return view if storage is None else replace(view, volumes=self._volumes(view, storage))
 

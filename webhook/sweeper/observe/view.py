@@ -23,7 +23,7 @@ from webhook.scheduling.nodes import is_leaving
 from webhook.scheduling.podrules import apart_keys, has_rules
 from webhook.scheduling.storage import Storage
 from webhook.scheduling.volume_counts import VolumeCounts
-from webhook.sweeper.observe.membership import GangKey, key_of, maker_of
+from webhook.sweeper.observe.membership import GangKey, LostOwner, has_owners, key_of, maker_of
 from webhook.sweeper.observe.node_usage import AddedResources
 from webhook.sweeper.observe.plans import CardsByPod, PodId, Texts, occupied_node
 from webhook.sweeper.observe.pods import Pods, Sort, Sorter
@@ -71,7 +71,7 @@ class View:
     this pass, as extensions decide. nominated: uids of pods that are nominated to their nodes instead of
     pinned, with the requirements on other nodes that such a pod may use as well. objects: what extensions
     watch: by WatchedCollection or WatchedOwners, its objects by "namespace/name". Collections that were not
-    read completely are left out.
+    read completely are left out. lost_owner: returns which controller of a pod does not exist.
     """
 
     gated: Sequence[Pod]
@@ -97,6 +97,7 @@ class View:
     not_released: Set[str] = frozenset()
     nominated: Mapping[str, Sequence[SelectorRequirement]] = field(default_factory=dict)
     objects: Mapping[Hashable, Mapping[str, Any]] = field(default_factory=dict)
+    lost_owner: Callable[[Pod], LostOwner | None] = has_owners
 
     @cached_property
     def index(self) -> Pods:

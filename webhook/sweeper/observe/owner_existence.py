@@ -1,0 +1,295 @@
+"""Whether the controllers of a pod still exist, at every level: its Job, the JobSet of that, and so on.
+
+A live copy that lacks a controller proves nothing: the watch may be late, or the kind may not be watched. So
+the API server is asked for that object, beside the passes. Until it has answered, the controller is
+unconfirmed. A kind that is not served, or that may not be read, counts as one that exists.
+"""
+
+import logging
+import math
+import re
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from enum import Enum, auto
+from typing import Final
+
+import msgspec
+
+from webhook.kube.client import METADATA_ONLY, Api, ApiError
+from webhook.kube.discovery import names_by_kind
+from webhook.kube.informer import pause_seconds
+from webhook.kube.objects import Metadata, OwnerReference, Pod
+from webhook.kube.struct import Struct
+from webhook.sweeper.observe.membership import LostOwner
+from webhook.text import printable
+
+
+class OwnerState(Enum):
+    """The answer for a controller whose metadata is not at hand."""
+
+    UNCONFIRMED = auto()
+    """The API server has not answered yet."""
+    ABSENT = auto()
+    """It does not exist, or only another one of its name does."""
+    UNREADABLE = auto()
+    """Its kind is not served, or may not be read."""
+
+
+FindOwner = Callable[[str, OwnerReference], Metadata | OwnerState]
+"""Takes a namespace and a reference; returns the metadata of exactly this object, or why there is none."""
+
+_MOST_LEVELS: Final = 8
+"""Owners above this level are not looked at: any user may write a circle of references."""
+
+
+def lost_owner(pod: Pod, find: FindOwner) -> LostOwner | None:
+    """Which controller of a pod is deleted, is being deleted or is unconfirmed; None if all of them exist."""
+    reference = pod.metadata.controller
+    for _ in range(_MOST_LEVELS):
+        found = find(pod.metadata.namespace, reference) if reference is not None else OwnerState.UNREADABLE
+        if reference is None or found is OwnerState.UNREADABLE:
+            return None
+        name = printable(f"{reference.kind}/{reference.name}")
+        if found is OwnerState.UNCONFIRMED:
+            return LostOwner(f"the API server is asked whether its controller {name} exists", False)
+        if isinstance(found, OwnerState):
+            return LostOwner(f"its controller {name} is deleted, {_SO}")
+        if found.deletion_timestamp:
+            return LostOwner(f"its controller {name} is being deleted, {_SO}")
+        reference = found.controller
+    return None
+
+
+_SO: Final = "so its pods are neither placed nor released"
+
+
+class _Object(Struct, frozen=True):
+    metadata: Metadata
+
+
+@dataclass(frozen=True)
+class _Answer:
+    """The last answer of the API server, UNCONFIRMED without any, and the failures since.
+
+    at: when it came. used_at: when a pass last needed it.
+    """
+
+    found: Metadata | OwnerState
+    at: float
+    used_at: float
+    failures: int = 0
+
+    def is_due(self, now: float, current_seconds: float) -> bool:
+        """Whether to ask again: a controller that existed may be deleted; a uid never comes back."""
+        if self.found is OwnerState.UNREADABLE:
+            return now - self.at >= _UNREADABLE_SECONDS
+        return self.found is not OwnerState.ABSENT and now - self.at >= current_seconds
+
+
+_Key = tuple[str, str]
+"""Namespace and uid."""
+
+_CURRENT_SECONDS: Final = 10.0
+"""For so long an answer that a controller exists is current; then it is asked for again."""
+_UNREADABLE_SECONDS: Final = 180.0
+_ANSWERS_PER_SECOND: Final = 10
+"""With many controllers, answers are current for longer, so that no more are asked for again."""
+_UNUSED_SECONDS: Final = 120.0
+"""Answers that no pass needed for so long are forgotten."""
+_PATIENCE: Final = 3
+"""After so many failures a controller counts as unreadable: of a CustomResourceDefinition whose conversion
+webhook is away, no object can ever be read."""
+_MOST_API_VERSIONS: Final = 256
+"""Any user may name API versions; of more than these the oldest are discovered again."""
+
+_API_VERSION: Final = re.compile(r"(?:[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?/)?[a-z0-9]{1,63}")
+_NAME: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._:-]{0,251}[A-Za-z0-9])?")
+"""Other references are not asked about, since they become a part of a path, and any user may write them."""
+
+logger = logging.getLogger(__name__)
+
+
+class OwnerExistence:
+    """Asks the API server for controllers, in its own thread. Safe for use by many threads.
+
+    Namespaces are served in turn, so that the questions of one do not delay those of others.
+    """
+
+    def __init__(
+        self,
+        api: Api,
+        live: Callable[[str, OwnerReference], Metadata | None],
+        on_change: Callable[[], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Prepare; start() begins.
+
+        live: looks up a name in the live copies, whatever its uid. on_change: called, in the thread, when
+        there are other answers.
+        """
+        self._api = api
+        self._live = live
+        self._on_change = on_change
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._answers: dict[_Key, _Answer] = {}
+        self._wanted: dict[str, dict[_Key, OwnerReference]] = {}
+        self._kinds: dict[str, tuple[float, Mapping[str, str]]] = {}
+        self._wake = threading.Event()
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="owner existence", daemon=True)
+
+    def start(self) -> None:
+        """Begin to answer."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread; an answer that it waits for is not awaited."""
+        self._stopping.set()
+        self._wake.set()
+
+    def lookup(self) -> Callable[[Pod], LostOwner | None]:
+        """Looks pods up as lost_owner does; one controller is looked up once."""
+        known: dict[tuple[str, OwnerReference], LostOwner | None] = {}
+
+        def lost(pod: Pod) -> LostOwner | None:
+            reference = pod.metadata.controller
+            if reference is None:
+                return None
+            key = pod.metadata.namespace, reference
+            if key not in known:
+                known[key] = lost_owner(pod, self.find)
+            return known[key]
+
+        return lost
+
+    def find(self, namespace: str, reference: OwnerReference) -> Metadata | OwnerState:
+        """The object, by a live copy or by the last answer; what is not known is asked for."""
+        live = self._live(namespace, reference)
+        if live is not None and live.uid == reference.uid:
+            return live
+        key, now = (namespace, reference.uid), self._clock()
+        with self._lock:
+            known = self._answers.get(key)
+            if known is None or known.is_due(now, self._current_seconds):
+                self._wanted.setdefault(namespace, {})[key] = reference
+                self._wake.set()
+            if known is None:
+                return OwnerState.UNCONFIRMED
+            self._answers[key] = replace(known, used_at=now)
+            return known.found
+
+    @property
+    def _current_seconds(self) -> float:
+        return max(_CURRENT_SECONDS, len(self._answers) / _ANSWERS_PER_SECOND)
+
+    # --- the thread -----------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            self._wake.wait()
+            self._wake.clear()
+            try:
+                failures = self.answer_all()
+            except Exception:  # a defect must not end the thread: pods would wait for ever
+                logger.exception("owner_lookup_failed")
+                failures = 1
+            if failures:
+                self._stopping.wait(pause_seconds(failures))
+                self._on_change()  # the next pass asks again
+
+    def answer_all(self) -> int:
+        """Ask for all that is wanted, each namespace in turn; returns after how many failures to pause."""
+        failures, is_changed = 0, False
+        while not self._stopping.is_set() and (batch := self._take()):
+            for namespace, reference in batch:
+                before, answer = self._ask(namespace, reference)
+                failures = max(failures, answer.failures)
+                is_changed |= before is None or _differs(before.found, answer.found)
+        with self._lock:
+            since = self._clock() - _UNUSED_SECONDS
+            self._answers = {key: each for key, each in self._answers.items() if each.used_at >= since}
+        if is_changed and not failures:
+            self._on_change()
+        return failures
+
+    def _take(self) -> list[tuple[str, OwnerReference]]:
+        """One question of each namespace."""
+        with self._lock:
+            found = [
+                (namespace, wanted.pop(next(iter(wanted)))) for namespace, wanted in self._wanted.items()
+            ]
+            self._wanted = {namespace: wanted for namespace, wanted in self._wanted.items() if wanted}
+            return found
+
+    def _ask(self, namespace: str, reference: OwnerReference) -> tuple[_Answer | None, _Answer]:
+        """The last answer, and the new one."""
+        key = namespace, reference.uid
+        found: Metadata | OwnerState | None = None
+        try:
+            found = self._asked(namespace, reference)
+        except (ApiError, msgspec.DecodeError) as error:
+            logger.warning(
+                "owner_unconfirmed owner=%s/%s error=%r", namespace, printable(reference.name), str(error)
+            )
+        now = self._clock()
+        with self._lock:
+            before = self._answers.get(key)
+            answer = _Answer(found, now, now) if found is not None else _after_failure(before, now)
+            self._answers[key] = answer
+        return before, answer
+
+    def _asked(self, namespace: str, reference: OwnerReference) -> Metadata | OwnerState:
+        """The answer of the API server. Raises ApiError if it may answer later, DecodeError."""
+        version, name = reference.api_version, reference.name
+        if not _API_VERSION.fullmatch(version) or not _NAME.fullmatch(name):
+            return OwnerState.UNREADABLE
+        try:
+            resource = self._resource(version, reference.kind)
+            if resource is None:
+                return OwnerState.UNREADABLE
+            path = f"{_root(version)}/namespaces/{namespace}/{resource}/{name}"
+            body = self._api.request("GET", path, accept=METADATA_ONLY)
+        except ApiError as error:
+            if error.status == 404:
+                return OwnerState.ABSENT
+            if error.is_for_now:
+                raise
+            return OwnerState.UNREADABLE
+        found = msgspec.json.decode(body, type=_Object).metadata
+        return found if found.uid == reference.uid else OwnerState.ABSENT
+
+    def _resource(self, version: str, kind: str) -> str | None:
+        """The resource of a kind of namespaced objects, None where it is not served. Raises ApiError."""
+        now = self._clock()
+        at, found = self._kinds.get(version, (-_UNREADABLE_SECONDS, {}))
+        if now - at >= _UNREADABLE_SECONDS:
+            found = names_by_kind(self._api, _root(version))
+            self._kinds.pop(version, None)
+            self._kinds[version] = now, found
+            if len(self._kinds) > _MOST_API_VERSIONS:
+                del self._kinds[next(iter(self._kinds))]
+        return found.get(kind)
+
+
+def _after_failure(before: _Answer | None, now: float) -> _Answer:
+    """What is known after a question that got no answer: it is asked again."""
+    if before is None:
+        return _Answer(OwnerState.UNCONFIRMED, -math.inf, now, 1)
+    failures = before.failures + 1
+    if before.found is OwnerState.UNCONFIRMED and failures > _PATIENCE:
+        return _Answer(OwnerState.UNREADABLE, now, now)
+    return replace(before, at=-math.inf, used_at=now, failures=failures)
+
+
+def _root(version: str) -> str:
+    return f"/apis/{version}" if "/" in version else f"/api/{version}"
+
+
+def _differs(before: Metadata | OwnerState, after: Metadata | OwnerState) -> bool:
+    """Whether a pod may be lost by one of them and not by the other."""
+    if isinstance(before, OwnerState) or isinstance(after, OwnerState):
+        return before is not after
+    return (before.deletion_timestamp, before.controller) != (after.deletion_timestamp, after.controller)
