@@ -136,6 +136,27 @@ def test_a_pass_ends_in_time_and_those_that_it_did_not_reach_come_next(asked: As
     assert {key.name for key in orders.unasked} == {"p3", "p4", "p5", "p6", "p7"}
 
 
+@pytest.mark.parametrize("tenants", [1, 10])
+def test_expensive_gangs_of_other_namespaces_do_not_delay_a_cheap_one(asked: Asked, tenants: int) -> None:
+    """Each question about a hostile gang takes more than a namespace's share of a pass."""
+    hostile = [
+        gpu_pod(f"h{number}", gpus=20 + number, priority=9, metadata={"namespace": f"evil{number % tenants}"})
+        for number in range(150)
+    ]
+    case = Placing(Nodes(1, *hostile), Settings(pass_seconds=10))
+
+    def advance() -> None:
+        case.clock.now += 1 if asked.names[-1].startswith("h") else 0
+
+    asked.advance = advance
+    case.one()
+    case.cluster.pods.append(gpu_pod("innocent", metadata={"namespace": "good"}))
+    began = case.clock.now
+    assert places(case.one()) == {"innocent": "n0"}
+    assert case.clock.now - began < 11, "the rest of the pass goes on to the others"
+    assert any(name.startswith("h") for name in asked.names)
+
+
 def test_a_gang_that_is_paused_is_reported_as_one_of_which_nothing_new_is_known() -> None:
     case = Placing(Nodes(1, gpu_pod("p", gpus=9), gpu_pod("q", gpus=9)), Settings())
     (paused,) = [gang.key for gang in case.gangs() if gang.key.name == "p"]

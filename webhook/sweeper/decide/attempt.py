@@ -178,12 +178,13 @@ class GangMemory:
     """The results of earlier passes for a gang: they only save work, and losing them delays.
 
     failure: its last one, if nothing but that has happened since. victims: names of its victims that were
-    logged.
+    logged. cost_seconds: how long its last question took.
     """
 
     growth: Growth
     failure: Failure | None = None
     victims: tuple[str, ...] = ()
+    cost_seconds: float = 0.0
 
 
 # --- the input of a pass ------------------------------------------------------------------------------

@@ -4,10 +4,11 @@ Each gang passes through CHECKS and STEPS, until a step answers. A step is a fun
 the state of the pass (see attempt): it answers GangPlaced, GangWaits or PassedOver, or returns the attempt
 for the next step. A new rule is a new step.
 
-A pass is bounded in time: the most urgent gangs are placed for half of it, then the others in turn, from
-where the last pass stopped. So the gangs of one user do not keep those of others from being asked about. The
-answer for one gang in a pass is reused for gangs with the same question, since capacity only shrinks until
-the next pass.
+A pass is bounded in time. Half of it is shared equally among the namespaces with waiting gangs: within its
+share, the most urgent gangs of each are placed. The rest is for the others in turn, from where the last pass
+stopped, among them those whose last question alone took more than a share. So the gangs of one user do not
+keep those of others from being asked about. The answer for one gang in a pass is reused for gangs with the
+same question, since capacity only shrinks until the next pass.
 """
 
 import logging
@@ -130,6 +131,11 @@ class _Results:
     refused: list[Attempt] = field(default_factory=list)
     next: GangKey | None = None
 
+    def cost(self, gang: GangKey, outcome: Outcome, seconds: float) -> None:
+        """Remember how long the question about a gang took, if it was asked."""
+        if not isinstance(outcome, PassedOver):
+            self.memories[gang] = replace(self.memories[gang], cost_seconds=seconds)
+
 
 def remembered(
     memory: PlacingMemory,
@@ -163,9 +169,11 @@ def place(
     found = _Results({**memory.gangs, **new}, due_seconds=given.settings.interval_seconds)
     due, now = _checked(gangs, _begin(gangs, given, memory.ledger), found)
     for attempt in _in_time(due, memory.next, given.settings.pass_seconds, watch, found):
+        began = watch.seconds()
         outcome = _through(STEPS, attempt, now)
         assert not isinstance(outcome, Attempt), "the last step always answers"
         now = _conclude(attempt.gang, outcome, now, found)
+        found.cost(attempt.gang.key, outcome, watch.seconds() - began)
         watch.heartbeat()
     now = _unpin(now, found.refused)
     orders = Orders(
@@ -211,12 +219,14 @@ def _in_time(
 ) -> Iterator[Attempt]:
     """The gangs to place in this pass. due: the most urgent first; next_: where the pass before has ended."""
     started = watch.seconds()
-    number = 0
-    while number < len(due) and (number == 0 or watch.seconds() - started < seconds / 2):
-        yield due[number]
-        number += 1
+    rest = []
+    for attempt, is_in_share in _in_shares(due, seconds / 2, watch, found):
+        if not is_in_share or watch.seconds() - started >= seconds:
+            rest.append(attempt)
+        else:
+            yield attempt
     # By age, not fair order: positions in that change from pass to pass, and no gang may be skipped by that.
-    rest = sorted(due[number:], key=lambda each: by_age(each.gang))
+    rest.sort(key=lambda each: by_age(each.gang))
     first = next((i for i, each in enumerate(rest) if each.gang.key == next_), 0)
     rotated = [*rest[first:], *rest[:first]]
     for position, attempt in enumerate(rotated):
@@ -226,6 +236,30 @@ def _in_time(
             found.due_seconds = 0.0
             return
         yield attempt
+
+
+def _in_shares(
+    due: Sequence[Attempt], seconds: float, watch: Stopwatch, found: _Results
+) -> Iterator[tuple[Attempt, bool]]:
+    """Each gang, and whether it is asked about within its namespace's share of this time.
+
+    The first one of a namespace always is, unless it alone took more than the share in the last pass; of a
+    new gang, as much is expected as of the cheapest one of its namespace. The time until the next gang is
+    taken is what a gang has used.
+    """
+    share = seconds / max(1, len({each.gang.key.namespace for each in due}))
+    used: dict[str, float] = {}
+    least: dict[str, float] = {}
+    for attempt in due:
+        namespace, cost = attempt.gang.key.namespace, found.memories[attempt.gang.key].cost_seconds
+        if cost:
+            least[namespace] = min(cost, least.get(namespace, cost))
+    for attempt in due:
+        key = attempt.gang.key
+        is_cheap = (found.memories[key].cost_seconds or least.get(key.namespace, 0.0)) <= share
+        began = watch.seconds()
+        yield attempt, is_cheap and used.get(key.namespace, 0.0) < share
+        used[key.namespace] = used.get(key.namespace, 0.0) + watch.seconds() - began
 
 
 def _through(steps: Iterable[Step], attempt: Attempt, now: PassState) -> Attempt | Outcome:
