@@ -5,6 +5,9 @@ the reason. A new leader needs nothing else to finish the work of an earlier one
 that one write makes it durable; the pods of a large plan are packed to fit in it.
 """
 
+import contextlib
+import functools
+import logging
 from typing import Any, Final
 
 import msgspec
@@ -22,6 +25,8 @@ WAITING: Final = "Waiting"
 RELEASING: Final = "Releasing"
 RELEASED: Final = "Released"
 BOUND: Final = "Bound"
+
+logger = logging.getLogger(__name__)
 
 PLAN_BYTES: Final = 1_400_000
 """The largest plan in bytes of JSON: etcd accepts 1.5 MiB for an object, and its status must still fit."""
@@ -77,12 +82,11 @@ class PlacementSpec(Struct, frozen=True, omit_defaults=True):
     packed: str = ""
 
     def __post_init__(self) -> None:
-        """Unpack. Raises ValueError; the whole object is then reported as unreadable."""
-        if self.packed:
-            if self.pods:
-                raise ValueError("spec has both pods and packed")
-            msgspec.structs.force_setattr(self, "pods", unpack(self.packed))
-            msgspec.structs.force_setattr(self, "packed", "")
+        """Unpack; a text that cannot be unpacked stays, and the plan has no pods then."""
+        if self.packed and not self.pods:
+            with contextlib.suppress(ValueError):
+                msgspec.structs.force_setattr(self, "pods", unpack(self.packed))
+                msgspec.structs.force_setattr(self, "packed", "")
 
     def on_the_wire(self) -> dict[str, Any]:
         """The fields as in the API server, without defaults."""
@@ -122,6 +126,19 @@ class Placement(Struct, frozen=True):
     spec: PlacementSpec = PlacementSpec()
     status: PlacementStatus = PlacementStatus()
 
+    def __post_init__(self) -> None:
+        """Leave out what topogate would not have written: the plan is then written again without it.
+
+        A client may write any number and any text that the schema allows. It is reported once.
+        """
+        spec = self.spec
+        wrong = [name for name in _COUNTS if not 0 <= getattr(spec, name) <= _MOST]
+        if not wrong and not spec.packed:
+            return
+        repaired = msgspec.structs.replace(spec, packed="", **dict.fromkeys(wrong, 0))
+        msgspec.structs.force_setattr(self, "spec", repaired)
+        _report(self.key, ", ".join([*wrong, *(["packed"] if spec.packed else [])]))
+
     @property
     def key(self) -> str:
         """ "namespace/name"."""
@@ -140,6 +157,16 @@ class Placement(Struct, frozen=True):
         the previous attempt.
         """
         return self.status.complete and self.status.attempt == self.spec.attempt
+
+
+_COUNTS: Final = ("attempt", "minimum", "size", "usable_nodes")
+_MOST: Final = 1_000_000_000
+"""The largest count that is believed: the next attempt must still be a number for the API server."""
+
+
+@functools.lru_cache(maxsize=4096)
+def _report(key: str, fields: str) -> None:
+    logger.warning("placement_repaired placement=%s unreadable=%s", key, fields)
 
 
 _decoder: Final = msgspec.json.Decoder(Placement)

@@ -17,8 +17,12 @@ from webhook.kube.struct import Struct
 
 PLAIN_PODS: Final = 2000
 """The most pods of a plan that are written one by one."""
-UNPACKED_BYTES: Final = 64 << 20
-"""The most JSON that is unpacked: a short text may expand to gigabytes."""
+UNPACKED_BYTES: Final = 24 << 20
+"""The most JSON that is unpacked: a short text may expand to gigabytes. 20,000 pods take a quarter of it."""
+MOST_PODS: Final = 100_000
+"""The most pods that are unpacked: in memory, an empty one takes many times its text."""
+_COMMAS: Final = 10
+"""The most commas that one pod takes, with its cards."""
 _GZIP: Final = 16 + zlib.MAX_WBITS
 
 
@@ -69,6 +73,8 @@ def unpack(text: str) -> list[PlannedPod]:
         raise ValueError(f"packed: not gzip in base64: {error}") from error
     if not inflater.eof or inflater.unused_data:
         raise ValueError(f"packed: not one gzip stream of at most {UNPACKED_BYTES:,} bytes")
+    if body.count(b",") > MOST_PODS * _COMMAS:
+        raise ValueError(f"packed: more values than {MOST_PODS:,} pods have")
     columns = _decoder.decode(body)
     rows = zip(
         columns.name, columns.uid, columns.node, columns.rank, columns.annotations, strict=True
