@@ -26,7 +26,8 @@ class PlayedNode:
         self.annotations: dict[str, str] = {}
         self.managed: list[dict[str, Any]] = []
         self.events: list[tuple[str, str]] = []
-        self.patches = 0
+        self.bodies: list[dict[str, Any]] = []
+        self.uid = ""
         self.takes_events = True
 
     def metadata(self) -> dict[str, Any]:
@@ -34,10 +35,11 @@ class PlayedNode:
             "labels": dict(self.labels),
             "annotations": dict(self.annotations),
             "managedFields": self.managed,
+            **({"uid": self.uid} if self.uid else {}),
         }
 
     def patch(self, body: dict[str, Any], subresource: str = "") -> None:
-        self.patches += 1
+        self.bodies.append(body)
         self.labels |= body["metadata"].get("labels", {})
         self.annotations |= body["metadata"].get("annotations", {})
 
@@ -140,3 +142,9 @@ def test_the_metrics_show_it_while_it_lasts(scene: Scene) -> None:
 def test_an_event_that_is_not_taken_keeps_no_label_from_the_node(scene: Scene) -> None:
     scene.node.takes_events = False
     assert scene.fight(1) == [0]
+
+
+def test_a_patch_names_the_node_that_was_read_so_that_no_other_of_its_name_is_written(scene: Scene) -> None:
+    scene.node.uid = "first"
+    scene.publish(Wanted({RACK: "other", HOST: "h"}, {}))
+    assert scene.node.bodies[-1] == {"metadata": {"labels": {RACK: "other"}, "uid": "first"}}

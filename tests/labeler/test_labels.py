@@ -123,6 +123,15 @@ def test_the_model_is_labelled_as_gputasks_name_it_only_where_that_is_asked_for(
     assert keys.FALLDIO_GPU not in wanted(facts, keys.PRERELEASE_TOPOLOGY).labels
 
 
+def test_each_partition_mode_has_its_own_label() -> None:
+    split = [Gpu(n, "amd", compute_partition="DPX", memory_partition="NPS4") for n in range(2)]
+    labels = wanted(Facts(gpus=(*split, Gpu(2, "amd", memory_partition="NPS1"))), LEVELS).labels
+    assert labels[keys.GPU_COMPUTE_PARTITION_LABEL] == "DPX"
+    assert labels[keys.GPU_MEMORY_PARTITION_LABEL] == "mixed"
+    modes = {keys.GPU_COMPUTE_PARTITION_LABEL, keys.GPU_MEMORY_PARTITION_LABEL}
+    assert not modes & wanted(Facts(gpus=(Gpu(0, "amd"),)), LEVELS).labels.keys()
+
+
 def test_a_long_model_still_makes_a_legal_key() -> None:
     labels = model_labels([Gpu(0, "nvidia", "N" * 80)])
     (key,) = (key for key in labels if key.startswith(keys.GPU_HAS_MODEL_PREFIX))
