@@ -149,7 +149,7 @@ def created(cluster: Cluster, namespace: str, body: dict[str, Any]) -> str:
 
 
 def allowed(acts: Mapping[str, Callable[[], object]], words: str) -> dict[str, str]:
-    """By name the acts that are not refused with these words, and what is said of them instead."""
+    """By name the acts that are not refused with these words, and the message that they get instead."""
     wrong = {}
     for name, act in acts.items():
         try:
@@ -341,7 +341,7 @@ def test_a_gated_pod_may_be_labelled_and_deleted_by_everyone(guarded: Cluster, p
     remove(guarded, *pod)
 
 
-KEPT: Final[dict[str, Any]] = {
+UNCHANGED: Final[dict[str, Any]] = {
     "foreign gate": without(OTHER_GATE),
     "image": {"spec": {"containers": [{"name": "main", "image": "evil"}]}},
     "image of an init container": {"spec": {"initContainers": [{"name": "init", "image": "evil"}]}},
@@ -358,7 +358,7 @@ KEPT: Final[dict[str, Any]] = {
 
 
 def test_the_sweeper_may_not_change_anything_else_of_a_pod(guarded: Cluster, pod: tuple[str, str]) -> None:
-    acts = {name: partial(patch, guarded, *pod, change, user=SWEEPER) for name, change in KEPT.items()}
+    acts = {name: partial(patch, guarded, *pod, change, user=SWEEPER) for name, change in UNCHANGED.items()}
     assert allowed(acts, NOTHING_ELSE) == {}
 
 

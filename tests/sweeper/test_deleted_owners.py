@@ -206,7 +206,7 @@ def test_a_reference_that_is_no_name_is_not_asked_about(name: str, version: str)
     assert made.find("ns", reference(name, version)) is OwnerState.UNREADABLE
 
 
-def test_namespaces_are_asked_about_in_turn() -> None:
+def test_no_namespace_delays_the_questions_of_another() -> None:
     api = AnsweringApi({})
     made = existence(api)
     for number in range(5):
@@ -221,7 +221,7 @@ def test_namespaces_are_asked_about_in_turn() -> None:
 
 
 @pytest.mark.cluster
-def test_a_job_that_is_being_deleted_evicts_nobody_and_its_placement_says_so(
+def test_a_job_that_is_being_deleted_evicts_nobody_and_its_placement_has_the_reason(
     two_nodes: Cluster, namespace: str
 ) -> None:
     api, jobs = two_nodes.api(), f"/apis/batch/v1/namespaces/{namespace}/jobs"
@@ -230,8 +230,8 @@ def test_a_job_that_is_being_deleted_evicts_nobody_and_its_placement_says_so(
     before = sweep(two_nodes, namespace, settings, lambda pods: run_all(pods, "low", 2), "the low gang")
     create_job(api, namespace, "big", 2, template(8, priorityClassName="high"))
     wait_for_pods(two_nodes, namespace, lambda pods: len(named(pods, "big")) == 2, "pods of the big gang")
-    held = {"metadata": {"finalizers": ["example.com/held"]}}
-    api.request("PATCH", f"{jobs}/big", body=held, content_type=MERGE_PATCH)
+    finalized = {"metadata": {"finalizers": ["example.com/finalizer"]}}
+    api.request("PATCH", f"{jobs}/big", body=finalized, content_type=MERGE_PATCH)
     api.request("DELETE", f"{jobs}/big", query={"propagationPolicy": "Background"})
 
     def reasons() -> list[str]:

@@ -65,7 +65,7 @@ def placement(spec: dict[str, Any], status: dict[str, Any] | None = None, name: 
 
 @settings(max_examples=150, deadline=None)
 @given(st.fixed_dictionaries({}, optional=SPEC), st.fixed_dictionaries({}, optional=STATUS))
-def test_whatever_a_placement_says_a_pass_has_no_defect_and_the_gang_gets_its_place(
+def test_whatever_a_placement_contains_a_pass_has_no_defect_and_the_gang_is_placed(
     spec: dict[str, Any], status: dict[str, Any]
 ) -> None:
     cluster = Nodes(2, gpu_pod("a"), gpu_pod("b", node="n1"))

@@ -65,7 +65,7 @@ def lost_owner(pod: Pod, find: FindOwner) -> LostOwner | None:
 _SO: Final = "so its pods are neither placed nor released"
 
 
-class _Object(Struct, frozen=True):
+class _MetadataOnly(Struct, frozen=True):
     metadata: Metadata
 
 
@@ -258,7 +258,7 @@ class OwnerExistence:
             if error.is_for_now:
                 raise
             return OwnerState.UNREADABLE
-        found = msgspec.json.decode(body, type=_Object).metadata
+        found = msgspec.json.decode(body, type=_MetadataOnly).metadata
         return found if found.uid == reference.uid else OwnerState.ABSENT
 
     def _resource(self, version: str, kind: str) -> str | None:
