@@ -199,7 +199,7 @@ def test_a_gang_waits_for_one_cause(more: dict[str, Any], cause: Cause) -> None:
 def test_a_gang_of_unknown_size_waits_because_it_is_incomplete() -> None:
     passes = Passes(Nodes(1, gang_pod("a")), Settings(settle_seconds=5))
     (outcome,) = passes.one().outcomes
-    assert (outcome.cause, outcome.settles) == (Cause.INCOMPLETE, True)
+    assert (outcome.cause, outcome.is_news) == (Cause.INCOMPLETE, False)
 
 
 def test_what_was_not_decided_within_its_bound_is_counted() -> None:

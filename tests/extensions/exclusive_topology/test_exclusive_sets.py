@@ -263,7 +263,7 @@ def test_a_leader_is_the_first_of_its_job_though_it_alone_is_excluded_by_others(
 def test_leaders_wait_until_all_jobs_have_theirs() -> None:
     owner_facts = facts_of({"replicatedJobs": [replicated("w", 2, 3)]}, 6)
     orders = sets_on(grid([3, 3]), member(0, 0), owner_facts=owner_facts).one()
-    assert (orders.plans, orders.outcomes[0].settles) == ((), True)
+    assert (orders.plans, orders.outcomes[0].cause) == ((), "incomplete")
 
 
 def test_leaders_wait_for_one_another_though_a_stage_before_them_runs() -> None:
@@ -273,7 +273,7 @@ def test_leaders_wait_for_one_another_though_a_stage_before_them_runs() -> None:
     owner_facts = facts_of({"replicatedJobs": [replicated("d", 1, 1), workers], **in_order}, 7, over="")
     driver = member(0, 0, over="", on="b1s0h0", jobs=3)
     orders = sets_on(grid([3, 3], [1]), driver, member(1, 0, jobs=3), owner_facts=owner_facts).one()
-    assert (orders.plans, orders.outcomes[0].settles) == ((), True)
+    assert (orders.plans, orders.outcomes[0].cause) == ((), "incomplete")
     orders = sets_on(
         grid([3, 3], [1]), driver, *(member(job, 0, jobs=3) for job in (1, 2)), owner_facts=owner_facts
     ).one()

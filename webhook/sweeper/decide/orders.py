@@ -188,13 +188,8 @@ class GangOutcome:
     cause: Cause
 
     @property
-    def settles(self) -> bool:
-        """Whether more pods are awaited."""
-        return self.cause is Cause.INCOMPLETE
-
-    @property
     def is_news(self) -> bool:
-        """Whether an Event says so: who deletes a controller needs none."""
+        """Whether the gang gets an Event: not for missing pods, nor for a controller that is deleted."""
         return self.cause not in (Cause.INCOMPLETE, Cause.OWNER_DELETED)
 
 

@@ -165,9 +165,15 @@ def gather(
     ask_owner returns the facts of a gang's controller. member_of: the gang of a pod, see key_of. make: used
     instead of gang_of.
     """
-    gated = [pod for pod in gated if not pod.metadata.deletion_timestamp]
-    lost = _without_owner(gated, member_of, lost_owner)
-    by_key = _with_owner(gated, released, member_of, lost_owner)
+    looked_up = [(pod, lost_owner(pod)) for pod in gated if not pod.metadata.deletion_timestamp]
+    by_key: dict[GangKey, tuple[list[Pod], list[Pod]]] = {}
+    lost: dict[GangKey, tuple[LostOwner, list[Pod]]] = {}
+    for pod, loss in looked_up:
+        if loss is not None:
+            lost.setdefault(member_of(pod), (loss, []))[1].append(pod)
+        else:
+            by_key.setdefault(member_of(pod), ([], []))[0].append(pod)
+    _add_released(by_key, released, member_of, lost_owner)
     owners = _bounded({key: ask_owner(key) for key in by_key})
     make = make or gang_of
     gangs = [make(key, *members, owners[key]) for key, members in by_key.items()]
@@ -176,33 +182,17 @@ def gather(
     return sorted(gangs, key=by_age)
 
 
-def _with_owner(
-    gated: Iterable[Pod],
+def _add_released(
+    by_key: dict[GangKey, tuple[list[Pod], list[Pod]]],
     released: Iterable[Pod],
     member_of: Callable[[Pod], GangKey],
     lost_owner: Callable[[Pod], LostOwner | None],
-) -> dict[GangKey, tuple[list[Pod], list[Pod]]]:
-    """The gated and the released pods of each gang that has a gated one."""
-    by_key: dict[GangKey, tuple[list[Pod], list[Pod]]] = {}
-    for pod in gated:
-        if not lost_owner(pod):
-            by_key.setdefault(member_of(pod), ([], []))[0].append(pod)
+) -> None:
+    """Add the released members of gangs that have a gated one."""
     for pod in released if by_key else ():
         members = by_key.get(member_of(pod))
-        if members is not None and not pod.metadata.deletion_timestamp and not lost_owner(pod):
+        if members is not None and not pod.metadata.deletion_timestamp and lost_owner(pod) is None:
             members[1].append(pod)
-    return by_key
-
-
-def _without_owner(
-    pods: Iterable[Pod], member_of: Callable[[Pod], GangKey], lost_owner: Callable[[Pod], LostOwner | None]
-) -> dict[GangKey, tuple[LostOwner, list[Pod]]]:
-    """The pods without controller, by gang, with what is known of the first one's controller."""
-    lost: dict[GangKey, tuple[LostOwner, list[Pod]]] = {}
-    for pod in pods:
-        if (loss := lost_owner(pod)) is not None:
-            lost.setdefault(member_of(pod), (loss, []))[1].append(pod)
-    return lost
 
 
 def by_age(gang: PodGang) -> tuple[int, str, GangKey]:
