@@ -20,14 +20,23 @@ _Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 @dataclass(frozen=True)
 class Mutant:
-    """One wrong place. line: of the change; function: the line of the outermost function around it."""
+    """One wrong place: a node of a module, and the node in its place.
+
+    line: of the change; function: the line of the outermost function around it.
+    """
 
     path: str
     function: int
     line: int
     change: str
-    source: str
-    """The whole module with the change."""
+    tree: ast.Module
+    node: ast.AST
+    replaced: ast.AST
+
+    @property
+    def source(self) -> str:
+        """The whole module with the change."""
+        return _with(self.tree, self.node, self.replaced)
 
 
 def mutants_of(path: Path, root: Path) -> Iterator[Mutant]:
@@ -44,7 +53,9 @@ def mutants_of(path: Path, root: Path) -> Iterator[Mutant]:
                     min((each.lineno for each in function.decorator_list), default=function.lineno),
                     getattr(node, "lineno", function.lineno),
                     f"{change}: {ast.unparse(node)[:120]}",
-                    _with(tree, node, replaced),
+                    tree,
+                    node,
+                    replaced,
                 )
 
 
