@@ -43,9 +43,9 @@ def mutants_of(path: Path, root: Path) -> Iterator[Mutant]:
     """All mutants of the functions of a module, in the order of its lines."""
     tree = ast.parse(path.read_text())
     for function in _outermost(tree):
-        types = _annotations(function)
+        left_out = _annotations(function) | _log_calls(function)
         for node in ast.walk(function):
-            if id(node) in types:
+            if id(node) in left_out:
                 continue
             for change, replaced in _changes(node):
                 yield Mutant(
@@ -76,6 +76,20 @@ def _annotations(function: _Function) -> set[int]:
         if each is not None
     ]
     return {id(node) for root in roots for node in ast.walk(root)}
+
+
+def _log_calls(function: _Function) -> set[int]:
+    """The ids of the nodes of calls that only log: as in other tools, a log line is not mutated."""
+    calls = [
+        node
+        for node in ast.walk(function)
+        if isinstance(node, ast.Expr)
+        and isinstance(node.value, ast.Call)
+        and isinstance(node.value.func, ast.Attribute)
+        and isinstance(node.value.func.value, ast.Name)
+        and node.value.func.value.id in ("log", "logger")
+    ]
+    return {id(node) for call in calls for node in ast.walk(call)}
 
 
 def _changes(node: ast.AST) -> Iterator[tuple[str, ast.AST]]:

@@ -323,6 +323,12 @@ def test_a_share_without_a_gpu_is_warned_of_although_the_pod_is_left_alone() -> 
     assert decision.warnings
 
 
+@pytest.mark.parametrize("quantity", [0, "0", "0k"])
+def test_a_request_of_no_gpu_makes_no_gpu_pod(quantity: int | str) -> None:
+    decision = decided(pod({"nvidia.com/gpu": quantity}))
+    assert (decision.outcome, decision.reason) == ("left-alone", "no-gpu")
+
+
 def test_many_warnings_are_cut_to_a_number_that_the_api_server_passes_on() -> None:
     containers = [container(f"c{index}", {SHARE: "1"}) for index in range(50)]
     warnings = decided(pod(containers=[container("ours", {"amd.com/gpu": "1"}), *containers])).warnings

@@ -35,7 +35,7 @@ from tests.admission.harness import (
 from tests.support import create_namespace
 from webhook.admission import rotation
 from webhook.admission.certificates import Observed, Pair, Waits, issue, join, next_step, split
-from webhook.admission.rotation import Names, Rotation
+from webhook.admission.rotation import Rotation
 from webhook.cli import certs
 from webhook.kube.client import Api, ApiError
 
@@ -349,103 +349,6 @@ def connect(webhook: Webhook, bundle: bytes) -> None:
         context.wrap_socket(raw, server_hostname="127.0.0.1"),
     ):
         pass
-
-
-def test_the_first_run_issues_and_publishes_and_the_next_finds_nothing_to_do(
-    module_cluster: Cluster, rotator: Rotation
-) -> None:
-    api = module_cluster.api()
-    before = published(api)
-    assert rotator.run() == ["issue"]
-    secret = api.json("GET", f"{SYSTEM}/secrets/topogate-webhook-tls")
-    assert secret["type"] == "kubernetes.io/tls"
-    authority = base64.b64decode(secret["data"]["ca.crt"])
-    assert split(published(api)) == [*split(before), authority]
-    assert rotator.run(wait=True) == ["drop"]
-    assert split(published(api)) == [authority]
-    assert rotator.run() == []
-
-
-def test_a_rotation_resumes_where_a_killed_one_stopped(module_cluster: Cluster, rotator: Rotation) -> None:
-    """Each step by another process: all that is known stands in the API server."""
-    rotator.run(wait=True)
-    actions = [rotator.step(force=True).action]
-    for _ in range(60):
-        again = Rotation(module_cluster.api(), waits=rotator.waits, hosts=HOSTS)
-        actions.append(again.step().action)
-        if actions[-1] == "drop":
-            break
-        time.sleep(0.1)
-    assert [action for action in actions if action] == ["prepare", "publish", "switch", "drop"]
-
-
-def test_an_expired_certificate_is_replaced_at_once_when_its_secret_can_be_written_again(
-    module_cluster: Cluster, rotator: Rotation
-) -> None:
-    """Until then each attempt says why not, and publishes no authority that nothing is signed by."""
-    api = module_cluster.api()
-    rotator.run(wait=True)
-    served = served_in_secret(api)
-    later = datetime.now(UTC) + timedelta(days=91)
-    powerless = Rotation(
-        may_publish_only(module_cluster), waits=rotator.waits, hosts=HOSTS, clock=lambda: later
-    )
-    before = published(api)
-    for _ in range(3):
-        with pytest.raises(ApiError, match="cannot update resource") as caught:
-            powerless.run()
-        assert caught.value.status == 403
-    assert published(api) == before
-    assert served_in_secret(api) == served
-    able = Rotation(api, waits=rotator.waits, hosts=HOSTS, clock=lambda: later)
-    assert able.run() == ["issue"]
-    assert served_in_secret(api) != served
-    assert able.step().action != "publish", "the new authority is not published"
-
-
-def served_in_secret(api: Api) -> str:
-    """The certificate that the webhook is given, as the Secret has it."""
-    certificate = api.json("GET", f"{SYSTEM}/secrets/topogate-webhook-tls")["data"]["tls.crt"]
-    assert isinstance(certificate, str)
-    return certificate
-
-
-def may_publish_only(cluster: Cluster) -> Api:
-    """One who may read everything and change webhook configurations, and write no Secret."""
-    rules = [
-        {"apiGroups": ["*"], "resources": ["*"], "verbs": ["get", "list"]},
-        {
-            "apiGroups": ["admissionregistration.k8s.io"],
-            "resources": ["mutatingwebhookconfigurations"],
-            "verbs": ["patch"],
-        },
-    ]
-    role = {"kind": "ClusterRole", "metadata": {"name": "publisher"}, "rules": rules}
-    binding = {
-        "kind": "ClusterRoleBinding",
-        "metadata": {"name": "publisher"},
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "publisher"},
-        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "publisher"}],
-    }
-    items = [{"apiVersion": "rbac.authorization.k8s.io/v1", **each} for each in (role, binding)]
-    cluster.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(items))
-    return cluster.api().acting_as("publisher")
-
-
-def test_a_secret_that_was_written_meanwhile_is_not_overwritten(
-    module_cluster: Cluster, rotator: Rotation
-) -> None:
-    api = module_cluster.api()
-    rotator.run(wait=True)
-    secrets = rotation._Secrets(api, Names())
-    read = secrets.read("topogate-webhook-tls")
-    assert read.pair is not None
-    label = {"metadata": {"labels": {"somebody": "else"}}}
-    path = f"{SYSTEM}/secrets/topogate-webhook-tls"
-    api.request("PATCH", path, body=label, content_type="application/merge-patch+json")
-    with pytest.raises(ApiError) as caught:
-        secrets.write("topogate-webhook-tls", read.pair, {})
-    assert caught.value.status == 409
 
 
 def test_the_shipped_role_suffices_for_the_shipped_command(

@@ -1,13 +1,18 @@
-"""Which connection frees capacity for another, where the webhook has as many as it takes."""
+"""How a connection begins, and which one frees capacity where the webhook has as many as it takes."""
 
 import contextlib
 import socket
+import ssl
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
+from gunicorn.config import Config
 
+from webhook.admission.certificates import issue
 from webhook.admission.worker import Connection, least_needed
 
 
@@ -76,3 +81,30 @@ def test_where_the_requests_of_all_have_arrived_one_is_closed_all_the_same(
 
 def test_a_single_connection_is_closed(stack: contextlib.ExitStack) -> None:
     assert chosen(opened(stack, 1, used=False)) == 1
+
+
+def test_hands_are_shaken_before_the_client_sends_a_request(
+    stack: contextlib.ExitStack, tmp_path: Path
+) -> None:
+    pair, ready = issue(["localhost"]), threading.Event()
+    (tmp_path / "both").write_bytes(pair.key + pair.certificate)
+    settings = Config()
+    settings.set("certfile", str(tmp_path / "both"))
+    settings.set("keyfile", str(tmp_path / "both"))
+    ours, theirs = socket.socketpair()
+    stack.enter_context(ours)
+
+    def shake_hands() -> None:
+        trusted = ssl.create_default_context(cadata=pair.authority.decode())
+        with contextlib.suppress(OSError), trusted.wrap_socket(theirs, server_hostname="localhost"):
+            ready.set()
+
+    client = threading.Thread(target=shake_hands)
+    client.start()
+    connection = Connection(settings, ours, ("127.0.0.1", 1), ("127.0.0.1", 2))
+    connection.deadline = float("inf")
+    connection.init()
+    is_ready = ready.wait(10)
+    connection.sock.close()
+    client.join()
+    assert is_ready

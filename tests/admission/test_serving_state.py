@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from flask.testing import FlaskClient
 
 from labeler.contract import keys
 from tests.admission.alone import serving
@@ -145,6 +146,22 @@ def test_a_defect_of_ours_is_answered_with_500_and_logged_without_the_body(
     assert "hunter2" not in answer.text + caplog.text
     assert "error=ValueError at=" in caplog.text
     assert "test_serving_state.py" in caplog.text
+    assert counted(client) == {("error", "defect"): 1}
+
+
+def test_a_malformed_review_is_answered_with_400_and_why(tmp_path: Path) -> None:
+    client = app.create_app(dependencies(tmp_path)).test_client()
+    answer = client.post("/mutate", data=b"<xml/>", content_type="application/json")
+    assert answer.status_code == 400
+    assert "JSON is malformed" in answer.text
+    assert counted(client) == {("error", "malformed"): 1}
+
+
+def counted(client: FlaskClient) -> dict[tuple[str, str], float]:
+    """How many reviews ended how, by outcome and reason."""
+    line = r'topogate_admission_decisions_total\{outcome="(.*)",reason="(.*)"\} (.*)'
+    found = re.findall(line, client.get("/metrics").text)
+    return {(outcome, reason): float(number) for outcome, reason, number in found if float(number)}
 
 
 # --- PriorityClasses --------------------------------------------------------------------------------

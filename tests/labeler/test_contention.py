@@ -1,52 +1,20 @@
 """Another writer of the labeler's labels: reported while it lasts, and answered less and less often."""
 
 from itertools import pairwise
-from typing import Any
 
 import pytest
 
-from labeler.api import NodeApiError
 from labeler.contention import LONGEST_PAUSE_SECONDS, SETTLED_SECONDS, Contention
 from labeler.contract.event_reasons import EventReason
 from labeler.health import Health
 from labeler.labels import Wanted
 from labeler.main import metrics_of
 from labeler.publisher import NodePublisher
+from tests.labeler.played_node import PlayedNode
 
 RACK, HOST = "topology.gke.io/rack", "topology.gke.io/host"
 LEVELS = ("topology.gke.io/cluster", RACK, HOST)
 WANT = Wanted({RACK: "r", HOST: "h"}, {})
-
-
-class PlayedNode:
-    """A Node in memory, in the place of the API server, with a writer of its own."""
-
-    def __init__(self) -> None:
-        self.labels: dict[str, str] = {}
-        self.annotations: dict[str, str] = {}
-        self.managed: list[dict[str, Any]] = []
-        self.events: list[tuple[str, str]] = []
-        self.bodies: list[dict[str, Any]] = []
-        self.uid = ""
-        self.takes_events = True
-
-    def metadata(self) -> dict[str, Any]:
-        return {
-            "labels": dict(self.labels),
-            "annotations": dict(self.annotations),
-            "managedFields": self.managed,
-            **({"uid": self.uid} if self.uid else {}),
-        }
-
-    def patch(self, body: dict[str, Any], subresource: str = "") -> None:
-        self.bodies.append(body)
-        self.labels |= body["metadata"].get("labels", {})
-        self.annotations |= body["metadata"].get("annotations", {})
-
-    def warn(self, reason: str, text: str) -> None:
-        if not self.takes_events:
-            raise NodeApiError(403, "no Events")
-        self.events.append((reason, text))
 
 
 class Scene:

@@ -56,6 +56,12 @@ GPUS = st.builds(
 )
 
 
+@pytest.mark.parametrize(("unusable", "memory"), [(2**63 - 2, 2**63), (2**63 - 1, 2), (2**64, 2)])
+def test_the_overflow_of_a_driver_is_no_amount_of_memory(unusable: int, memory: int) -> None:
+    cards = (Gpu(0, "intel", memory_bytes=2), Gpu(1, "intel", memory_bytes=unusable))
+    assert wanted(Facts(gpus=cards), LEVELS).labels[keys.MEMORY_MAX] == str(memory)
+
+
 @given(st.lists(GPUS, unique_by=lambda gpu: gpu.card, max_size=40), st.integers(0, 4))
 def test_readers_find_exactly_the_cards_that_were_discovered(gpus: list[Gpu], level: int) -> None:
     labels = wanted(Facts(gpus=tuple(gpus)), LEVELS, level).labels

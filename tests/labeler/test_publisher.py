@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from labeler.contract import keys
 from labeler.labels import Wanted
-from labeler.publisher import LabelChange, difference
+from labeler.publisher import LabelChange, NodePublisher, describe, difference
+from tests.labeler.played_node import PlayedNode
 
 LEVELS = keys.PRERELEASE_TOPOLOGY
 RACK, HOST, CARDS = "topology.gke.io/rack", "topology.gke.io/host", "gpu.intel.com/cards"
@@ -96,6 +97,24 @@ def test_notes_stay_while_what_they_note_is_unknown() -> None:
         {}, {ORIGINAL: None}
     )
     assert difference(metadata, want({}), LEVELS) == LabelChange({}, {NAME: None, ORIGINAL: None})
+
+
+def test_labels_and_annotations_are_one_patch_of_the_node_that_was_read() -> None:
+    node = PlayedNode()
+    node.uid = "u"
+    publisher = NodePublisher(node, LEVELS)  # type: ignore[arg-type]
+    publisher.publish(want({RACK: "r"}))
+    publisher.publish(want({RACK: "r"}))
+    publisher.publish(want({RACK: "r"}, {NAME: "n"}))
+    assert node.bodies == [
+        {"metadata": {"labels": {RACK: "r"}, "annotations": {OWNED: RACK}, "uid": "u"}},
+        {"metadata": {"annotations": {NAME: "n"}, "uid": "u"}},
+    ]
+
+
+def test_the_log_has_what_was_set_and_what_was_removed() -> None:
+    change = LabelChange({RACK: "r", HOST: None}, {NAME: None, ORIGINAL: "{}"})
+    assert describe(change) == f"{RACK}=r without labels {HOST} {ORIGINAL}={{}} without annotations {NAME}"
 
 
 KEYS = st.sampled_from(

@@ -196,6 +196,23 @@ def test_what_failed_once_and_is_over_waits_for_as_little_as_at_first(end: str) 
     assert Deferral.after(deferrals.by_key.get(key), now, 30).seconds == FIRST_SECONDS
 
 
+@pytest.mark.parametrize(
+    ("status", "outcome"), [(200, "evicted"), (429, "refused"), (403, "failed"), (500, "failed")]
+)
+def test_each_eviction_is_counted_by_its_cause_and_outcome(status: int, outcome: str) -> None:
+    metrics = Metrics()
+    order = Eviction(job_pod(0, "a"), "preempted", "why", True, for_others=True)
+    api = Slow(Clock(), refuses=status != 200, status=status, seconds=0)
+    applier = Applies(Pass(api, cast(Any, None), Settings(), metrics, clock=api.clock))
+    applier.apply(Orders(evictions=(order,)), View([], [order.pod], {}, {}))
+    applier.close()
+    (family,) = metrics.evictions.collect()
+    counted = [sample for sample in family.samples if sample.name.endswith("_total")]
+    assert [(each.labels, each.value) for each in counted] == [
+        ({"cause": "preempted", "outcome": outcome}, 1)
+    ]
+
+
 def test_each_deletion_is_counted_by_its_cause_and_has_an_event_of_its_pod() -> None:
     api, metrics = Slow(Clock(), seconds=0), Metrics()
     pods = [job_pod(number, "a") for number in range(3)]

@@ -5,7 +5,8 @@ The last tests ask the real API server, with the real controllers.
 
 import copy
 from collections.abc import Callable
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import jsonpatch
 import msgspec
@@ -13,6 +14,7 @@ import pytest
 
 from hack.local.cluster import Cluster
 from tests.support import wait_for_pods
+from tests.sweeper.applies import Applies
 from tests.sweeper.at_work import create_job, create_pod, named, run_all, sweep, template
 from tests.sweeper.pods import decode, pod_json
 from tests.sweeper.releases import Never
@@ -20,6 +22,9 @@ from webhook.kube.client import APPLY_PATCH, Api, ApiError
 from webhook.kube.planned import PlannedPod
 from webhook.sweeper.apply import patches
 from webhook.sweeper.apply.release import Outcome, Releaser
+from webhook.sweeper.context import Pass
+from webhook.sweeper.decide.orders import Orders
+from webhook.sweeper.observe.view import View
 from webhook.sweeper.settings import Settings
 
 JOB = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "u", "controller": True}
@@ -110,6 +115,17 @@ def test_nothing_is_forgotten_where_that_is_switched_off() -> None:
     server = Server(written(UPDATED))
     assert released(server, written(UPDATED), forgets=False) is Outcome.RELEASED
     assert server.pod["metadata"]["managedFields"] == [UPDATED]
+
+
+@pytest.mark.parametrize("keeps", [False, True])
+def test_a_setting_switches_it_off(keeps: bool) -> None:
+    server, cache = Server(written(UPDATED)), SimpleNamespace(expect=lambda _: None)
+    applier = Applies(Pass(server, cast(Any, cache), Settings(keep_managed_fields=keeps)))
+    pod = decode(server.pod)
+    order = Orders(releases=((pod, PlannedPod(name="p", uid="uid-p", node="n1")),))
+    applier.apply(order, View([], [pod], {}, {}))
+    applier.close()
+    assert server.pod["metadata"]["managedFields"] == ([UPDATED] if keeps else [{}])
 
 
 @pytest.mark.parametrize("status", [400, 403, 409, 422])
@@ -225,12 +241,3 @@ def test_pods_that_a_client_applies_keep_their_managed_fields(two_nodes: Cluster
     assert ("kube-controller-manager", "Update") in managers(named(done, "applied")[0])
     assert len(managers(named(done, "bare")[0])) > 1
     assert "mine" not in apply_label(api, path, "a-team", {})["metadata"]["labels"]
-
-
-def test_pods_keep_their_managed_fields_where_the_operator_asks_for_it(
-    two_nodes: Cluster, namespace: str
-) -> None:
-    create_job(two_nodes.api(), namespace, "train", 1, template(8))
-    settings = Settings(keep_managed_fields=True)
-    (pod,) = sweep(two_nodes, namespace, settings, lambda pods: run_all(pods, "train", 1), "it to run")
-    assert ("kube-controller-manager", "Update") in managers(pod)

@@ -127,6 +127,12 @@ def test_a_pod_that_has_no_gates_any_more_is_no_error_and_stops_nobody() -> None
     assert outcomes(api, pod_json("a"), pod_json("b")) == {"a": Outcome.GONE, "b": Outcome.RELEASED}
 
 
+def test_a_gated_pod_that_has_taken_the_name_of_a_planned_one_is_left_alone() -> None:
+    api = Answers(refuse("a"), {"a": pod_json("a", metadata={"uid": "another"})})
+    assert outcomes(api, pod_json("a")) == {"a": Outcome.GONE}
+    assert api.patched == ["a"]
+
+
 def test_a_pod_in_the_middle_that_is_refused_leaves_none_of_the_others_unreleased() -> None:
     pods = [pod_json(name) for name in "abc"]
     api = Answers(refuse("b"), {"b": pods[1]})
