@@ -191,6 +191,12 @@ def _of_workflow(owner: Object, rules: AdmissionRules) -> Iterator[Object]:
         yield _pod(f"{owner['metadata']['name']}-{each['name']}", template)
 
 
+def _of_pod_clique(owner: Object, rules: AdmissionRules) -> Iterator[Object]:
+    for index in range(owner["spec"].get("replicas", 1)):
+        labels = {"grove.io/podclique": owner["metadata"]["name"], "grove.io/podclique-pod-index": str(index)}
+        yield _pod(f"{owner['metadata']['name']}-{index}", {"spec": owner["spec"]["podSpec"]}, **labels)
+
+
 _MAKERS: Final[dict[str, Callable[[Object, AdmissionRules], Iterator[Object]]]] = {
     "Pod": _itself,
     "Job": _of_job,
@@ -206,5 +212,6 @@ _MAKERS: Final[dict[str, Callable[[Object, AdmissionRules], Iterator[Object]]]] 
     "RayCluster": _of_ray_cluster,
     "RayJob": _of_ray_job,
     "Workflow": _of_workflow,
+    "PodClique": _of_pod_clique,
     **dict.fromkeys(TRAINING_KINDS, _of_training_job),
 }

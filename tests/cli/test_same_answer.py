@@ -132,6 +132,10 @@ KINDS: Final[dict[str, list[Object]]] = {
     "TrainJob.trainer.kubeflow.org": [of("trainer.kubeflow.org/v1alpha1", "TrainJob", TRAINER)],
     "RayCluster.ray.io": [of("ray.io/v1", "RayCluster", RAY)],
     "RayJob.ray.io": [of("ray.io/v1", "RayJob", {"rayClusterSpec": RAY})],
+    "PodClique.grove.io": [
+        of("grove.io/v1alpha1", "PodClique", {
+            "replicas": 3, "minAvailable": 2, "podSpec": template()["spec"]})
+    ],
     "GPUTask.falldio.com": [of("falldio.com/v1", "GPUTask", {"gpu-amount": "8", "workers": 3})],
     "Workflow.argoproj.io": [
         of("argoproj.io/v1alpha1", "Workflow", {"templates": [

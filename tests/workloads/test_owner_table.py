@@ -50,6 +50,20 @@ def test_pods_of_a_loose_owner_do_not_wait_for_one_another(loose: LooseOwner) ->
     assert key_of(owned(loose.name)).name == "p"
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "ReplicaSet.apps",  # of KServe, Knative, Seldon Core, NIMService, KAITO, AIBrix and Dynamo
+        "flyteworkflow.flyte.lyft.com",  # as Flyte writes it
+        "SparkApplication.spark.apache.org",
+        "SparkApplication.sparkoperator.k8s.io",
+        "DaemonSet.apps.kruise.io",
+    ],
+)
+def test_pods_of_owners_behind_well_known_controllers_do_not_wait_for_one_another(name: str) -> None:
+    assert key_of(owned(name)).kind == "Pod"
+
+
 @pytest.mark.parametrize("name", ["Workflow.example.com", "CloneSet.apps", "Flow.example.com", "Thing"])
 def test_pods_of_an_owner_that_nobody_knows_are_one_gang(name: str) -> None:
     pod, rules = owned(name), OwnerRules()

@@ -20,6 +20,7 @@ NATIVE = "podgroups.scheduling.k8s.io"
 PYTORCH = "pytorchjobs.kubeflow.org"
 TRAIN = "trainjobs.trainer.kubeflow.org"
 RAY = "rayclusters.ray.io"
+CLIQUE = "podcliques.grove.io"
 
 
 WORKERS = {"Master": {"replicas": 1}, "Worker": {"replicas": 7}}
@@ -55,6 +56,8 @@ SIZES = [
     ),
     pytest.param(SET, {}, {}, 1, id="statefulset-of-one"),
     pytest.param(SET, {"replicas": 5}, {}, 5, id="statefulset"),
+    pytest.param(CLIQUE, {"replicas": 8, "minAvailable": 6}, {}, 8, id="podclique"),
+    pytest.param(CLIQUE, {"replicas": 0, "minAvailable": 6}, {}, 0, id="podclique-idle"),
     pytest.param(JOBSET, {"replicatedJobs": [replicated("w", 3, 4)]}, {}, 12, id="jobset"),
     pytest.param(
         JOBSET,
@@ -186,6 +189,8 @@ MINIMA = [
         id="pytorchjob-elastic-negative",
     ),
     pytest.param(TRAIN, {"trainer": {"numNodes": 4}}, None, id="trainjob"),
+    pytest.param(CLIQUE, {"replicas": 8, "minAvailable": 6}, 6, id="podclique"),
+    pytest.param(CLIQUE, {"replicas": 8}, None, id="podclique-without-a-minimum"),
     pytest.param(RAY, {"workerGroupSpecs": GROUPS}, 6, id="raycluster"),
     pytest.param(RAY, {"workerGroupSpecs": [{"minReplicas": -9}]}, 1, id="raycluster-negative"),
     pytest.param(

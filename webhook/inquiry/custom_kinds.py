@@ -1,4 +1,4 @@
-"""The pods of Ray's, Kubeflow Trainer's and Argo's objects, as their controllers create them."""
+"""The pods of Ray's, Kubeflow Trainer's, Argo's and Grove's objects, as their controllers create them."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
@@ -68,6 +68,14 @@ def of_workflow(spec: Spec, document: Spec, name: str, where: str) -> Iterator[D
             "spec": {**own, "containers": [{"name": "main", **container}]},
         }
         yield f"{name}-{each.get('name', 'main')}", None, body
+
+
+def of_pod_clique(spec: Spec, document: Spec, name: str, where: str) -> Iterator[Described]:
+    """Its replicas; a PodCliqueSet creates one of these objects for each of its roles."""
+    metadata = members.part(document, "metadata", where)
+    own = {key: metadata[key] for key in ("labels", "annotations") if isinstance(metadata.get(key), dict)}
+    body = {"metadata": own, "spec": members.part(spec, "podSpec", where)}
+    yield from members.copies(name, members.number(spec.get("replicas"), 1), body)
 
 
 def _ray_labels(name: str, node_type: str, group: str) -> dict[str, str]:

@@ -186,4 +186,5 @@ _KINDS: Final[dict[str, _Of]] = {
     "RayJob": custom_kinds.of_ray_job,
     "TrainJob": custom_kinds.of_train_job,
     "Workflow": custom_kinds.of_workflow,
+    "PodClique": custom_kinds.of_pod_clique,
 }

@@ -98,6 +98,7 @@ RANK_KEYS: Final[tuple[tuple[tuple[str, ...], tuple[str, ...]], ...]] = (
     ),
     ((RAY_NODE_TYPE, RAY_GROUP), ("ray.io/replica-host-index",)),
     ((TASK_SPEC,), ("volcano.sh/task-index",)),
+    ((), ("grove.io/podclique-pod-index",)),
     ((), ("apps.kubernetes.io/pod-index",)),
 )
 """Labels or annotations that number the pods of a gang, the outermost number first. The first entry whose

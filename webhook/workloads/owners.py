@@ -33,8 +33,8 @@ class LooseOwner:
         return f"{self.kind}.{self.group}" if self.group else self.kind
 
     def is_of(self, owner: OwnerReference) -> bool:
-        """Whether an owner is of this kind."""
-        return owner.kind == self.kind and self.group in (None, owner.group)
+        """Whether an owner is of this kind; Flyte writes its kind in lower case."""
+        return owner.kind.lower() == self.kind.lower() and self.group in (None, owner.group)
 
 
 LOOSE_OWNERS: Final = (
@@ -43,11 +43,23 @@ LOOSE_OWNERS: Final = (
     LooseOwner("Node"),
     LooseOwner("ReplicationController", ""),
     LooseOwner("CloneSet", "apps.kruise.io"),
+    LooseOwner("BroadcastJob", "apps.kruise.io"),
     LooseOwner("Workflow", "argoproj.io"),
     LooseOwner("TaskRun", "tekton.dev"),
+    LooseOwner("FlyteWorkflow", "flyte.lyft.com"),
+    LooseOwner("NodeSet", "slinky.slurm.net"),
+    LooseOwner("Model", "kubeai.org"),
+    LooseOwner("DaskWorkerGroup", "kubernetes.dask.org"),
+    LooseOwner("Vertex", "numaflow.numaproj.io"),
+    LooseOwner("MonoVertex", "numaflow.numaproj.io"),
+    LooseOwner("SparkApplication"),
+    LooseOwner("EphemeralRunner", "actions.github.com"),
+    LooseOwner("Sandbox", "agents.x-k8s.io"),
+    LooseOwner("VirtualMachineInstance", "kubevirt.io"),
     LooseOwner("Pod", ""),
 )
-"""The owner Pod is the driver of a Spark application, which creates the executors."""
+"""The owner Pod is the driver of a Spark application, which creates the executors. Owners of Deployments are
+not listed: their pods are of ReplicaSets."""
 
 _GANG_KINDS: Final = frozenset(each.kind for each in WORKLOADS)
 

@@ -1,4 +1,4 @@
-"""Owners of sets of pods that other controllers create: JobSet, LeaderWorkerSet, and PodGroups. Pure."""
+"""Owners of sets of pods of other projects: JobSet, LeaderWorkerSet, PodGroups and Grove's PodClique. Pure."""
 
 from collections.abc import Mapping
 
@@ -278,3 +278,26 @@ class PodGroup(Owner, frozen=True):
 def pod_group_size(owner: PodGroup) -> int | None:
     """spec.minMember; later pods join the gang when they are created."""
     return owner.spec.min_member or None
+
+
+class PodCliqueSpec(Struct, frozen=True):
+    """The number of pods; at least min_available of them are to start together, all where it is not set."""
+
+    replicas: int = 1
+    min_available: int | None = None
+
+
+class PodClique(Owner, frozen=True):
+    """grove.io/v1alpha1: the pods of one role of a PodCliqueSet."""
+
+    spec: PodCliqueSpec = PodCliqueSpec()
+
+
+def pod_clique_size(owner: PodClique) -> int | None:
+    """spec.replicas, 1 by default."""
+    return owner.spec.replicas
+
+
+def pod_clique_minimum(owner: PodClique) -> int | None:
+    """spec.minAvailable; None for all."""
+    return owner.spec.min_available or None

@@ -141,6 +141,14 @@ rules:
       - list
       - watch
   - apiGroups:
+      - grove.io
+    resources:
+      - podcliques
+    verbs:
+      - get
+      - list
+      - watch
+  - apiGroups:
       - ''
     resourceNames:
       - topogate-node-failures

@@ -166,6 +166,14 @@ rules:
       - list
       - watch
   - apiGroups:
+      - grove.io
+    resources:
+      - podcliques
+    verbs:
+      - get
+      - list
+      - watch
+  - apiGroups:
       - apps
     resources:
       - replicasets
@@ -190,6 +198,25 @@ rules:
       - argoproj.io
     resources:
       - workflows
+    verbs:
+      - get
+  - apiGroups:
+      - grove.io
+    resources:
+      - podcliquesets
+      - podcliquescalinggroups
+    verbs:
+      - get
+  - apiGroups:
+      - slinky.slurm.net
+    resources:
+      - nodesets
+    verbs:
+      - get
+  - apiGroups:
+      - kubeai.org
+    resources:
+      - models
     verbs:
       - get
   - apiGroups:

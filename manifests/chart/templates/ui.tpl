@@ -156,6 +156,14 @@ rules:
       - list
       - watch
   - apiGroups:
+      - grove.io
+    resources:
+      - podcliques
+    verbs:
+      - get
+      - list
+      - watch
+  - apiGroups:
       - events.k8s.io
     resources:
       - events
