@@ -73,8 +73,8 @@ class Scene(Silent):
         self.events.append((node.metadata.name, reason, reason.is_warning))
 
     def exclude(self, *failed: Pod) -> ExcludedNodes:
-        self.cluster.failed += failed
         view, self.memories = self.hooks.begin(self.view, self.memories)
+        self.hooks.on_failed(failed)
         self.memories = self.hooks.exclude(self.gangs, view, self.memories)
         return self.hooks.excluded
 

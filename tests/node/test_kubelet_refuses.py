@@ -9,9 +9,8 @@ import pytest
 from hack.local import node
 from hack.local.cluster import Cluster
 from tests.support import create_namespace
-from webhook.extensions.node_health.pod_failures import REFUSED, refusal_of
 from webhook.kube.objects import Pod
-from webhook.sweeper.observe.view import View
+from webhook.sweeper.decide.kubelet_refusals import REFUSED, refused_at
 
 TOO_MUCH = {"resources": {"requests": {"cpu": "1000"}}}
 UNSAFE = {"securityContext": {"sysctls": [{"name": "kernel.msgmax", "value": "8192"}]}}
@@ -45,6 +44,5 @@ def test_a_pod_that_the_kubelet_refuses_is_seen_as_refused(
     real_cluster.wait_for("the kubelet's refusal", has_failed)
     (pod,) = found
     assert pod.status.message.startswith(REFUSED)
-    refusal = refusal_of(pod, time.time(), View([], [], {}, {}).maker_of)
-    assert refusal is not None
-    assert (refusal.node, refusal.reason) == (node.NAME, reason)
+    assert refused_at(pod, time.time()) is not None
+    assert (pod.spec.node_name, pod.status.reason) == (node.NAME, reason)

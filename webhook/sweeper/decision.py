@@ -30,6 +30,7 @@ from webhook.sweeper.decide.admission_followup import (
 from webhook.sweeper.decide.asking import DivideGang, undivided
 from webhook.sweeper.decide.attempt import PassInput, PassState, Stopwatch
 from webhook.sweeper.decide.backoff import ApplyMemory, Backoff
+from webhook.sweeper.decide.kubelet_refusals import KubeletRefusals
 from webhook.sweeper.decide.node_exclusions import NO_SPARES, NOTHING_EXCLUDED, ExcludedNodes
 from webhook.sweeper.decide.orders import NO_HURRY, Cause, Done, Eviction, GangOutcome, Orders
 from webhook.sweeper.decide.placing import PlacingMemory, place, remembered, reserve_again
@@ -63,6 +64,7 @@ class Memory:
     """
 
     backoff: Backoff = field(default_factory=Backoff)
+    refusals: KubeletRefusals = field(default_factory=KubeletRefusals)
     sent: SentReleases = field(default_factory=SentReleases)
     given_up: frozenset[str] = frozenset()
     placing: PlacingMemory = field(default_factory=PlacingMemory)

@@ -248,14 +248,20 @@ class ExtensionHooks:
             if source is not None
         ]
 
+    def on_failed(self, failed: Sequence[Pod]) -> None:
+        """Record pods that have failed, for the hooks that exclude nodes."""
+        for running in self._excluding:
+            running.failed.extend(failed)
+
+    @property
+    def _excluding(self) -> list[_Running]:
+        return [each for each in self._running.values() if each.extension.exclude_nodes is not None]
+
     def exclude(self, gangs: Sequence[PodGang], view: View, memories: Memories) -> Memories:
         """Bring up to date which nodes gangs do not use; see ExcludeInput."""
-        excluding = [each for each in self._running.values() if each.extension.exclude_nodes is not None]
-        failed = self._pass.cache.take_failed() if excluding else ()
-        for running in excluding:
-            running.failed.extend(failed)
+        for running in self._excluding:
             memories = self._exclude(running, gangs, view, memories)
-        self.excluded = merged([each.excluded for each in excluding])
+        self.excluded = merged([each.excluded for each in self._excluding])
         return memories
 
     def _exclude(

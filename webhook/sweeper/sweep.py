@@ -41,6 +41,7 @@ from webhook.sweeper.apply.applier import Applier
 from webhook.sweeper.context import Pass
 from webhook.sweeper.decide.admission_followup import UngatedPods
 from webhook.sweeper.decide.attempt import Stopwatch
+from webhook.sweeper.decide.node_exclusions import merged
 from webhook.sweeper.decide.orders import NO_HURRY, Done, Orders
 from webhook.sweeper.decide.plan import with_valid_plans, without_overbooked
 from webhook.sweeper.decide.release_queue import sentences
@@ -96,9 +97,9 @@ class Sweeper:
         with self._guarded("exclude"):
             memories = self._hooks.exclude(gangs or (), seen.view, self._memory.extensions)
             self._memory = replace(self._memory, extensions=memories)
-        seen = replace(
-            seen, gangs=gangs or (), excluded=self._hooks.excluded, ungated=self._look_for_ungated()
-        )
+        own = self._memory.refusals.excluded(gangs or (), seen.view.nodes, seen.view.now.at.timestamp())
+        excluded = merged([own, self._hooks.excluded])
+        seen = replace(seen, gangs=gangs or (), excluded=excluded, ungated=self._look_for_ungated())
         decided = decide(seen, self._memory, self._pass.settings, self._guarded, gangs is not None)
         self._memory = decided.memory
         troubles, now = decided.memory.repairs.troubles, seen.view.now.seconds
@@ -129,9 +130,9 @@ class Sweeper:
                 self._memory = replace(self._memory, extensions=memories)
             if view is None:
                 view = with_claims_waiting(seen)
-            memory = self._memory = self._memory.seen(view)
+            memory = self._memory = self._with_failed(view, self._memory.seen(view))
             written = view.planned.keys()
-            view = with_valid_plans(view, memory.backoff, memory.sent, memory.given_up)
+            view = with_valid_plans(view, memory.backoff, memory.sent, memory.given_up, memory.refusals)
             view = self._hooks.check_plans(view, memory.sent)
         snapshot = None
         self._pass.heartbeat()
@@ -151,6 +152,15 @@ class Sweeper:
             view, snapshot, (), usage_version, budgets, cache.owners.job, watch, policy=self._pass.policy(),
             sources=self._hooks.sources, divide=self._hooks.divide,
         )  # fmt: skip
+
+    def _with_failed(self, view: View, memory: Memory) -> Memory:
+        """Take in the pods that have failed since the last pass: here, and for extensions."""
+        failed = self._pass.cache.take_failed()
+        self._hooks.on_failed(failed)
+        with self._guarded("refusals"):
+            at, seconds = view.now.at.timestamp(), self._pass.settings.bad_nodes.avoid_seconds
+            return replace(memory, refusals=memory.refusals.after(failed, view.maker_of, at, seconds))
+        return memory
 
     def _gather(self, view: View) -> list[PodGang]:
         ask = self._gang_cache.asking(self._pass.cache.asker())

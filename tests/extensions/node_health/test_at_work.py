@@ -16,7 +16,7 @@ from tests.sweeper.at_work import Pods, create_job, run_all, sweep, template
 from webhook.extensions.node_health import avoided_nodes
 from webhook.kube.client import MERGE_PATCH, Api
 from webhook.kube.state_config_map import NAMESPACE, path_of
-from webhook.sweeper.extension_settings import BadNodes, SpareNodes
+from webhook.sweeper.extension_settings import Avoid, BadNodes, SpareNodes
 from webhook.sweeper.settings import Settings
 
 PATH = path_of(avoided_nodes.NAME)
@@ -109,8 +109,9 @@ def test_a_node_where_gangs_of_two_namespaces_failed_is_avoided_by_a_third_while
 def test_what_a_kubelet_has_refused_runs_elsewhere(
     two_subblocks: Cluster, tenants: tuple[str, str, str]
 ) -> None:
-    """A StatefulSet makes the next pod at once."""
+    """A StatefulSet makes the next pod at once. No setting switches this off."""
     api, namespace = two_subblocks.api(), tenants[0]
+    off = replace(SETTINGS, bad_nodes=BadNodes(avoid=Avoid.OFF))
     reasons = {"topology": "TopologyAffinityError", "out": "OutOfnvidia.com/gpu", "down": "NodeShutdown"}
     for name in reasons:
         body = template(8)
@@ -132,7 +133,7 @@ def test_what_a_kubelet_has_refused_runs_elsewhere(
         others = all(pod["metadata"]["uid"] not in [uid for uid, _ in before.values()] for pod in pods)
         return bool(before) and others and run_all(pods, "", 3)
 
-    pods = sweep(two_subblocks, namespace, SETTINGS, have_moved, "the next pods to run")
+    pods = sweep(two_subblocks, namespace, off, have_moved, "the next pods to run")
     for pod in pods:
         assert pod["spec"]["nodeName"] != before[pod["metadata"]["name"]][1], pod["metadata"]["name"]
     assert stored(api) == []

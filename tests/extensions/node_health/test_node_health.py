@@ -104,6 +104,7 @@ class Life:
             self.cluster.view(), now=Moment(self.cluster.clock(), datetime.fromtimestamp(NOW, UTC))
         )
         view, self.memories = self.hooks.begin(view, self.memories)
+        self.hooks.on_failed(self.cache.take_failed())
         self.memories = self.hooks.exclude((), view, self.memories)
         self.memories = self.hooks.after_pass(view, self.memories)
         return self.health.failures

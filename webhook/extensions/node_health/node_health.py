@@ -34,13 +34,10 @@ from webhook.extensions.node_health.failing_nodes import (
 from webhook.extensions.node_health.pod_failures import (
     NOT_STARTED,
     NodeFailure,
-    Refusals,
     asks_of,
     failure_of,
     gang_id,
-    refusal_of,
     seconds_of,
-    why_refused,
 )
 from webhook.kube.objects import Node, Pod
 from webhook.placement import Snapshot
@@ -120,7 +117,6 @@ class HealthMemory:
     """
 
     failures: Failures = ()
-    refusals: Refusals = field(default_factory=Refusals)
     failing_nodes: FailingNodes = field(default_factory=FailingNodes)
     running: Mapping[str, float] = field(default_factory=dict)
     unstarted: Mapping[str, int] = field(default_factory=dict)
@@ -130,11 +126,6 @@ class HealthMemory:
     announced: Mapping[str, FailingNode] | None = None
     warned: Mapping[str, str] = field(default_factory=dict)
     is_recorded: bool = False
-
-    def fact(self, node: str) -> NodeFacts | None:
-        """The facts of a node, None if it is gone."""
-        known = self.facts.get(node)
-        return known[1] if known is not None else None
 
 
 def exclude_nodes(given: ExcludeInput, memory: HealthMemory) -> tuple[ExcludedNodes, HealthMemory]:
@@ -157,15 +148,13 @@ def exclude_nodes(given: ExcludeInput, memory: HealthMemory) -> tuple[ExcludedNo
 def observed(given: ExcludeInput, memory: HealthMemory) -> HealthMemory:
     """The memory updated with the failed and the running pods."""
     view, rules, now = given.view, given.settings.bad_nodes, given.view.now.at.timestamp()
-    refused = (refusal_of(pod, now, view.maker_of) for pod in given.failed)
-    refusals = memory.refusals.with_more(filter(None, refused), now, rules.avoid_seconds)
     found, unstarted = _new_failures(given, memory, now)
     failures = with_failures(memory.failures, *found)
     failures = unexpired(failures, now, rules.keep_seconds)
-    memory = replace(memory, failures=failures, refusals=refusals, unstarted=unstarted)
+    memory = replace(memory, failures=failures, unstarted=unstarted)
     if view.now.seconds >= memory.due_at:
         memory = _judged(given, memory)
-    if memory.failures or memory.refusals or memory.failing_nodes != FailingNodes():
+    if memory.failures or memory.failing_nodes != FailingNodes():
         memory = _with_facts(given, memory)
         facts = {name: each for name, (_, each) in memory.facts.items()}
         return replace(memory, failing_nodes=failing_nodes(memory.failures, facts, rules, now))
@@ -269,7 +258,7 @@ def excluded(gangs: Iterable[PodGang], settings: Settings, memory: HealthMemory)
         for namespace, those in bad.for_namespaces.items()
     }
     for_gangs = {}
-    if bad.for_gangs or memory.refusals:
+    if bad.for_gangs:
         for_gangs = {gang.key: own for gang in gangs if (own := _of_gang(gang, memory))}
     rule = None
     if rules.per_block:
@@ -286,15 +275,10 @@ def _exclusions(bad: Iterable[FailingNode], rules: BadNodes) -> dict[str, Exclus
 
 
 def _of_gang(gang: PodGang, memory: HealthMemory) -> dict[str, Exclusion]:
-    """The nodes where pods of the gang have failed or were refused: its next pods use them last."""
+    """The nodes where pods of the gang have failed: its next pods use them last."""
     namespace, names = gang.key.namespace, {gang_id(key) for key in (gang.key, gang.maker)}
     failed = (memory.failing_nodes.for_gangs.get((namespace, name), ()) for name in names)
-    why = dict.fromkeys(chain.from_iterable(failed), _OWN)
-    for name, each in memory.refusals.of(namespace, names).items():
-        facts = memory.fact(name)
-        if facts is not None and each.at > max(facts.reset_at, facts.since - 1):
-            why[name] = why_refused(each)
-    return {name: Exclusion(sentence) for name, sentence in why.items()}
+    return dict.fromkeys(chain.from_iterable(failed), Exclusion(_OWN))
 
 
 WRITE_SECONDS: Final = 5.0

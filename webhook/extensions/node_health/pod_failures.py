@@ -9,15 +9,13 @@ Failures that a broken GPU often causes count:
 Others do not count: a pod that was deleted or evicted or ran out of memory or time, an image that cannot be
 pulled, a node that was shut down. One failure never proves that the node caused it; see failing_nodes.
 
-If the kubelet refuses a pod, for any reason, the gang's next pods use other nodes first. A refusal does not
-count as a failure of the node; see Refusals.
+A kubelet's refusal for any other reason is no failure of the node; see decide.kubelet_refusals.
 """
 
 import hashlib
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 from webhook.kube.containers import ContainerEnd, PodContainerStatus
@@ -25,11 +23,9 @@ from webhook.kube.objects import Pod
 from webhook.kube.times import since_1970
 from webhook.scheduling.gpu_counts import gpus_of
 from webhook.scheduling.gpus import Counting
+from webhook.sweeper.decide.kubelet_refusals import NOT_ADMITTED
 from webhook.sweeper.observe.membership import GangKey
 
-NOT_ADMITTED: Final = "UnexpectedAdmissionError"
-REFUSED: Final = "Pod was rejected: "
-"""The prefix of the kubelet's message on each pod that it does not admit (rejectPod in kubelet.go)."""
 NOT_STARTED: Final = frozenset({"CreateContainerError", "RunContainerError"})
 _END_OF_START: Final = frozenset({"StartError", "ContainerCannotRun"})
 _NOT_OURS: Final = frozenset({"OOMKilled", "Completed"})
@@ -54,20 +50,6 @@ class NodeFailure:
     cause: str
     gpus: int
     asks: str
-
-
-@dataclass(frozen=True)
-class NodeRefusal:
-    """A pod of `gang` (see gang_id) that a node's kubelet did not admit, and the kubelet's reason.
-
-    at: in seconds since 1970.
-    """
-
-    namespace: str
-    gang: str
-    node: str
-    at: int
-    reason: str
 
 
 @dataclass(frozen=True)
@@ -97,18 +79,6 @@ def failure_of(
         pod.metadata.namespace, gang_id(maker_of(pod)), pod.metadata.uid, pod.spec.node_name,
         min(created, at), at, end.ran, end.cause, gpus, asks_of(pod),
     )  # fmt: skip
-
-
-def refusal_of(pod: Pod, now: float, maker_of: Callable[[Pod], GangKey]) -> NodeRefusal | None:
-    """The kubelet's refusal of a failed pod, None if it was admitted. now, maker_of: see failure_of."""
-    status = pod.status
-    if not pod.spec.node_name or status.phase != "Failed":
-        return None
-    if not status.message.startswith(REFUSED) and status.reason != NOT_ADMITTED:
-        return None
-    started = seconds_of(status.start_time)
-    at = int(now) if started is None else min(started, int(now))  # a node's clock may be ahead
-    return NodeRefusal(pod.metadata.namespace, gang_id(maker_of(pod)), pod.spec.node_name, at, status.reason)
 
 
 @lru_cache(maxsize=4096)
@@ -174,65 +144,3 @@ def _ended(ended: ContainerEnd) -> _End | None:
     if ended.exit_code in _KILLED:
         return None
     return _End(at, max(0, at - started) if started else 0, f"exit status {ended.exit_code}")
-
-
-# --- refused pods -------------------------------------------------------------------------------------
-# Nodes whose kubelets refused pods of a gang: its next pods use other nodes while these have capacity.
-#
-# A refusal counts only for that gang: the node may suit others, or another pod may have taken the capacity.
-# The number of refusals is bounded: the oldest ones of the namespace with the most are dropped first.
-
-MOST: Final = 2000
-_REASON: Final = 60
-"""The most characters of a reason that are shown: a predicate's reason may be a sentence."""
-
-_Key = tuple[str, str, str]
-
-
-@dataclass(frozen=True)
-class Refusals:
-    """The last refusal of each gang on each node. If it is lost, a pod may be refused there again."""
-
-    last: Mapping[_Key, NodeRefusal] = field(default_factory=dict)
-
-    def __bool__(self) -> bool:
-        """Whether there is any."""
-        return bool(self.last)
-
-    def with_more(self, refusals: Iterable[NodeRefusal], now: float, seconds: float) -> "Refusals":
-        """Add refusals, and drop expired ones. now: seconds since 1970; seconds: how long each counts."""
-        last = dict(self.last)
-        for each in refusals:
-            key = each.namespace, each.gang, each.node
-            if key not in last or last[key].at < each.at:
-                last[key] = each
-        last = {key: each for key, each in last.items() if now - each.at < seconds}
-        return Refusals(_newest_of_each_namespace(last) if len(last) > MOST else last)
-
-    @cached_property
-    def by_gang(self) -> Mapping[tuple[str, str], Mapping[str, NodeRefusal]]:
-        """(namespace, gang_id) -> node -> the refusal there."""
-        found: dict[tuple[str, str], dict[str, NodeRefusal]] = {}
-        for (namespace, gang, node), each in self.last.items():
-            found.setdefault((namespace, gang), {})[node] = each
-        return found
-
-    def of(self, namespace: str, gangs: Iterable[str]) -> dict[str, NodeRefusal]:
-        """Node -> the refusal there, for gangs with these ids (see gang_id)."""
-        return {
-            node: each for gang in gangs for node, each in self.by_gang.get((namespace, gang), {}).items()
-        }
-
-
-def _newest_of_each_namespace(last: Mapping[_Key, NodeRefusal]) -> dict[_Key, NodeRefusal]:
-    """The MOST newest ones: the newest of every namespace first, then the second newest, and so on."""
-    seen, places = Counter[str](), list[tuple[int, _Key]]()
-    for key in sorted(last, key=lambda key: (-last[key].at, key)):
-        seen[key[0]] += 1
-        places.append((seen[key[0]], key))
-    return {key: last[key] for _, key in sorted(places)[:MOST]}
-
-
-def why_refused(refusal: NodeRefusal) -> str:
-    """The reason to avoid a node where a pod was refused."""
-    return f"the kubelet refused a pod of this gang there: {refusal.reason[:_REASON]}"

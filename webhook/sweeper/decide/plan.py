@@ -22,6 +22,7 @@ from webhook.sweeper.decide.asking import beside
 from webhook.sweeper.decide.attempt import Attempt, PassState
 from webhook.sweeper.decide.backoff import Backoff
 from webhook.sweeper.decide.gang_question import GangQuestion
+from webhook.sweeper.decide.kubelet_refusals import NONE_REFUSED, KubeletRefusals
 from webhook.sweeper.decide.orders import Beside, NewPlan, Pair
 from webhook.sweeper.decide.preemption import evicted_by_plans, promised_victims, wanted_resources
 from webhook.sweeper.decide.release_queue import SentReleases, Timestamps
@@ -291,25 +292,35 @@ def _beside(attempt: Attempt, answer: Assignment, others: Mapping[str, str], now
 
 
 def with_valid_plans(
-    view: View, backoff: Backoff, sent: SentReleases, given_up: Set[str] = frozenset()
+    view: View,
+    backoff: Backoff,
+    sent: SentReleases,
+    given_up: Set[str] = frozenset(),
+    refusals: KubeletRefusals = NONE_REFUSED,
 ) -> View:
     """The view with the valid plans: without those for nodes that refused the gang.
 
     A pod that we have released and that the watch still shows as gated is where we sent it. given_up: uids of
     pods whose plans were invalid before. Their nodes may be those of other gangs by now, so these pods need
-    new plans.
+    new plans. refusals: of kubelets, of which those of this pass count.
     """
     refused = {
         own.uid
         for pod in view.gated
         if (own := view.planned.get(pod.metadata.uid)) is not None
-        and own.node in backoff.nodes_of(view.gang_of(pod), view.maker_of(pod))
+        and _has_refused(own.node, view.gang_of(pod), view.maker_of(pod), backoff, refusals)
     }
     refused |= given_up & view.planned.keys()
     refused |= _bound_with(refused, view, sent)
     planned = {uid: each for uid, each in view.planned.items() if uid not in refused}
     planned.update((uid, each.planned) for uid, each in sent.done.items())
     return view.with_plans(planned)
+
+
+def _has_refused(
+    node: str, gang: GangKey, maker: GangKey, backoff: Backoff, refusals: KubeletRefusals
+) -> bool:
+    return node in backoff.nodes_of(gang, maker) or (maker, node) in refusals.new
 
 
 def without_overbooked(view: View, snapshot: Snapshot, sent: SentReleases) -> View:
