@@ -20,6 +20,7 @@ from webhook.kube.placements import Placement
 from webhook.sweeper.decide import plan
 from webhook.sweeper.decide.orders import NewPlan, Orders
 from webhook.sweeper.observe.gangs import GangKey, OwnerFacts
+from webhook.sweeper.observe.membership import made_by
 from webhook.sweeper.settings import Settings
 from webhook.workloads import builtin, marks, sets
 
@@ -138,8 +139,7 @@ class Stages:
         self.placing.owner_facts = self._facts
 
     def _facts(self, key: GangKey) -> OwnerFacts:
-        gang_of = self.placing.view().gang_of
-        return next((each.owner_facts for each in self.groups if gang_of(each.pods[0]) == key), OwnerFacts())
+        return next((each.owner_facts for each in self.groups if made_by(each.pods[0]) == key), OwnerFacts())
 
     def sweep(self) -> Orders:
         """One pass, whose plans are written and carried out."""

@@ -61,6 +61,37 @@ def test_ordered_statefulsets_that_exactly_fit_all_run(seed: int) -> None:
     assert scene.sizes() == [4] * 6
 
 
+KUEUE = {"kueue.x-k8s.io/pod-group-name": "g", "kueue.x-k8s.io/pod-group-total-count": "4"}
+GROUPS_OF_OTHERS = {
+    "Kueue": KUEUE,
+    "coscheduling": {"scheduling.x-k8s.io/pod-group": "g", keys.GANG_SIZE_ANNOTATION: "4"},
+    "Volcano": {"scheduling.volcano.sh/group-name": "g", keys.GANG_SIZE_ANNOTATION: "4"},
+    "its author": {keys.GANG_ANNOTATION: "g", keys.GANG_SIZE_ANNOTATION: "4"},
+}
+
+
+@pytest.mark.parametrize("marks", GROUPS_OF_OTHERS.values(), ids=GROUPS_OF_OTHERS)
+def test_pods_that_are_created_one_by_one_run_whatever_count_others_write_on_them(
+    marks: dict[str, str],
+) -> None:
+    """The controller creates the second pod when the first is ready, so to wait for all is a deadlock."""
+    scene = Stages(ordered_sets(1, 4, requests=marks), [4], settings=SETTINGS)
+    scene.finish()
+    (made,) = scene.sweep().plans
+    assert made.gang.size == 4
+    assert len(made.later_pod_nodes) == 3, "nodes for the pods that come later"
+    scene.play()
+    assert scene.sizes() == [4]
+
+
+def test_two_statefulsets_that_share_a_group_run_pod_by_pod() -> None:
+    scene = Stages(ordered_sets(2, 2, requests=KUEUE), [4], settings=SETTINGS)
+    for _ in range(2):
+        scene.finish()
+        scene.sweep()
+    assert scene.sizes() == [2, 2]
+
+
 @pytest.mark.parametrize("seed", range(2))
 def test_groups_that_share_nodes_all_run(seed: int) -> None:
     scene = Stages(groups_of(8, 3, gpus=4, requests=IN_ONE_SUBBLOCK), [6, 6], gpus=8, settings=SETTINGS)

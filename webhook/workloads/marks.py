@@ -22,7 +22,7 @@ COSCHEDULING_GROUP_LABEL: Final = "scheduling.x-k8s.io/pod-group"
 VOLCANO_GROUP_LABEL: Final = "scheduling.volcano.sh/group-name"
 REPLICATED_JOB_LABEL: Final = "jobset.sigs.k8s.io/replicatedjob-name"
 
-GANG_LABELS: Final = (
+GANG_LABELS: Final[tuple[tuple[str, str, str], ...]] = (
     # (displayed kind, key of the name, key of an id that is unique among gangs of this name)
     ("JobSet", JOBSET_NAME_LABEL, "jobset.sigs.k8s.io/jobset-uid"),
     ("LeaderWorkerSet", LEADER_WORKER_SET_NAME_LABEL, LEADER_WORKER_SET_GROUP_LABEL),
@@ -36,6 +36,9 @@ GANG_LABELS: Final = (
     ("Job", LEGACY_JOB_NAME_LABEL, "controller-uid"),
 )
 """Labels or annotations, outermost owner first: a JobSet's pods also have their Job's labels."""
+
+CONTROLLER_LABELS: Final = tuple(each for each in GANG_LABELS if each[0] != "PodGroup")
+"""Those that the controller of a pod writes itself; others, such as Kueue, put pods into PodGroups."""
 
 SURVIVES_LOST_PODS: Final = frozenset({"RayCluster"})
 """Kinds of gangs that run on with fewer pods; their controller recreates each lost pod by itself."""

@@ -1,4 +1,4 @@
-"""Owners of sets of pods of other projects: JobSet, LeaderWorkerSet, PodGroups and Grove's PodClique. Pure."""
+"""Owners of sets of pods of other projects: JobSet, LeaderWorkerSet, PodGroups, Grove's PodClique. Pure."""
 
 from collections.abc import Mapping
 

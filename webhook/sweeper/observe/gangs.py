@@ -23,9 +23,10 @@ from webhook.sweeper.observe.gang_requests import (
     spread_of,
 )
 from webhook.sweeper.observe.membership import GangKey as GangKey
-from webhook.sweeper.observe.membership import LostOwner, cpu_pods, has_owners, maker_of
+from webhook.sweeper.observe.membership import LostOwner, cpu_pods, has_owners, made_by, maker_of
 from webhook.sweeper.observe.membership import key_of as key_of
 from webhook.text import counted, printable
+from webhook.workloads import native_gangs
 from webhook.workloads.ranks import ranks_by_uid
 from webhook.workloads.shape import MOST_PODS, MissingPods, Shape, asks_for_devices, missing_pods, pod_count
 
@@ -174,12 +175,35 @@ def gather(
         else:
             by_key.setdefault(member_of(pod), ([], []))[0].append(pod)
     _add_released(by_key, released, member_of, lost_owner)
-    owners = _bounded({key: ask_owner(key) for key in by_key})
+    owners = _bounded({key: _facts_of(key, *members, ask_owner) for key, members in by_key.items()})
     make = make or gang_of
     gangs = [make(key, *members, owners[key]) for key, members in by_key.items()]
     left = lost.keys() - by_key.keys()
     gangs += (PodGang(key, tuple(lost[key][1]), (), lost_owner=lost[key][0]) for key in left)
     return sorted(gangs, key=by_age)
+
+
+def _facts_of(
+    key: GangKey, gated: Sequence[Pod], released: Sequence[Pod], ask_owner: Callable[[GangKey], OwnerFacts]
+) -> OwnerFacts:
+    """The facts of a gang's controller; where others group its pods, with the stages of their controllers.
+
+    A StatefulSet creates its pods one by one, also where Kueue writes their total on each of them. To wait
+    for all of them would be a deadlock. kube-scheduler itself waits for those of its own PodGroups.
+    """
+    facts = ask_owner(key)
+    if key.kind not in _GROUPED_BY_OTHERS or key.id.startswith(f"{native_gangs.GROUP}/"):
+        return facts
+    makers = {made_by(pod) for pod in (*gated, *released)} - {None}
+    staged = [own for maker in makers if maker is not None and (own := ask_owner(maker)).staged]
+    if not staged:
+        return facts
+    shape = staged[0].shape if len(makers) == 1 else ()
+    return replace(facts, staged=True, shape=shape, size=facts.size or (staged[0].size if shape else None))
+
+
+_GROUPED_BY_OTHERS: Final = ("PodGroup", "Gang", "Group")
+"""Kinds of gangs that are named by others than the controller of their pods."""
 
 
 def _add_released(

@@ -80,6 +80,15 @@ def maker_of(pod: Pod, gang: GangKey) -> GangKey:
     return GangKey(gang.namespace, owner.kind, owner.name, owner.uid)
 
 
+def made_by(pod: Pod) -> GangKey | None:
+    """The gang that a pod's controller makes, whatever gang others have put it into; None without one."""
+    metadata, owner = pod.metadata, pod.metadata.controller
+    found = marked_gang(metadata.labels, metadata.annotations, marks.CONTROLLER_LABELS)
+    if found is not None:
+        return GangKey(metadata.namespace, found[0], printable(found[1]), found[2])
+    return GangKey(metadata.namespace, owner.kind, owner.name, owner.uid) if owner is not None else None
+
+
 @dataclass(frozen=True, order=True)
 class Claim:
     """A request for a domain of its own. rule: its annotation; over: the node label that it names.
