@@ -151,6 +151,7 @@ def _capped_leaves(vertex: Vertex, leaves: Leaves, level: int, most: Caps) -> Ve
         slot_counts=[leaves.slot_counts[number] for number in used],  # the cost of using a node
         every=[bounds],
         made=(),
+        firsts=None,
         worked_out=[leaves.penalties[number] for number in used],
     )
     capped = _with(vertex, sum(bounds), leaves=usable)

@@ -26,6 +26,8 @@ class Leaves:
     costs: Costs
     made: tuple["Vertex", ...] = ()
     worked_out: list[int] | None = None
+    firsts: dict[tuple[int, int], tuple[int, int]] | None = None
+    """By free slots for the first class, and those in the cost: the least penalty, and its node."""
 
     @property
     def penalties(self) -> list[int]:
@@ -38,21 +40,27 @@ class Leaves:
     def vertices(self) -> tuple["Vertex", ...]:
         """The nodes as vertices."""
         if not self.made:
-            bottom = self.costs.depth - 1
-            of_slots = {
-                free_slots: self.cost_without_penalty(free_slots) for free_slots in set(self.slot_counts)
-            }
-            nodes = zip(
-                self.states, self.slot_counts, self.penalties, zip(*self.every, strict=True), strict=True
-            )
-            self.made = tuple([
-                Vertex(
-                    self.top, bottom, key_of(state, bottom), free_slots, of_slots[free_slots] + penalty,
-                    (), None, state, slot_counts,
-                )
-                for state, free_slots, penalty, slot_counts in nodes
-            ])  # fmt: skip
+            self.made = tuple(map(self.vertex, range(len(self.states))))
         return self.made
+
+    def vertex(self, number: int) -> "Vertex":
+        """One of the nodes as a vertex."""
+        state, bottom = self.states[number], self.costs.depth - 1
+        slot_counts = tuple([of_class[number] for of_class in self.every])
+        own, key = self.own(number), key_of(state, bottom)
+        return Vertex(self.top, bottom, key, self.slot_counts[number], own, (), None, state, slot_counts)
+
+    def cheapest(self, pods: int) -> "Vertex | None":
+        """The cheapest node with free slots for so many pods of the first class; None without one."""
+        if self.firsts is None:
+            self.firsts = {}
+            every = zip(self.every[0], self.slot_counts, self.penalties, strict=True)
+            for number, (free_slots, counted, penalty) in enumerate(every):
+                best = self.firsts.get((free_slots, counted))
+                if best is None or penalty < best[0]:
+                    self.firsts[free_slots, counted] = penalty, number
+        enough = [number for (free_slots, _), (_, number) in self.firsts.items() if free_slots >= pods]
+        return self.vertex(min(enough, key=lambda number: (self.own(number), number))) if enough else None
 
     def own(self, number: int) -> int:
         """The cost of using a node."""

@@ -4,12 +4,14 @@ Theory. For identical pods a node is a number, its capacity. A solution is a set
 up to at least the demand. Its cost is the sum of the costs of the nodes and domains used (see costs.Costs).
 Slices change only the units of the capacities (see items). For minority pods beside slices the knapsack has a
 second coordinate, the spare slots left for them (see lattice and surrogate). The tree knapsack for "at least
-k" and its bounds are standard (Kellerer, Pferschy, Pisinger: Knapsack Problems, 2004). Three arguments keep
+k" and its bounds are standard (Kellerer, Pferschy, Pisinger: Knapsack Problems, 2004). Four arguments keep
 it small in large clusters:
 
 * A single domain with capacity for the whole gang beats any two of its level. Domains whose capacity, an
   upper bound, suffices are tried in order of their cost bounds, each before the domain around it. If a domain
   lacks the spare slots, the search continues in the domain around it.
+* Of domains that differ only in their names (see bounds.shape), the first is searched for all of them. So a
+  new cluster of equal blocks takes no longer than one block.
 * In mode keep-whole a machine that fits the whole gang may cost more than two smaller ones, so machines are
   never tried alone. The node costs then have a lower bound: the squares of the smallest capacities that fit
   the gang. The last of these counts in proportion to the pods that it takes, so each pod costs the capacity
@@ -21,7 +23,7 @@ it small in large clusters:
 """
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import accumulate, chain
 from operator import itemgetter
@@ -30,8 +32,8 @@ from typing import Final
 from webhook.placement.bounds import (
     anchored_children,
     census,
-    child_slot_counts,
     least_cost,
+    shape,
     slot_counts_below,
     slot_counts_beside,
 )
@@ -124,6 +126,9 @@ _PARTS = 4
 _Found = tuple[int, Filled]
 """The cost, and the chosen nodes and domains."""
 
+_Bounded = tuple[int, int, Vertex]
+"""A lower bound of the cost, the part of it for the domains around, and a domain."""
+
 
 class CoveringSearch:
     """The search for one question, with spare slots beside the workers."""
@@ -141,9 +146,7 @@ class CoveringSearch:
     def solve(self, root: Vertex) -> _Found | None:
         """The optimum and its cost. Raises OutOfSteps."""
         best: _Found | None = None
-        enough = [each for each in regions(root, self.question.required) if each[1].free_slots >= self.least]
-        least = [around + (self._bound(domain) if len(enough) > 1 else 0) for around, domain in enough]
-        for bound, (around, domain) in sorted(zip(least, enough, strict=True), key=itemgetter(0)):
+        for bound, around, domain in self._distinct(self._regions(root)):
             if best is not None and bound >= best[0]:
                 break
             base = around + (0 if domain.state is not None else domain.own)
@@ -151,6 +154,28 @@ class CoveringSearch:
             if found is not None:
                 best = (base + found[0], found[1])
         return best
+
+    def _regions(self, root: Vertex) -> list[_Bounded]:
+        """The domains of the required level with capacity for the gang."""
+        enough = [each for each in regions(root, self.question.required) if each[1].free_slots >= self.least]
+        bounded = [
+            (around + (self._bound(domain) if len(enough) > 1 else 0), around, domain)
+            for around, domain in enough
+        ]
+        return sorted(bounded, key=itemgetter(0))
+
+    def _distinct(self, domains: Iterable[_Bounded]) -> Iterator[_Bounded]:
+        """The domains but for those that differ only in their names from an earlier one."""
+        seen: set[object] = set()
+        for each in domains:
+            domain = each[2]
+            if not self.question.anchored or domain.state is not None:  # else they are few
+                self.budget.spend()
+                form = shape(domain)
+                if form in seen:
+                    continue
+                seen.add(form)
+            yield each
 
     def inside(self, vertex: Vertex, limit: int | None) -> _Found | None:
         """The best solution inside a domain with enough free slots, without the domain's cost; None if none
@@ -167,7 +192,7 @@ class CoveringSearch:
         if machine is not None and vertex.bottom + 1 >= machine:
             return None
         best: _Found | None = None
-        for least, child in self._by_bound(vertex):
+        for least, _, child in self._distinct(self._by_bound(vertex)):
             if limit is not None and least >= limit:
                 break
             own = 0 if child.state is not None else child.own
@@ -183,21 +208,21 @@ class CoveringSearch:
             return None
         return vertex.own, Filled(0, self.workers, 1, vertex.own, vertex.state)
 
-    def _by_bound(self, vertex: Vertex) -> list[tuple[int, Vertex]]:
+    def _by_bound(self, vertex: Vertex) -> list[_Bounded]:
         """The children with capacity for the gang, and a lower bound of their costs, the lowest first.
 
         If anchors use exactly one child, it is the only one, since the others cost more.
         """
-        slot_counts = child_slot_counts(vertex)
+        if vertex.leaves is not None:
+            cheapest = vertex.leaves.cheapest(self.least)
+            self.budget.spend()
+            return [] if cheapest is None else [(cheapest.own, 0, cheapest)]
         if self.question.anchored:
             used = [vertex.parts[number] for number in anchored_children(vertex, self.costs)]
-            return [(0, child) for child in used if len(used) == 1 and child.free_slots >= self.least]
-        enough = [number for number, free_slots in enumerate(slot_counts) if free_slots >= self.least]
-        if not enough:
-            return []
+            return [(0, 0, child) for child in used if len(used) == 1 and child.free_slots >= self.least]
+        enough = [part for part in vertex.parts if part.free_slots >= self.least]
         self.budget.spend(len(enough))
-        found = [(self._bound(vertex.children[number]), number) for number in enough]
-        return [(least, vertex.children[number]) for least, number in sorted(found)]
+        return sorted(((self._bound(part), 0, part) for part in enough), key=itemgetter(0))
 
     def _bound(self, child: Vertex) -> int:
         if child.state is not None or self.question.anchored:
