@@ -126,11 +126,11 @@ def _changes(node: ast.AST) -> Iterator[tuple[str, ast.AST]]:
 
 
 def _changed_calls(node: ast.Call) -> Iterator[tuple[str, ast.AST]]:
-    if len(node.args) == 2 and not any(isinstance(each, ast.Starred) for each in node.args):
-        yield "arguments swapped", ast.Call(node.func, node.args[::-1], node.keywords)
     if isinstance(node.func, ast.Name) and node.func.id in ("min", "max"):
         other = "max" if node.func.id == "min" else "min"
         yield "min <-> max", ast.Call(ast.Name(other, ast.Load()), node.args, node.keywords)
+    elif len(node.args) == 2 and not any(isinstance(each, ast.Starred) for each in node.args):
+        yield "arguments swapped", ast.Call(node.func, node.args[::-1], node.keywords)
 
 
 class _Replacing(ast.NodeTransformer):

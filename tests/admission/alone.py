@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import re
 import socket
 import ssl
 from collections.abc import Callable, Iterator
@@ -10,9 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from flask.testing import FlaskClient
 
 from tests.admission import impatient
-from tests.admission.harness import Webhook
+from tests.admission.harness import HOSTS, Webhook, shipped_policy
+from webhook.admission import app, certificates
+from webhook.admission.tls import ContextCache
+from webhook.policy.store import PolicyStore
 
 
 def unreachable_kubeconfig(folder: Path, server: str = "http://127.0.0.1:9") -> Path:
@@ -91,3 +96,28 @@ class Impatient(Webhook):
     @property
     def environment(self) -> dict[str, str]:
         return {**super().environment, impatient.VARIABLE: json.dumps(self.times)}
+
+
+def app_dependencies(folder: Path, **classes: Any) -> app.Dependencies:
+    """Of an app in this process, with the shipped policy; classes: what differs of the PriorityClasses."""
+    (folder / "policy.yaml").write_text(shipped_policy())
+    pair = certificates.issue(HOSTS)
+    for name, content in (("tls.crt", pair.certificate), ("tls.key", pair.key)):
+        (folder / name).write_bytes(content)
+    usual: dict[str, Any] = {
+        "classes": dict,
+        "classes_synced": lambda: True,
+        "classes_silence": lambda: 0.0,
+    }
+    return app.Dependencies(
+        store=PolicyStore(folder / "policy.yaml"),
+        certificate=ContextCache(folder / "tls.crt", folder / "tls.key"),
+        **(usual | classes),
+    )
+
+
+def decisions_counted(client: FlaskClient) -> dict[tuple[str, str], float]:
+    """How many reviews ended how, by outcome and reason."""
+    line = r'topogate_admission_decisions_total\{outcome="(.*)",reason="(.*)"\} (.*)'
+    found = re.findall(line, client.get("/metrics").text)
+    return {(outcome, reason): float(number) for outcome, reason, number in found if float(number)}

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from labeler.contract import keys
 from tests.admission.reviews import decided
 from tests.admission.shapes import container, owned, pod
+from webhook.admission.author_warnings import shown
 from webhook.kube import objects
 from webhook.scheduling.convert import pod_class_of
 from webhook.scheduling.gpu_requests import whole_number
@@ -327,6 +328,13 @@ def test_a_share_without_a_gpu_is_warned_of_although_the_pod_is_left_alone() -> 
 def test_a_request_of_no_gpu_makes_no_gpu_pod(quantity: int | str) -> None:
     decision = decided(pod({"nvidia.com/gpu": quantity}))
     assert (decision.outcome, decision.reason) == ("left-alone", "no-gpu")
+
+
+@pytest.mark.parametrize(("length", "end"), [(120, "x"), (121, "...")])
+def test_a_warning_is_cut_to_the_length_that_the_api_server_recommends(length: int, end: str) -> None:
+    (warning,) = shown(["x" * length])
+    assert len(warning) == 120
+    assert warning.endswith(end)
 
 
 def test_many_warnings_are_cut_to_a_number_that_the_api_server_passes_on() -> None:

@@ -135,6 +135,11 @@ def test_the_next_step_when(state: str) -> None:
     assert next_step(observed, NOW, WAITS).action == action
 
 
+@pytest.mark.parametrize(("force", "reason"), [(True, "asked for"), (False, "expires at 2026-05-30")])
+def test_a_renewal_names_its_reason(force: bool, reason: str) -> None:
+    assert reason in next_step(seen(), NOW + timedelta(days=89), WAITS, force=force).reason
+
+
 @pytest.mark.parametrize(("share", "action"), [(0.5, ""), (0.66, ""), (0.67, "prepare"), (0.99, "prepare")])
 def test_renewing_begins_after_two_thirds_of_the_life(share: float, action: str) -> None:
     not_before, not_after = OLD.lifetime

@@ -7,15 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from flask.testing import FlaskClient
 
 from labeler.contract import keys
-from tests.admission.alone import serving
-from tests.admission.harness import HOSTS, gpu_pod, shipped_policy, short_lived
+from tests.admission.alone import app_dependencies, decisions_counted, serving
+from tests.admission.harness import HOSTS, gpu_pod, short_lived
 from tests.admission.reviews import CLASSES, review
 from webhook.admission import app, certificates
-from webhook.admission.tls import ContextCache
-from webhook.policy.store import PolicyStore
 
 EXPIRY = "topogate_certificate_expiry_timestamp_seconds"
 
@@ -26,7 +23,7 @@ EXPIRY = "topogate_certificate_expiry_timestamp_seconds"
 def test_a_certificate_that_cannot_be_served_is_reported_and_the_served_one_is_described(
     tmp_path: Path, content: bytes
 ) -> None:
-    made = dependencies(tmp_path)
+    made = app_dependencies(tmp_path)
     client = app.create_app(made).test_client()
     expiry = made.certificate.not_after.timestamp()
 
@@ -51,7 +48,7 @@ def test_a_certificate_that_cannot_be_served_is_reported_and_the_served_one_is_d
 def test_an_unusable_pair_is_logged_once_and_not_at_every_connection(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    cache = dependencies(tmp_path).certificate
+    cache = app_dependencies(tmp_path).certificate
     (tmp_path / "tls.crt").write_bytes(b"garbage")
     for _ in range(20):
         cache.context()
@@ -70,7 +67,7 @@ def test_a_certificate_that_no_client_accepts_makes_it_unready_and_is_named(
     tmp_path: Path, pair: certificates.Pair, words: str
 ) -> None:
     """Also while the one on disk is good, but has no key."""
-    made = dependencies(tmp_path)
+    made = app_dependencies(tmp_path)
     client = app.create_app(made).test_client()
     assert client.get("/readyz").status_code == 200
     (tmp_path / "tls.crt").write_bytes(pair.certificate)
@@ -103,7 +100,7 @@ def test_no_control_socket_is_opened_where_gunicorn_would_put_it(
 def test_the_latency_histogram_separates_decisions_of_tenths_of_a_millisecond_and_of_a_second(
     tmp_path: Path,
 ) -> None:
-    client = app.create_app(dependencies(tmp_path)).test_client()
+    client = app.create_app(app_dependencies(tmp_path)).test_client()
     client.post("/mutate", json=review(gpu_pod("a")))
     text = client.get("/metrics").text
     found = re.findall(r'topogate_admission_seconds_bucket\{le="([^"]+)"\} (\S+)', text)
@@ -115,53 +112,20 @@ def test_the_latency_histogram_separates_decisions_of_tenths_of_a_millisecond_an
     assert counts[-1] == 1
 
 
-def dependencies(folder: Path, **classes: Any) -> app.Dependencies:
-    """Of an app in this process, with the shipped policy; classes: what differs of the PriorityClasses."""
-    (folder / "policy.yaml").write_text(shipped_policy())
-    pair = certificates.issue(HOSTS)
-    for name, content in (("tls.crt", pair.certificate), ("tls.key", pair.key)):
-        (folder / name).write_bytes(content)
-    usual: dict[str, Any] = {
-        "classes": dict,
-        "classes_synced": lambda: True,
-        "classes_silence": lambda: 0.0,
-    }
-    return app.Dependencies(
-        store=PolicyStore(folder / "policy.yaml"),
-        certificate=ContextCache(folder / "tls.crt", folder / "tls.key"),
-        **(usual | classes),
-    )
-
-
 def test_a_defect_of_ours_is_answered_with_500_and_logged_without_the_body(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def fail(pod: Any, *_: Any, **__: Any) -> None:
         raise ValueError(f"unforeseen: {pod}")
 
-    client = app.create_app(dependencies(tmp_path)).test_client()
+    client = app.create_app(app_dependencies(tmp_path)).test_client()
     monkeypatch.setattr("webhook.admission.app.decide", fail)
     answer = client.post("/mutate", json=review(gpu_pod("a", annotations={"token": "hunter2"})))
     assert answer.status_code == 500
     assert "hunter2" not in answer.text + caplog.text
     assert "error=ValueError at=" in caplog.text
     assert "test_serving_state.py" in caplog.text
-    assert counted(client) == {("error", "defect"): 1}
-
-
-def test_a_malformed_review_is_answered_with_400_and_why(tmp_path: Path) -> None:
-    client = app.create_app(dependencies(tmp_path)).test_client()
-    answer = client.post("/mutate", data=b"<xml/>", content_type="application/json")
-    assert answer.status_code == 400
-    assert "JSON is malformed" in answer.text
-    assert counted(client) == {("error", "malformed"): 1}
-
-
-def counted(client: FlaskClient) -> dict[tuple[str, str], float]:
-    """How many reviews ended how, by outcome and reason."""
-    line = r'topogate_admission_decisions_total\{outcome="(.*)",reason="(.*)"\} (.*)'
-    found = re.findall(line, client.get("/metrics").text)
-    return {(outcome, reason): float(number) for outcome, reason, number in found if float(number)}
+    assert decisions_counted(client) == {("error", "defect"): 1}
 
 
 # --- PriorityClasses --------------------------------------------------------------------------------
@@ -179,7 +143,7 @@ def counted(client: FlaskClient) -> dict[tuple[str, str], float]:
 def test_no_class_is_injected_from_a_stale_copy_and_that_is_reported(
     tmp_path: Path, synced: bool, silence: float, believed: bool, state: str
 ) -> None:
-    made = dependencies(
+    made = app_dependencies(
         tmp_path, classes=lambda: CLASSES, classes_synced=lambda: synced, classes_silence=lambda: silence
     )
     client = app.create_app(made).test_client()

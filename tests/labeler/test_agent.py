@@ -136,17 +136,26 @@ def test_an_output_that_is_away_is_tried_again_until_it_takes_the_labels(
     assert (recorder.closed, thread.is_alive()) == (True, False)
 
 
-def test_the_server_is_given_the_time_that_it_asks_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(agent_module, "FIRST_RETRY_SECONDS", 0.01)
-    recorder = Recorder()
-    recorder.errors = [NodeApiError(429, "busy", retry_after=0.5)]
+class Pauses(threading.Event):
+    """An event that never comes; waiting for it takes no time and is noted."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seconds: list[float] = []
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self.seconds.append(timeout or 0)
+        return False
+
+
+def test_the_server_is_given_the_time_that_it_asks_for() -> None:
+    recorder, pauses = Recorder(), Pauses()
+    recorder.errors = [NodeApiError(429, "busy", retry_after=7)]
     agent = Agent({"a": Reported(PLACE)}, recorder)
-    began = time.monotonic()
-    thread = running(agent)
-    until(lambda: len(recorder.wanted) == 2)
-    agent.stop()
-    thread.join(90)
-    assert time.monotonic() - began >= 0.5
+    agent._wake = pauses
+    agent.run(3600.0, lambda problem: None if problem else agent.stop())
+    assert len(recorder.wanted) == 2
+    assert 7 <= pauses.seconds[0] <= 10.5
 
 
 def test_a_change_is_published_without_waiting_for_the_interval() -> None:

@@ -116,3 +116,15 @@ def test_a_patch_names_the_node_that_was_read_so_that_no_other_of_its_name_is_wr
     scene.node.uid = "first"
     scene.publish(Wanted({RACK: "other", HOST: "h"}, {}))
     assert scene.node.bodies[-1] == {"metadata": {"labels": {RACK: "other"}, "uid": "first"}}
+
+
+def test_another_writer_is_noticed_where_the_labeler_found_the_node_as_it_should_be() -> None:
+    node = PlayedNode()
+    publisher = NodePublisher(node, LEVELS)  # type: ignore[arg-type]
+    publisher.publish(WANT)
+    restarted = NodePublisher(node, LEVELS)  # type: ignore[arg-type]
+    restarted.publish(WANT)
+    node.labels[RACK] = "theirs"
+    restarted.publish(WANT)
+    assert len(node.bodies) == 2
+    assert [reason for reason, _ in node.events] == [EventReason.LABEL_CONTESTED]

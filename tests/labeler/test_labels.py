@@ -28,6 +28,19 @@ def test_a_value_that_is_no_legal_label_is_hashed_and_its_original_stays() -> No
     }
 
 
+def test_the_note_of_original_values_does_not_depend_on_the_order_of_levels() -> None:
+    want = wanted(Facts(topology=("eu west", "r r", "h-1")), ("b.io/level", "a.io/level", "c.io/level"))
+    assert (
+        want.annotations[keys.ORIGINAL_VALUES_ANNOTATION] == '{"a.io/level": "r r", "b.io/level": "eu west"}'
+    )
+
+
+def test_cards_have_no_pci_groups_unless_these_are_asked_for() -> None:
+    cards = Facts(gpus=(Gpu(0, "intel", pci_path=("a",)), Gpu(1, "intel", pci_path=("a",))))
+    assert decode_pci_groups(wanted(cards, LEVELS).labels) == ()
+    assert decode_pci_groups(wanted(cards, LEVELS, 1).labels) == ((0, 1),)
+
+
 def test_legal_values_need_no_note() -> None:
     assert wanted(Facts(topology=("c", "r", "h")), LEVELS).annotations == {}
 

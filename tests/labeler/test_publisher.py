@@ -29,9 +29,12 @@ def want(
 
 
 @pytest.mark.parametrize("metadata", [{}, {"labels": None, "annotations": None}, node({})], ids=str)
-def test_an_unlabelled_node_gets_its_labels_and_the_list_of_them(metadata: dict[str, Any]) -> None:
+def test_an_unlabelled_node_gets_its_labels_and_the_list_of_them(
+    metadata: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
     change = difference(metadata, want({RACK: "r", CARDS: "card0"}, {NAME: "n"}), LEVELS)
     assert change == LabelChange({RACK: "r", CARDS: "card0"}, {OWNED: f"{CARDS},{RACK}", NAME: "n"})
+    assert caplog.text == "", "nothing is taken over"
 
 
 def test_a_node_that_is_right_is_not_written() -> None:

@@ -1,11 +1,10 @@
 """Ten labelers as processes, each with a token bound to its own pod, label ten nodes of a real API server."""
 
+import contextlib
 import json
-import os
 import signal
 import subprocess
 import sys
-import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -23,8 +22,6 @@ from tests.support import audited
 
 NODES = [f"n{number}" for number in range(10)]
 INTERVAL_SECONDS = 1
-OUTAGE_SECONDS = float(os.environ.get("TOPOGATE_OUTAGE_SECONDS", "5"))
-"""Long enough for several failed tries; set it to 60 to try a whole minute."""
 
 
 def entry(number: int) -> dict[str, Any]:
@@ -53,8 +50,25 @@ class Fleet:
         command += ["--server", self.installed.cluster.server]
         command += ["--ca-file", str(self.installed.cluster.certificate_authority)]
         command += ["--token-file", str(self.installed.token_file(node))]
-        with (self.facts.parent / f"{node}.log").open("ab") as log:
+        with self._log(node).open("ab") as log:
             self.running[node] = open_tied(command, cwd=ROOT, stderr=log)
+
+    def _log(self, node: str) -> Path:
+        return self.facts.parent / f"{node}.log"
+
+    def failed_tries(self, node: str) -> int:
+        """How often the labeler of a node could not publish."""
+        return self._log(node).read_text().count("not published")
+
+    @contextlib.contextmanager
+    def failing(self, *nodes: str, tries: int) -> Iterator[None]:
+        """What the block begins lasts until these labelers have failed so often."""
+        before = {node: self.failed_tries(node) for node in nodes}
+        yield
+        self.installed.cluster.wait_for(
+            f"{tries} failed tries of {', '.join(nodes)}",
+            lambda: all(self.failed_tries(node) >= count + tries for node, count in before.items()),
+        )
 
     def kill(self, node: str) -> None:
         """End a labeler without warning."""
@@ -167,8 +181,8 @@ def test_a_labeler_that_was_killed_labels_again_after_its_restart(fleet: Fleet) 
 
 
 def test_a_node_that_was_deleted_and_recreated_is_labelled_again(fleet: Fleet) -> None:
-    fleet.installed.cluster.api().request("DELETE", "/api/v1/nodes/n6")
-    time.sleep(2 * INTERVAL_SECONDS)
+    with fleet.failing("n6", tries=1):
+        fleet.installed.cluster.api().request("DELETE", "/api/v1/nodes/n6")
     register(fleet.installed.cluster, ["n6"])
     fleet.wait_until_right("n6", entry(6))
 
@@ -196,9 +210,9 @@ def test_removed_labels_come_back(fleet: Fleet) -> None:
 
 def test_labelers_outlive_a_time_without_the_api_server(fleet: Fleet) -> None:
     cluster = fleet.installed.cluster
-    cluster.stop("kube-apiserver")
-    fleet.publish(ENTRIES | {"n1": entry(8)})
-    time.sleep(OUTAGE_SECONDS)
+    with fleet.failing(*NODES, tries=2):
+        cluster.stop("kube-apiserver")
+        fleet.publish(ENTRIES | {"n1": entry(8)})
     alive = [process.poll() for process in fleet.running.values()]
     cluster.start("kube-apiserver")
     assert alive == [None] * len(NODES)

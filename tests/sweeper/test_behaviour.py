@@ -3,7 +3,7 @@
 In this process, against the real API server with kube-scheduler and controllers.
 """
 
-import time
+from datetime import UTC, datetime
 from typing import Any
 
 from hack.local.cluster import Cluster
@@ -236,6 +236,12 @@ def test_an_unusual_pod_of_one_tenant_stops_nobody_else(two_nodes: Cluster, name
     sweep(two_nodes, namespace, Settings(), lambda pods: run_all(pods, "other", 2), "the other gang to run")
 
 
+def wait_for_a_later_second(cluster: Cluster, pods: Pods) -> None:
+    """Until a gang that is created is younger than these pods: their age is in whole seconds."""
+    newest = max(pod["metadata"]["creationTimestamp"] for pod in pods)
+    cluster.wait_for("the next second", lambda: f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}" > newest)
+
+
 def test_a_gang_behind_a_foreign_gate_takes_no_capacity_from_one_that_may_run(
     two_nodes: Cluster, namespace: str
 ) -> None:
@@ -244,8 +250,8 @@ def test_a_gang_behind_a_foreign_gate_takes_no_capacity_from_one_that_may_run(
     waiting = template(8)
     waiting["spec"]["schedulingGates"].append(quota)
     create_job(api, namespace, "held", 2, waiting)
-    wait_for_pods(two_nodes, namespace, lambda pods: len(pods) == 2, "the pods that are held")
-    time.sleep(1.1)  # gangs are as old as their first pod, in whole seconds
+    held = wait_for_pods(two_nodes, namespace, lambda pods: len(pods) == 2, "the pods that are held")
+    wait_for_a_later_second(two_nodes, held)
     create_job(api, namespace, "admitted", 2, template(8))
     pods = sweep(two_nodes, namespace, Settings(), lambda pods: run_all(pods, "admitted", 2), "the other")
     assert all(is_gated(pod) for pod in named(pods, "held"))
@@ -266,8 +272,8 @@ def test_a_pod_that_replaces_one_of_its_gang_is_placed_where_nodes_are_reserved_
     create_pod(api, namespace, "endless", template(8, gated=False))
     wait_for_pods(two_nodes, namespace, lambda pods: run_all(pods, "endless", 1), "a pod that does not end")
     create_job(api, namespace, "older", 2, template(8))
-    wait_for_pods(two_nodes, namespace, lambda pods: len(pods) == 3, "the gang that waits")
-    time.sleep(1.1)  # gangs are as old as their first pod, in whole seconds
+    there = wait_for_pods(two_nodes, namespace, lambda pods: len(pods) == 3, "the gang that waits")
+    wait_for_a_later_second(two_nodes, there)
     create_job(api, namespace, "younger", 2, template(4))
     patient = Settings(reserve_seconds=1000)
     pods = sweep(two_nodes, namespace, patient, lambda pods: run_all(pods, "younger", 2), "the younger one")

@@ -95,6 +95,15 @@ def test_what_is_left_of_a_deleted_gang_evicts_nobody_and_is_not_placed() -> Non
     assert len(places(placing_on(Nodes(3, *running, *left), None).one())) == 2
 
 
+def test_a_gang_waits_while_nobody_has_confirmed_that_its_controller_is_gone() -> None:
+    unconfirmed = LostOwner("its controller may be gone", is_confirmed=False)
+    orders = placing_on(Nodes(1, pod_of("Job", "big")), unconfirmed).one()
+    assert not orders.plans
+    assert [(each.cause, each.reason) for each in orders.outcomes] == [
+        (Cause.INCOMPLETE, "its controller may be gone")
+    ]
+
+
 def test_a_plan_for_pods_of_a_deleted_owner_holds_no_node_and_is_not_released() -> None:
     pod = pod_of("Job", "big")
     cluster = Nodes(1, pod)

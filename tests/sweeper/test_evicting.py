@@ -155,6 +155,7 @@ def test_the_deletion_of_a_pod_that_is_written_all_the_time_is_denied_and_stays_
     class Written(Slow):
         def request(self, method: str, path: str, *, body: Any = None, **_: Any) -> bytes:
             if method == "DELETE":
+                self.sent.append((method, body["preconditions"]))
                 raise ApiError(409, "Conflict", "the object has been modified")
             return msgspec.json.encode(
                 {"metadata": {"uid": pod.metadata.uid, "resourceVersion": "9"}, "spec": {}}
@@ -166,6 +167,7 @@ def test_the_deletion_of_a_pod_that_is_written_all_the_time_is_denied_and_stays_
     done = applier.apply(Orders(evictions=(order,)), View([], [pod], {}, {}))
     applier.close()
     assert (done.denied, done.put_off, done.again_seconds) == ((order,), (order,), FIRST_SECONDS)
+    assert len(api.sent) == 3
 
 
 @BOTH_WAYS

@@ -2,7 +2,6 @@
 
 import contextlib
 import threading
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
@@ -131,16 +130,22 @@ def test_a_foreign_job_with_the_tasks_name_stays_and_is_named(team: Team, lives:
 
 def test_two_controllers_at_once_make_no_job_twice(team: Team) -> None:
     """Leases keep two apart; where they do not, the API server does."""
-    stop = threading.Event()
+    stop, steps = threading.Event(), [0, 0]
     names = [f"t{number}" for number in range(12)]
 
-    def work() -> None:
+    def work(number: int) -> None:
         with living(team.cluster.api(), team.rules, team.namespace) as one_step:
             while not stop.is_set():
                 one_step()
+                steps[number] += 1
+
+    def wait_for_steps(count: int) -> None:
+        """Of each: so that one Job too many would be seen."""
+        ends = [before + count for before in steps]
+        team.cluster.wait_for("further steps", lambda: all(map(int.__ge__, steps, ends)))
 
     with team.watched() as seen, ThreadPoolExecutor(2) as pool:
-        both = [pool.submit(work), pool.submit(work)]
+        both = [pool.submit(work, number) for number in range(2)]
         try:
             for name in names:
                 team.create(name, {"suspend": True})
@@ -158,7 +163,7 @@ def test_two_controllers_at_once_make_no_job_twice(team: Team) -> None:
                 ),
             )
             seen.wait_for_jobs(2 * len(names), PATIENCE_SECONDS)
-            time.sleep(1.0)  # so that one too many would be seen
+            wait_for_steps(len(names))
         finally:
             stop.set()
         for each in both:

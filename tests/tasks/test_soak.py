@@ -21,6 +21,9 @@ SEED = 3
 KILL_EVERY = 3.0
 
 
+@pytest.mark.when_changed(
+    "webhook/tasks", "hack/soaks/tasks.py", "hack/soaks/users.py", "manifests/base/tasks.yaml"
+)
 def test_every_task_has_its_one_job_whatever_is_killed(own_cluster: Cluster) -> None:
     api, done = own_cluster.api(), Counter[str]()
     users = Users(api, NAMESPACE, TASKS, 16, random.Random(f"users {SEED}"), done, NODES[0].only)
