@@ -56,18 +56,18 @@ class Fleet:
     def _log(self, node: str) -> Path:
         return self.facts.parent / f"{node}.log"
 
-    def failed_tries(self, node: str) -> int:
+    def failed_attempts(self, node: str) -> int:
         """How often the labeler of a node could not publish."""
         return self._log(node).read_text().count("not published")
 
     @contextlib.contextmanager
-    def failing(self, *nodes: str, tries: int) -> Iterator[None]:
+    def failing(self, *nodes: str, attempts: int) -> Iterator[None]:
         """What the block begins lasts until these labelers have failed so often."""
-        before = {node: self.failed_tries(node) for node in nodes}
+        before = {node: self.failed_attempts(node) for node in nodes}
         yield
         self.installed.cluster.wait_for(
-            f"{tries} failed tries of {', '.join(nodes)}",
-            lambda: all(self.failed_tries(node) >= count + tries for node, count in before.items()),
+            f"{attempts} failed attempts of {', '.join(nodes)}",
+            lambda: all(self.failed_attempts(node) >= count + attempts for node, count in before.items()),
         )
 
     def kill(self, node: str) -> None:
@@ -181,7 +181,7 @@ def test_a_labeler_that_was_killed_labels_again_after_its_restart(fleet: Fleet) 
 
 
 def test_a_node_that_was_deleted_and_recreated_is_labelled_again(fleet: Fleet) -> None:
-    with fleet.failing("n6", tries=1):
+    with fleet.failing("n6", attempts=1):
         fleet.installed.cluster.api().request("DELETE", "/api/v1/nodes/n6")
     register(fleet.installed.cluster, ["n6"])
     fleet.wait_until_right("n6", entry(6))
@@ -210,7 +210,7 @@ def test_removed_labels_come_back(fleet: Fleet) -> None:
 
 def test_labelers_outlive_a_time_without_the_api_server(fleet: Fleet) -> None:
     cluster = fleet.installed.cluster
-    with fleet.failing(*NODES, tries=2):
+    with fleet.failing(*NODES, attempts=2):
         cluster.stop("kube-apiserver")
         fleet.publish(ENTRIES | {"n1": entry(8)})
     alive = [process.poll() for process in fleet.running.values()]
