@@ -1,10 +1,16 @@
 """How a connection begins, and which one frees capacity where the webhook has as many as it takes."""
 
 import contextlib
+import errno
+import itertools
+import select
+import selectors
 import socket
 import ssl
 import threading
+from collections import deque
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +19,8 @@ import pytest
 from gunicorn.config import Config
 
 from webhook.admission.certificates import issue
-from webhook.admission.worker import Connection, least_needed
+from webhook.admission.tls import Impatient
+from webhook.admission.worker import REQUEST_SECONDS, Connection, Worker, least_needed
 
 
 @dataclass
@@ -22,6 +29,37 @@ class OpenConnection:
 
     connection: Connection
     client: socket.socket
+
+
+class Scene:
+    """A worker that takes fewer than three connections, and threads that serve none."""
+
+    def __init__(self, listener: socket.socket, stack: contextlib.ExitStack) -> None:
+        self.listener = listener
+        self._stack = stack
+        self.worker = Worker.__new__(Worker)
+        self.worker.cfg = Config()
+        self.worker.poller = stack.enter_context(selectors.DefaultSelector())
+        self.worker.pending_conns, self.worker.keepalived_conns = deque(), deque()
+        self.worker.nr_conns, self.worker.worker_connections = 0, 3
+        self.worker.numbers = itertools.count(1)
+        self.worker.newcomers = stack.enter_context(Idle(1))
+        self.worker.tpool = self.worker.newcomers
+
+    def connect(self) -> socket.socket:
+        """A client whose connection is accepted."""
+        client = self._stack.enter_context(socket.create_connection(self.listener.getsockname()))
+        select.select([self.listener], [], [], 10)
+        self.worker.accept(self.listener)
+        self._stack.callback(self.worker.pending_conns[-1].sock.close)
+        return client
+
+
+class Idle(ThreadPoolExecutor):
+    """A pool whose threads begin nothing."""
+
+    def submit(self, *_: Any, **__: Any) -> Future[Any]:
+        return Future()
 
 
 @pytest.fixture
@@ -108,3 +146,48 @@ def test_hands_are_shaken_before_the_client_sends_a_request(
     connection.sock.close()
     client.join()
     assert is_ready
+
+
+@pytest.fixture
+def scene(stack: contextlib.ExitStack) -> Scene:
+    listener = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+    listener.setblocking(False)
+    return Scene(listener, stack)
+
+
+def test_at_the_limit_the_oldest_connection_that_has_sent_nothing_is_closed(scene: Scene) -> None:
+    clients = [scene.connect() for _ in range(3)]
+    assert [each.number for each in scene.worker.pending_conns] == [2, 3]
+    assert scene.worker.nr_conns == 2
+    clients[0].settimeout(10)
+    assert clients[0].recv(1) == b""
+
+
+def test_a_connection_that_is_gone_before_it_is_accepted_harms_nobody(scene: Scene) -> None:
+    scene.worker.accept(scene.listener)
+    assert scene.worker.nr_conns == 0
+    scene.listener.close()
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        scene.worker.accept(scene.listener)
+
+
+def test_a_request_has_its_whole_time_from_its_first_byte(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene.connect()
+    (connection,) = scene.worker.pending_conns
+    monkeypatch.setattr("webhook.admission.worker.time.monotonic", lambda: 100.0)
+    scene.worker.enqueue_req(connection)
+    assert connection.deadline == 100.0 + REQUEST_SECONDS
+
+
+def test_a_client_that_stalls_counts_as_one_that_has_left(stack: contextlib.ExitStack) -> None:
+    ours, _theirs = map(stack.enter_context, socket.socketpair())
+    with Impatient(fileno=ours.detach()) as impatient:
+        impatient.deadline = 0.0
+        with pytest.raises(ConnectionResetError) as late:
+            impatient.recv()
+        impatient.answer_seconds = 0.05
+        with pytest.raises(ConnectionResetError) as unread:
+            impatient.sendall(b"x" * (1 << 24))
+    assert (late.value.errno, unread.value.errno) == (errno.ECONNRESET, errno.ECONNRESET)

@@ -151,7 +151,8 @@ def test_each_partition_mode_has_its_own_label() -> None:
     assert not modes & wanted(Facts(gpus=(Gpu(0, "amd"),)), LEVELS).labels.keys()
 
 
-def test_a_long_model_still_makes_a_legal_key() -> None:
-    labels = model_labels([Gpu(0, "nvidia", "N" * 80)])
+@pytest.mark.parametrize("length", [61, 80])
+def test_a_long_model_still_makes_a_legal_key(length: int) -> None:
+    labels = model_labels([Gpu(0, "nvidia", "N" * length)])
     (key,) = (key for key in labels if key.startswith(keys.GPU_HAS_MODEL_PREFIX))
     assert len(key.partition("/")[2]) <= 63

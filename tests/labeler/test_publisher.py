@@ -88,6 +88,11 @@ def test_labels_of_a_kind_that_is_unknown_stay_and_stay_ours() -> None:
     assert difference(metadata, want({CARDS: "card0"}, unknown=LEVELS), LEVELS) == LabelChange({}, {})
 
 
+def test_a_label_of_another_client_does_not_become_ours_while_its_kind_is_unknown() -> None:
+    change = difference(node({RACK: "theirs"}), want({CARDS: "card0"}, unknown=LEVELS), LEVELS)
+    assert change == LabelChange({CARDS: "card0"}, {OWNED: CARDS})
+
+
 def test_labels_of_a_known_kind_are_removed_although_another_kind_is_unknown() -> None:
     metadata = node({RACK: "r", CARDS: "card0"}, {OWNED: f"{CARDS},{RACK}"})
     assert difference(metadata, want({}, unknown=GPUS), LEVELS) == LabelChange({RACK: None}, {OWNED: CARDS})

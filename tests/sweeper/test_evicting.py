@@ -43,6 +43,7 @@ def test_pods_are_preempted_by_the_eviction_api_with_their_own_grace_periods() -
     act, body = api.sent[0]
     assert act == "POST /api/v1/namespaces/ns/pods/a-0/eviction"
     assert body["kind"] == "Eviction"
+    assert body["metadata"] == {"name": "a-0", "namespace": "ns"}
     assert body["deleteOptions"].keys() == {"preconditions"}
     assert body["deleteOptions"]["preconditions"]["uid"] == "ns-a-0"
 

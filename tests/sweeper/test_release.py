@@ -6,6 +6,7 @@ from typing import Any
 
 import jsonpatch
 import msgspec
+import pytest
 
 from labeler.contract import keys
 from tests.sweeper.pods import decode, gather_all, job_pod, no_size, pod_json
@@ -131,6 +132,16 @@ def test_a_gated_pod_that_has_taken_the_name_of_a_planned_one_is_left_alone() ->
     api = Answers(refuse("a"), {"a": pod_json("a", metadata={"uid": "another"})})
     assert outcomes(api, pod_json("a")) == {"a": Outcome.GONE}
     assert api.patched == ["a"]
+
+
+def test_a_pod_for_which_a_pass_has_no_time_left_is_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("webhook.sweeper.apply.release._TOGETHER_SECONDS", -1.0)
+    api = Answers(refuse(), {})
+    releaser = Releaser(api, Never(), lambda: True)  # type: ignore[arg-type]
+    (found,) = releaser.release([(decode(pod_json("a")), PlannedPod(name="a", uid="uid-a", node="n1"))])
+    releaser.close()
+    assert (found.outcome, found.detail) == (Outcome.FAILED, "no time left in this pass")
+    assert (found.is_tried, api.patched) == (False, [])
 
 
 def test_a_pod_in_the_middle_that_is_refused_leaves_none_of_the_others_unreleased() -> None:
