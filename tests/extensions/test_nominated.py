@@ -41,7 +41,7 @@ REQUIRED: Final = {keys.REQUIRED_TOPOLOGY_ANNOTATION: "block"}
 NO_CARDS: Final = [
     SelectorRequirement(key, "DoesNotExist") for key in (keys.CARDS_LABEL, keys.GPU_NUMBERS_LABEL)
 ]
-TERM: Final = {"matchExpressions": [{"key": "disk", "operator": "Exists"}]}
+TERM: Final = {"matchExpressions": [{"key": BLOCK, "operator": "Exists"}]}
 AFFINITY: Final = {
     "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [TERM]}}
 }

@@ -26,7 +26,8 @@ def test_what_cannot_be_remembered_keeps_no_step_from_its_work(
 ) -> None:
     """Else every gated pod of the cluster would wait, pass after pass."""
     api = Empty()
-    sweeper = Sweeper(Pass(api, ClusterCache(api), Settings(bad_nodes=BadNodes(Avoid.OFF))))
+    cache = ClusterCache(api)
+    sweeper = Sweeper(Pass(api, cache, Settings(bad_nodes=BadNodes(Avoid.OFF))))
     done: list[str] = []
 
     def noting(name: str, real: Callable[..., Any]) -> Callable[..., Any]:
@@ -45,4 +46,5 @@ def test_what_cannot_be_remembered_keeps_no_step_from_its_work(
         assert sweeper.sweep() == SOON_SECONDS
     finally:
         sweeper.close()
+        cache.stop()
     assert done == ["roll_back", "report"]

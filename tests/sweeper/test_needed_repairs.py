@@ -93,6 +93,18 @@ def test_a_cordon_concerns_only_a_pod_that_is_not_bound_yet() -> None:
     assert causes(released(bound=True), node(unschedulable=True), 1000) == []
 
 
+@pytest.mark.parametrize("effect", ["NoSchedule", "NoExecute"])
+def test_a_taint_that_a_pod_does_not_tolerate_concerns_only_a_pod_that_is_not_bound_yet(effect: str) -> None:
+    tainted = node(taints=[{"key": "maintenance", "effect": effect}])
+    assert causes(released(), tainted, 49) == []
+    assert causes(released(), tainted, 50) == ["node-unusable"]
+    assert causes(released(bound=True), tainted, 1000) == []
+    watch = Watch()
+    watch.find(released(), tainted, 0.0)
+    (lost,) = watch.find(released(), tainted, 50)
+    assert lost.reason == f'its node n1 is not allowed for it any more (taint "maintenance:{effect}")'
+
+
 def test_a_node_that_takes_no_new_pods_is_reported_as_cordoned_or_being_removed() -> None:
     leaving = node(taints=[{"key": "karpenter.sh/disrupted", "effect": "NoSchedule"}])
     for nodes, expected in ((node(unschedulable=True), "cordoned"), (leaving, "being removed")):

@@ -51,7 +51,7 @@ def node_of(node: objects.Node) -> NodeInfo:
     return NodeInfo(
         name=node.metadata.name,
         labels=node.metadata.labels,
-        taints=tuple(Taint(taint.key, taint.value, taint.effect) for taint in node.spec.taints),
+        taints=taints_of(node),
         unschedulable=node.spec.unschedulable,
         ready=all(c.status == "True" for c in node.status.conditions if c.type == "Ready"),
         allocatable=allocatable,
@@ -59,6 +59,11 @@ def node_of(node: objects.Node) -> NodeInfo:
         problem=problem,
         unmanaged=_unmanaged(notes),
     )
+
+
+def taints_of(node: objects.Node) -> tuple[Taint, ...]:
+    """The taints of a node."""
+    return tuple(Taint(taint.key, taint.value, taint.effect) for taint in node.spec.taints)
 
 
 def is_leaving(node: objects.Node) -> bool:

@@ -1,8 +1,8 @@
 """Plans: made from the placement core's answers, written as Placements, and checked for validity. Pure.
 
-A plan is valid for nodes that exist, that did not refuse the gang, and that have capacity for it. An invalid
-plan is not rolled back; its pods that still wait are placed again. For a gang that is bound as one, all are
-placed again as long as none is released: some alone would hold nodes while they wait for the others.
+A plan is valid for nodes that exist, that accept the pods and did not refuse the gang, and that have capacity
+for it. An invalid plan is not rolled back; its pods that still wait are placed again. As long as none of a
+gang is released, all are placed again: some alone would hold nodes while they wait for the others.
 """
 
 import itertools
@@ -13,6 +13,7 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from labeler.contract import annotations, keys
+from webhook.grouping import grouped
 from webhook.kube.objects import Pod
 from webhook.kube.placements import Placement, PlacementSpec, VictimGroup
 from webhook.kube.planned import PlannedPod
@@ -29,7 +30,6 @@ from webhook.sweeper.decide.release_queue import SentReleases, Timestamps
 from webhook.sweeper.observe.gangs import PodGang
 from webhook.sweeper.observe.membership import GangKey
 from webhook.sweeper.observe.view import View
-from webhook.workloads.pod_group_names import bind_group_of
 
 _NONE: Final[Mapping[str, str]] = {}
 
@@ -311,7 +311,8 @@ def with_valid_plans(
         and _has_refused(own.node, view.gang_of(pod), view.maker_of(pod), backoff, refusals)
     }
     refused |= given_up & view.planned.keys()
-    refused |= _bound_with(refused, view, sent)
+    lost = {each.uid for each in view.written} - view.planned.keys()  # their nodes take them no more
+    refused |= _planned_with(refused | lost, view, sent)
     planned = {uid: each for uid, each in view.planned.items() if uid not in refused}
     planned.update((uid, each.planned) for uid, each in sent.done.items())
     return view.with_plans(planned)
@@ -376,20 +377,17 @@ def without_given_up(view: View, before: View) -> View:
     return view.with_plans({uid: each for uid, each in view.planned.items() if uid not in uids})
 
 
-def _bound_with(uids: Set[str], view: View, sent: SentReleases) -> Set[str]:
-    """The pods that are planned and bound together with these, of gangs of which none is released.
+def _planned_with(uids: Set[str], view: View, sent: SentReleases) -> Set[str]:
+    """The planned pods of the same gangs as these, of gangs of which none is released.
 
     None of an elastic gang that has its minimum without these.
     """
     if not uids:
         return frozenset()
-    gangs: dict[GangKey, set[str]] = {}
-    for pod in view.gated:
-        if bind_group_of(pod):
-            gangs.setdefault(view.gang_of(pod), set()).add(pod.metadata.uid)
+    gangs = grouped((view.gang_of(pod), pod.metadata.uid) for pod in view.gated)
     lost = (
         own
-        for gang, own in gangs.items()
+        for gang, own in ((gang, frozenset(each)) for gang, each in gangs.items())
         if own & uids and not _has_minimum(gang, own - uids, view) and not _has_begun(gang, own, view, sent)
     )
     return frozenset().union(*lost) & view.planned.keys()
@@ -410,7 +408,7 @@ def _has_begun(gang: GangKey, gated: Set[str], view: View, sent: SentReleases) -
 
 def without_plans(view: View, uids: Set[str], sent: SentReleases) -> View:
     """The view without the plans for these pods, the same if there are none."""
-    uids = uids | _bound_with(uids, view, sent)
+    uids = uids | _planned_with(uids, view, sent)
     for uid in uids:
         logger.warning("plan_dropped pod=%s node=%s", view.planned[uid].name, view.planned[uid].node)
     return view.without_plans(uids) if uids else view

@@ -30,7 +30,15 @@ from webhook.sweeper.observe.node_usage import (
 )
 from webhook.sweeper.observe.plans import Plans, Texts, is_gated, is_newer, occupied_node
 from webhook.sweeper.observe.pods import Journal, Pods, Sort, Sorter
-from webhook.sweeper.observe.view import PROTECTED, START, Moment, View, count_usable, is_usable
+from webhook.sweeper.observe.view import (
+    PROTECTED,
+    START,
+    Moment,
+    View,
+    count_usable,
+    is_usable,
+    why_not_accepted,
+)
 from webhook.sweeper.settings import Settings
 from webhook.workloads.composite_groups import NO_ROOTS, Roots
 from webhook.workloads.native_gangs import group_name
@@ -109,8 +117,8 @@ class Snapshotter:
     def view(self, now: Moment = START) -> View:
         """The cluster now.
 
-        A plan for a node that cannot take pods any more does not hold, nor one for a pod whose controller is
-        gone.
+        A plan for a node that cannot take the pod any more does not hold: it is gone, cordoned, not ready, or
+        has other taints or labels. Nor does one for a pod whose controller is gone.
         """
         prefix = self._settings.gate_prefix
         pods = self._current_pods()
@@ -120,7 +128,7 @@ class Snapshotter:
         waiting = {pod.metadata.uid: pod.metadata.namespace for pod in gated}
         self._plans.update(placements)
         written = tuple(self._plans.entries_of(waiting))
-        planned = _planned(written, nodes)
+        planned = _planned(written, nodes, pods.of[Sort.GATED])
         named, cards = self._plans.named, self._plans.cards
         if gated and (namespaces := self._objects.namespace_labels()) != self._namespaces:
             self._namespaces = namespaces
@@ -322,14 +330,22 @@ def _is_plain(view: View) -> bool:
     return not view.added and view.volumes is None
 
 
-def _planned(written: Iterable[PlannedPod], nodes: Mapping[str, Node]) -> dict[str, PlannedPod]:
-    """By uid, the newest of these entries whose node exists and takes pods."""
+def _planned(
+    written: Iterable[PlannedPod], nodes: Mapping[str, Node], gated: Mapping[str, Pod]
+) -> dict[str, PlannedPod]:
+    """By uid, the newest of these entries whose node exists and takes such pods."""
     found: dict[str, PlannedPod] = {}
+    accepted: dict[object, bool] = {}
     for each in written:
         node, before = nodes.get(each.node), found.get(each.uid)
         if node is None or not is_usable(node):
             continue
-        if before is None or is_newer(each.annotations, before.annotations):
+        spec = gated[each.uid].spec
+        # Pods of one template share these objects.
+        key = each.node, id(spec.node_selector), id(spec.affinity), id(spec.tolerations)
+        if key not in accepted:
+            accepted[key] = not why_not_accepted(node, spec)
+        if accepted[key] and (before is None or is_newer(each.annotations, before.annotations)):
             found[each.uid] = each
     return found
 

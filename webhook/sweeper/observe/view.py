@@ -10,16 +10,17 @@ from labeler.contract import keys
 from labeler.contract.offers import identifies_pods
 from webhook.grouping import grouped
 from webhook.kube.affinity import SelectorRequirement
-from webhook.kube.objects import Node, Pod
+from webhook.kube.objects import Node, Pod, PodSpec
 from webhook.kube.placements import Placement
 from webhook.kube.planned import PlannedPod
 from webhook.placement import PodClass
+from webhook.placement.eligibility import reason_against
 from webhook.scheduling import conflicts, convert
 from webhook.scheduling.antiaffinity import NamespaceLabels
 from webhook.scheduling.conflicts import Conflicts
 from webhook.scheduling.label_domains import LabelDomains
 from webhook.scheduling.neighbourhood import Neighbourhood
-from webhook.scheduling.nodes import is_leaving
+from webhook.scheduling.nodes import is_leaving, taints_of
 from webhook.scheduling.podrules import apart_keys, has_rules
 from webhook.scheduling.storage import Storage
 from webhook.scheduling.volume_counts import VolumeCounts
@@ -302,6 +303,12 @@ def is_usable(node: Node) -> bool:
     """Whether a plan may still be carried out on this node."""
     is_going = node.metadata.deletion_timestamp or is_leaving(node)
     return is_ready(node) and not node.spec.unschedulable and not is_going
+
+
+def why_not_accepted(node: Node, spec: PodSpec) -> str:
+    """Why kube-scheduler would not bind such a pod there, by labels and taints; "" if it would."""
+    rules, metadata = convert.node_rules(spec), node.metadata
+    return reason_against(rules, metadata.name, metadata.labels, taints_of(node), False, True)
 
 
 def count_usable(nodes: Mapping[str, Node]) -> int:

@@ -19,7 +19,7 @@ from webhook.sweeper.decide.reservations import ReservationLedger
 from webhook.sweeper.observe.gangs import GangKey, PodGang
 from webhook.sweeper.observe.plans import PodId, nominated_node, occupied_node, scheduler_of
 from webhook.sweeper.observe.pods import ENDING_SECONDS, Sort
-from webhook.sweeper.observe.view import View, identity, is_ready, is_usable
+from webhook.sweeper.observe.view import View, identity, is_ready, is_usable, why_not_accepted
 from webhook.sweeper.repair.allowance import Allowance, Deletions, after_deletion, by_owner, deletions_of
 from webhook.sweeper.settings import Settings
 from webhook.workloads.native_gangs import group_name
@@ -98,7 +98,7 @@ def _trouble(
     if node is None:
         # Pods and nodes are watched apart: the one may be behind the other for a moment.
         return NeededRepair(pod, name, "node-gone", f"its node {name} was deleted", NODE_GONE_SECONDS)
-    if what := _why_unusable(node, is_bound):
+    if what := _why_unusable(node, pod):
         reason = f"its node {name} is {what}"
         return NeededRepair(pod, name, "node-unusable", reason, settings.not_ready_seconds)
     if is_bound or pod.spec.scheduling_gates:  # others may delay it as long as they like
@@ -106,13 +106,16 @@ def _trouble(
     return _not_bound(pod, name, emptying, settings)
 
 
-def _why_unusable(node: Node, is_bound: bool) -> str:
-    """Why a pod cannot run there, "" if it can. is_bound: whether it is bound there already."""
+def _why_unusable(node: Node, pod: Pod) -> str:
+    """Why a pod cannot run there, or cannot be bound there if it is not bound yet; "" if it can."""
     if not is_ready(node):
         return "not ready"
-    if is_bound or is_usable(node):
+    if pod.spec.node_name:
         return ""
-    return "cordoned" if node.spec.unschedulable else "being removed"
+    if not is_usable(node):
+        return "cordoned" if node.spec.unschedulable else "being removed"
+    why = why_not_accepted(node, pod.spec)
+    return f"not allowed for it any more ({why})" if why else ""
 
 
 def _not_bound(pod: Pod, node: str, emptying: Set[str], settings: Settings) -> NeededRepair:
