@@ -40,7 +40,7 @@ def test_a_gang_that_fits_is_reported_with_its_domain() -> None:
     text = explained(cluster(job_pods(2), parallelism=2))
     assert "in the gang Job/train" in text
     assert "2 pods exist, 2 expected; 2 wait, 0 are released" in text
-    assert "Now: it fits, on 1 block" in text
+    assert "Now: the sweeper's next pass places it: 2 pods placed on 1 block" in text
 
 
 def test_a_gang_that_lacks_pods_waits_for_them() -> None:
@@ -237,7 +237,7 @@ def test_of_slices_in_slices_the_inner_ones_are_named_where_they_alone_prevent_i
     assert f"without {keys.SLICE_TOPOLOGY_ANNOTATION}=host it would" not in text
     assert f"without {keys.SLICE_TOPOLOGY_ANNOTATION}=block,host it would fit now, on 2 blocks" in text
     values |= {keys.SLICE_SIZE_ANNOTATION: "2,1", keys.SLICE_TOPOLOGY_ANNOTATION: "block,host"}
-    assert "Now: it fits" in explained(cluster(job_pods(4, annotations=values), parallelism=4))
+    assert "next pass places it" in explained(cluster(job_pods(4, annotations=values), parallelism=4))
 
 
 def test_a_request_to_be_spread_is_shown_and_named_where_it_alone_prevents_it() -> None:
@@ -275,7 +275,7 @@ def test_an_unknown_level_is_reported_with_the_known_ones() -> None:
 def test_a_slice_without_a_size_is_reported() -> None:
     request = {"annotations": {keys.SLICE_TOPOLOGY_ANNOTATION: "host"}}
     complaint = f"{keys.SLICE_TOPOLOGY_ANNOTATION} needs {keys.SLICE_SIZE_ANNOTATION}"
-    assert f"Now: it cannot be placed: {complaint}" in explained(cluster(job_pods(2, **request)))
+    assert f"Now: {complaint}" in explained(cluster(job_pods(2, **request), parallelism=2))
 
 
 def test_gates_of_others_are_named() -> None:
@@ -283,6 +283,62 @@ def test_gates_of_others_are_named() -> None:
     assert "It has other scheduling gates: quota.example.com/wait" in explained(
         cluster([decode(pod_json("p", schedulingGates=gates))]), "p"
     )
+
+
+@pytest.mark.parametrize(
+    ("spec", "sentence"),
+    [
+        (
+            {"schedulingGates": [{"name": keys.GATE}, {"name": "quota.example.com/wait"}]},
+            "its pods have the scheduling gate quota.example.com/wait; it is placed once that is removed",
+        ),
+        (
+            {"schedulerName": "volcano"},
+            "its scheduler 'volcano' is not one that topogate serves: default-scheduler",
+        ),
+    ],
+    ids=["gate", "scheduler"],
+)
+def test_a_gang_that_is_not_placed_though_it_fits_waits_in_the_words_of_the_sweeper(
+    spec: dict[str, Any], sentence: str
+) -> None:
+    pod = decode(pod_json("p", containers=[{"name": "c", **GPU}], **spec))
+    text = explained(cluster([pod]), "p")
+    assert f"Now: {sentence}\nBut for that it would fit now, on 1 block" in text
+    assert "places it" not in text
+
+
+def test_a_gang_fits_when_pods_of_others_end_and_never_when_its_own_do() -> None:
+    """Its other pod runs on one node, and a pod of another gang on each of the others."""
+    leader, worker = job_pods(2)
+    spec = msgspec.structs.replace(leader.spec, node_name=GRID[0].name, scheduling_gates=[])
+    pods = [msgspec.structs.replace(leader, spec=spec), worker]
+    busy = [busy_pod(node.name) for node in GRID[1:]]
+    text = explained(cluster([*pods, *busy], parallelism=2), "train-1")
+    assert f"it fits when 1 other pod ends: ns/{busy[0].metadata.name}." in text
+    one_node = dataclasses.replace(cluster(pods, 2), nodes={GRID[0].name: cluster(pods).nodes[GRID[0].name]})
+    text = explained(one_node, "train-1")
+    assert "other pod" not in text
+    assert "add nodes; as written it would not fit even into an empty cluster" in text
+
+
+def test_a_gang_that_may_not_use_reserved_nodes_is_shown_until_when_they_are_reserved() -> None:
+    """As the leader has written them into the status of the gang that has waited longer."""
+    old = job_pods(4, creationTimestamp="2026-01-01T00:00:00Z")
+    status = {"state": "Waiting", "held": [node.name for node in GRID], "heldUntil": "2999-01-01T00:30:00Z"}
+    key = key_of(old[0])
+    body = {"metadata": {"namespace": "ns", "name": key.placement_name, "uid": "p"}, "status": status}
+    young = decode(
+        pod_json(
+            "young", metadata={"creationTimestamp": "2026-01-01T00:00:01Z"}, containers=[{"name": "c", **GPU}]
+        )
+    )
+    made = cluster([*old, busy_pod(GRID[0].name), young], parallelism=4)
+    there = msgspec.convert({**body, "spec": {"gang": "Job/train"}}, Placement)
+    text = explained(dataclasses.replace(made, placements={key.placement_key: there}), "young")
+    assert "nodes are reserved for gangs that have waited longer: 4 for ns/Job/train until 00:30 UTC" in text
+    assert "it fits once the nodes that are reserved for other gangs are free" in text
+    assert "next pass places it" in explained(made, "young")
 
 
 @pytest.mark.parametrize(
@@ -324,7 +380,7 @@ def test_a_gang_that_waits_for_its_victims_is_shown_with_them() -> None:
             "victims": [{"pods": [f"uid-busy-{node}"], "whole": True}],
         },
     }
-    of = cluster([pod, busy_pod(node)], parallelism=1)
+    of = cluster([pod, busy_pod(node, priority=-1)], parallelism=1)
     plans = {key_of(pod).placement_key: msgspec.convert(body, Placement)}
     text = explained(dataclasses.replace(of, placements=plans))
     assert f"It is planned on {node}, and waits for the eviction of" in text

@@ -13,6 +13,7 @@ from tests.sweeper.cluster import GPU, Placing, places
 from tests.sweeper.launchers import SETTINGS, TOLERATION, node, placing, some_devices
 from tests.sweeper.pods import decode, pod_json
 from webhook.inquiry.explanation import explain_gated
+from webhook.inquiry.next_pass import PassFacts, run_pass
 from webhook.kube.objects import Pod
 from webhook.kube.placements import Placement, PlacementSpec
 from webhook.kube.planned import PlannedPod
@@ -169,9 +170,10 @@ def test_of_several_that_do_not_all_fit_each_is_placed_as_near_as_it_can() -> No
 
 def explained(made: Placing, name: str) -> list[str]:
     view = made.view()
-    (gang,) = made.gangs()
+    found = run_pass(view, made.snapshotter.snapshot(view), SETTINGS, PassFacts(made.owner_facts))
+    (gang,) = found.seen.gangs
     (only,) = (each for each in gang.gated if each.metadata.name == name)
-    return list(explain_gated(only, gang, view, made.snapshotter.snapshot(view), SETTINGS))
+    return list(explain_gated(only, gang, found))
 
 
 def test_explain_shows_what_a_launcher_waits_for_and_why_its_gang_waits() -> None:
@@ -185,7 +187,10 @@ def test_explain_reports_of_a_gang_without_gpus_that_it_is_released() -> None:
         placing([node("c", "")], launcher(), owner_facts=OwnerFacts(1, devices=no_devices)), "launcher"
     )
     assert any("released at once" in line for line in lines)
-    assert not any(line.startswith("Now:") for line in lines)
+    assert (
+        "Now: the sweeper's next pass places it: 1 without GPUs released, for kube-scheduler to place."
+        in lines
+    )
 
 
 # --- gangs without any GPU -------------------------------------------------------------------------------

@@ -1,15 +1,18 @@
 """`topogate explain NAME`: what a pod, a task, a job or a gang waits for, and what would help.
 
-Reads the cluster once and asks the placement core the same question as the sweeper does; changes nothing.
+Reads the cluster once and runs the next pass of the sweeper on it; changes nothing.
 """
 
 import argparse
 from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
 from webhook.cli import session, works
 from webhook.cli.terminal import print_line
+from webhook.inquiry.configuration import settings_of_sweeper
 from webhook.inquiry.explanation import ExplainError, explain
 from webhook.inquiry.reading import ClusterReading
 from webhook.kube.client import Api, ApiError
@@ -22,6 +25,29 @@ from webhook.text import printable
 _PODS: Final = ("pod", "pods", "po")
 
 
+@dataclass(frozen=True)
+class _Cluster:
+    """A namespace of a cluster. given: the sweeper's settings, None for those of its Deployment."""
+
+    api: Api
+    namespace: str
+    given: Settings | None
+
+    @cached_property
+    def settings(self) -> Settings | None:
+        """The sweeper's settings, None if they cannot be read; the defaults without a Deployment."""
+        try:
+            return self.given or settings_of_sweeper(self.api)
+        except ApiError as error:
+            return Settings() if error.status == 404 else None
+
+    def explain(self, reading: ClusterReading, pod: str) -> Iterator[str]:
+        """The explanation of a pod."""
+        yield from explain(reading, self.namespace, pod, self.settings or Settings())
+        if self.settings is None:
+            yield "The sweeper's settings cannot be read, so the defaults count here: see --config."
+
+
 def add_parser(subparsers: Any) -> None:
     """Add the command to the parser of `topogate`."""
     parser = subparsers.add_parser("explain", help="why a pod or a gang waits, and what would help")
@@ -30,8 +56,9 @@ def add_parser(subparsers: Any) -> None:
     )
     session.add_connection(parser)
     parser.add_argument(
-        "--config", type=Path, metavar="FILE", help="the sweeper's settings, if it has a file"
-    )
+        "--config", type=Path, metavar="FILE",
+        help="the sweeper's settings; default: those of its Deployment, as far as you may read them",
+    )  # fmt: skip
     session.add_output(parser, session.DOCUMENTS)
 
 
@@ -48,17 +75,16 @@ def _run(arguments: argparse.Namespace) -> int:
             "of a gang as `topogate gangs` prints it"
         )
     try:
-        settings = load(arguments.config) if arguments.config else Settings()
+        settings = load(arguments.config) if arguments.config else None
     except SettingsError as error:
         raise session.MistakeError(str(error)) from None
-    api = session.connect(arguments)
-    namespace = session.namespace_of(arguments)
+    cluster = _Cluster(session.connect(arguments), session.namespace_of(arguments), settings)
     if kind in _PODS:
-        lines = _of_pod(api, namespace, name, settings)
+        lines = _of_pod(cluster, name)
     elif kind and kind not in works.KINDS:
-        lines = _of_gang(api, namespace, arguments.what, settings)
+        lines = _of_gang(cluster, arguments.what)
     else:
-        lines = _of_any(api, namespace, arguments.what, settings)
+        lines = _of_any(cluster, arguments.what)
     try:
         _show(lines, arguments)
     except ExplainError as error:
@@ -80,36 +106,38 @@ def _show(lines: Iterator[str], arguments: argparse.Namespace) -> None:
         print_line(line)
 
 
-def _of_pod(api: Api, namespace: str, name: str, settings: Settings) -> Iterator[str]:
-    yield from explain(ClusterReading.read(api), namespace, name, settings)
+def _of_pod(cluster: _Cluster, name: str) -> Iterator[str]:
+    yield from cluster.explain(ClusterReading.read(cluster.api), name)
 
 
-def _of_gang(api: Api, namespace: str, written: str, settings: Settings) -> Iterator[str]:
+def _of_gang(cluster: _Cluster, written: str) -> Iterator[str]:
     """A gang by its kind and name; of its pods, the first that waits."""
-    cluster = ClusterReading.read(api)
-    roots = cluster.pod_group_roots()
+    reading = ClusterReading.read(cluster.api)
+    roots, settings = reading.pod_group_roots(), cluster.settings or Settings()
 
     def is_of_gang(pod: Pod) -> bool:
         key = key_of(pod, settings.owner_rules, roots)
-        return key.namespace == namespace and (key.kind.lower(), key.name) == _split(written)
+        return key.namespace == cluster.namespace and (key.kind.lower(), key.name) == _split(written)
 
-    pods = [pod for pod in cluster.pods if is_of_gang(pod)]
+    pods = [pod for pod in reading.pods if is_of_gang(pod)]
     if not pods:
         raise ExplainError(
-            f"there is no gang {printable(written)} in namespace {namespace}: `topogate gangs` lists them"
+            f"there is no gang {printable(written)} in namespace {cluster.namespace}: `topogate gangs` "
+            "lists them"
         )
     # Of pods that are being deleted, there is nothing to explain but that.
     pods = [pod for pod in pods if not pod.metadata.deletion_timestamp] or pods
     pod = next((each for each in pods if is_gated(each, settings.gate_prefix)), pods[0])
-    yield from explain(cluster, namespace, pod.metadata.name, settings)
+    yield from cluster.explain(reading, pod.metadata.name)
 
 
-def _of_any(api: Api, namespace: str, written: str, settings: Settings) -> Iterator[str]:
+def _of_any(cluster: _Cluster, written: str) -> Iterator[str]:
     """A task or a job; if there is none of that name, a pod or a gang."""
+    api, namespace = cluster.api, cluster.namespace
     try:
         work = works.find(api, namespace, written, of_tasks=True)
     except session.SessionError as error:
-        yield from _without_work(api, namespace, written, settings, error)
+        yield from _without_work(cluster, written, error)
         return
     yield f"{work.kind} {namespace}/{work.name} is {work.state}{f': {work.reason}' if work.reason else '.'}"
     if work.has_ended:
@@ -122,12 +150,10 @@ def _of_any(api: Api, namespace: str, written: str, settings: Settings) -> Itera
     yield f"{len(pods) - len(waiting)} of {work.workers} workers have a node."
     if waiting:
         pod = min(waiting, key=lambda each: "deletionTimestamp" in each["metadata"])
-        yield from _of_pod(api, namespace, pod["metadata"]["name"], settings)
+        yield from _of_pod(cluster, pod["metadata"]["name"])
 
 
-def _without_work(
-    api: Api, namespace: str, written: str, settings: Settings, missing: session.SessionError
-) -> Iterator[str]:
+def _without_work(cluster: _Cluster, written: str, missing: session.SessionError) -> Iterator[str]:
     """A pod or gang, where no task or Job has the name. Raises `missing` without one: it suggests names."""
     kind, _ = _split(written)
     if works.KINDS.get(kind) == works.TASK:
@@ -136,7 +162,7 @@ def _without_work(
     explain_other = _of_gang if kind else _of_pod
     passed_over = (ExplainError, ApiError) if kind else (ExplainError,)
     try:
-        yield from explain_other(api, namespace, written, settings)
+        yield from explain_other(cluster, written)
     except passed_over:
         raise missing from None
 

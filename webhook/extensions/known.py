@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from webhook.kube.objects import Pod
 from webhook.placement import Topology
+from webhook.policy.values import Policy
 from webhook.sweeper.decide.asking import DivisionInput, Variant, variants_of
 from webhook.sweeper.extension import Extension, GangsInput, Switch, SwitchInput, dividing
 from webhook.sweeper.extension_settings import Avoid
@@ -82,6 +83,8 @@ def _is_exclusive(pod: Pod) -> bool:
     return bool(claims_of(pod))
 
 
+_SERVED: Final = {"deviceclasses.resource.k8s.io": "v1", POD_GROUPS: "v1"}
+
 SWITCHES: Final = (
     Switch(_has_fair_order, _fair_order),
     Switch(_serves_device_claims, _device_claims),
@@ -128,6 +131,12 @@ def with_owners(
 def resource_extensions() -> Iterator[Extension]:
     """The extensions that add resources to nodes and pods; no other is imported."""
     yield _device_claims()
+
+
+def running(settings: Settings, policy: Policy | None, view: View) -> list[Extension]:
+    """The extensions that the sweeper has on with these settings, where the cluster serves what they need."""
+    given = SwitchInput(settings, policy, _SERVED, view)
+    return [switch.load() for switch in SWITCHES if switch.is_on(given)]
 
 
 def all_extensions() -> Iterator[Extension]:

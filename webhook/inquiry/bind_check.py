@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from labeler.contract import keys
-from webhook.inquiry.enforcement import policy_of
+from webhook.inquiry.configuration import policy_of
 from webhook.inquiry.findings import SYSTEM, Finding, State, found
 from webhook.kube.access import may
 from webhook.kube.client import Api

@@ -6,8 +6,8 @@ from fnmatch import fnmatchcase
 from typing import Any, Final
 
 from webhook.extensions.known import resource_extensions
-from webhook.inquiry.enforcement import policy_of
-from webhook.inquiry.extension_checks import missing_rights, settings_of_sweeper
+from webhook.inquiry.configuration import policy_of, settings_of_sweeper
+from webhook.inquiry.extension_checks import missing_rights
 from webhook.inquiry.findings import REAPPLY, SYSTEM, Finding, State, found, some
 from webhook.kube import devices
 from webhook.kube.client import Api, ApiError

@@ -5,12 +5,11 @@ from datetime import datetime
 from typing import Any, Final
 
 from labeler.contract import keys
+from webhook.inquiry.configuration import policy_of
 from webhook.inquiry.findings import REAPPLY, SYSTEM, Finding, State, found, some
 from webhook.inquiry.trust import is_issued_by_others
 from webhook.kube.client import Api, ApiError
 from webhook.policy.document import PolicyError
-from webhook.policy.file import parse_policy
-from webhook.policy.values import Policy
 
 GUARDS: Final = (
     "topogate-pods",
@@ -28,7 +27,6 @@ ISSUER_GUARDS: Final = ("topogate-certs-secrets", "topogate-certs-webhook")
 """Guards of our own issuer of certificates, which is not installed with cert-manager."""
 
 _ADMISSION: Final = "/apis/admissionregistration.k8s.io/v1"
-_POLICY: Final = f"/api/v1/namespaces/{SYSTEM}/configmaps/topogate-policy"
 _PLAIN: Final = frozenset("*?[").isdisjoint
 
 
@@ -50,12 +48,6 @@ def classes(api: Api, now: datetime) -> Iterator[Finding]:
         yield found(State.ILL, sentence, f"Create them, or correct the policy. {REAPPLY}")
     else:
         yield found(State.WELL, f"the PriorityClasses of all {len(named)} tiers exist")
-
-
-def policy_of(api: Api) -> Policy:
-    """The policy in force. Raises ApiError, PolicyError."""
-    text = (api.json("GET", _POLICY).get("data") or {}).get("policy.yaml", "")
-    return parse_policy(text, "the ConfigMap topogate-policy")
 
 
 def admission(api: Api, now: datetime) -> Iterator[Finding]:

@@ -8,6 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from webhook.extensions.known import SWITCHES
+from webhook.inquiry.configuration import settings_of_sweeper
 from webhook.inquiry.findings import SYSTEM, Check, Finding, State, found, some
 from webhook.kube.access import may
 from webhook.kube.client import Api, ApiError
@@ -20,9 +21,7 @@ from webhook.sweeper.extension import (
     SwitchInput,
     WatchedCollection,
 )
-from webhook.sweeper.settings import FLAGS, Settings, SettingsError, parse, with_flags
 
-_CONFIG: Final = "--config="
 _GROUPS: Final = ("system:serviceaccounts", "system:authenticated")
 
 
@@ -90,49 +89,3 @@ def missing_rights(api: Api, collection: WatchedCollection[Any]) -> Iterator[str
         attributes = {"group": group, "version": version, "resource": resource, "verb": verb}
         if not may(api, f"system:serviceaccount:{SYSTEM}:sweeper", _GROUPS, attributes):
             yield f"{verb} {resource}"
-
-
-# --- the sweeper's settings ---------------------------------------------------------------------------
-
-
-def settings_of_sweeper(api: Api) -> Settings:
-    """The sweeper's settings: those of its file, and those of its one-word flags. Raises ApiError.
-
-    Settings with which it does not start are its own to report: here they are ignored.
-    """
-    path = f"/apis/apps/v1/namespaces/{SYSTEM}/deployments/sweeper"
-    pod = api.json("GET", path)["spec"]["template"]["spec"]
-    container = pod["containers"][0]
-    arguments = [str(each) for each in container.get("args") or ()]
-    settings = Settings()
-    for each in arguments:
-        if each.startswith(_CONFIG):
-            settings = _in_file(api, pod, container, each.removeprefix(_CONFIG))
-    for each in arguments:
-        flag, _, value = each.removeprefix("--").partition("=")
-        name = flag.replace("-", "_")
-        if each.startswith("--") and name in FLAGS:
-            settings = _with_flag(settings, name, value)
-    return settings
-
-
-def _with_flag(settings: Settings, name: str, text: str) -> Settings:
-    try:
-        return with_flags(settings, {name: int(text) if text.isdecimal() else text})
-    except SettingsError:
-        return settings
-
-
-def _in_file(api: Api, pod: Mapping[str, Any], container: Mapping[str, Any], path: str) -> Settings:
-    """The settings of a file that is a key of a ConfigMap, else the defaults."""
-    folder, _, file = path.rpartition("/")
-    mounted = {each["name"] for each in container.get("volumeMounts") or () if each["mountPath"] == folder}
-    for volume in pod.get("volumes") or ():
-        if volume["name"] in mounted and "configMap" in volume:
-            name = volume["configMap"]["name"]
-            body = api.json("GET", f"/api/v1/namespaces/{SYSTEM}/configmaps/{name}")
-            try:
-                return parse((body.get("data") or {}).get(file, ""), path)
-            except SettingsError:
-                return Settings()
-    return Settings()

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime
 
 from webhook.extensions.native_gangs.pod_group_gangs import by_gang
-from webhook.inquiry.enforcement import policy_of
+from webhook.inquiry.configuration import policy_of
 from webhook.inquiry.findings import Finding, State, found, some
 from webhook.inquiry.reading import read_all
 from webhook.kube.client import Api

@@ -10,14 +10,19 @@ from typing import Any, Final, Protocol, TypeVar
 
 import msgspec
 
+from webhook.inquiry.configuration import policy_of
 from webhook.kube import drivers, placements, volume_objects
 from webhook.kube.client import Api, ApiError
 from webhook.kube.complaints import EVENTS, FAILED_CREATE, Complaint
 from webhook.kube.decoding import decoded, key_of
+from webhook.kube.disruption_budgets import BUDGETS, PodDisruptionBudget
 from webhook.kube.objects import Metadata, Namespace, Node, ObjectList, Pod
 from webhook.kube.placements import Placement
 from webhook.kube.state_config_map import path_of
+from webhook.policy.document import PolicyError
+from webhook.policy.values import Policy
 from webhook.scheduling.antiaffinity import NamespaceLabels
+from webhook.scheduling.budgets import Budgets
 from webhook.scheduling.storage import Storage
 from webhook.sweeper.extension import WatchedCollection
 from webhook.sweeper.observe.cache import NAMESPACES, NODES, PODS, UNFINISHED
@@ -45,6 +50,8 @@ class ClusterReading:
     read_record: Callable[[str], Mapping[str, str] | None] = lambda _: None
     read_owners: Callable[[str], Mapping[str, Any] | None] = lambda _: None
     read_objects: Callable[[WatchedCollection[Any]], Mapping[str, Any] | None] = lambda _: None
+    read_policy: Callable[[], Policy | None] = lambda: None
+    read_budgets: Callable[[], Budgets] = Budgets
 
     @classmethod
     def read(cls, api: Api) -> "ClusterReading":
@@ -63,6 +70,8 @@ class ClusterReading:
             functools.cache(lambda name: _record(api, name)),
             owners.all_of,
             functools.cache(lambda collection: _objects(api, collection)),
+            functools.cache(lambda: _policy(api)),
+            functools.cache(lambda: _budgets(api)),
         )
 
     @classmethod
@@ -106,6 +115,14 @@ class ClusterReading:
         """The collections that are served and may be read, each by "namespace/name"."""
         found = {each: self.read_objects(each) for each in collections}
         return {each: objects for each, objects in found.items() if objects is not None}
+
+    def policy(self) -> Policy | None:
+        """Admission's policy, None if it is invalid, or the user may not read it."""
+        return self.read_policy()
+
+    def budgets(self) -> Budgets:
+        """The PodDisruptionBudgets; of a user who may not read them, unread ones."""
+        return self.read_budgets()
 
     def pod_group_roots(self) -> Roots:
         """By PodGroup the root of its tree, as far as both kinds are served and read."""
@@ -165,6 +182,22 @@ def _record(api: Api, name: str) -> Mapping[str, str] | None:
         return api.json("GET", path_of(name)).get("data") or {}
     except ApiError:
         return None  # the rest of the explanation does not need it
+
+
+def _policy(api: Api) -> Policy | None:
+    try:
+        return policy_of(api)
+    except (ApiError, PolicyError):
+        return None  # the rest of the explanation does not need it
+
+
+def _budgets(api: Api) -> Budgets:
+    try:
+        return Budgets(read_all(api, BUDGETS, PodDisruptionBudget))
+    except ApiError as error:
+        if error.status not in (401, 403, 404):
+            raise
+        return Budgets(is_read=False)
 
 
 class _WithMetadata(Protocol):

@@ -1,18 +1,20 @@
 """One gang in full: its explanation, the nearest domain, the best possible spread, and its Events."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
+from typing import Final
 
 import msgspec
 
 from webhook.extensions.known import completed
 from webhook.extensions.node_health.avoided_nodes import avoided_line
-from webhook.inquiry.explanation import CurrentAnswer, explain_gated, try_now
+from webhook.inquiry.explanation import explain_gated
+from webhook.inquiry.next_pass import PassFacts, run_pass, with_time
+from webhook.inquiry.remedies import answer_now
 from webhook.kube.objects import Pod
 from webhook.placement import Assignment, Gang, NoFit, Snapshot, place
+from webhook.sweeper.decide.attempt import GangPlaced
 from webhook.sweeper.decide.gang_question import question
-from webhook.sweeper.observe.gangs import GangKey, OwnerFacts, PodGang, gather
+from webhook.sweeper.observe.gangs import OwnerFacts, PodGang, gather
 from webhook.sweeper.settings import Settings
 from webhook.text import counted
 from webhook.ui.gang_events import EventLine
@@ -41,13 +43,19 @@ class Detail(Shown, frozen=True):
     events_missing: str = ""
 
 
-def detail(row: GangRow, scene: Scene, settings: Settings, owners: "KnownOwners", rights: Rights) -> Detail:
+PASS_SECONDS: Final = 1.0
+"""The longest time for the gangs before the one that a viewer asks about."""
+
+
+def detail(row: GangRow, scene: Scene, settings: Settings, facts: PassFacts, rights: Rights) -> Detail:
     """The details of a gang in a scene, without its Events."""
-    gang = find(row, scene, settings, owners)
-    if gang is None or not gang.gated:
+    if not row.waiting:
         return Detail(row, [_released_pods(row)], best=_best_of_released(row, scene, settings))
-    view, snapshot = scene.view, scene.snapshot
-    now = try_now(gang, view, snapshot, settings.options)
+    bounded = replace(settings, pass_seconds=PASS_SECONDS)
+    made = run_pass(with_time(scene.view), scene.snapshot, bounded, facts, first=row.id)
+    gang = made.gang(row.id)
+    if gang is None:
+        return Detail(row, [_released_pods(row)], best=_best_of_released(row, scene, settings))
     first = min(gang.gated, key=lambda pod: (gang.ranks.get(pod.metadata.uid, 0), pod.metadata.name))
 
     def named(name: str) -> str:
@@ -55,31 +63,21 @@ def detail(row: GangRow, scene: Scene, settings: Settings, owners: "KnownOwners"
 
     tiles = scene.picture.nodes.values() if rights.nodes else ()
     avoided = {tile.name: tile.avoided for tile in tiles if tile.avoided}
-    return Detail(
-        row,
-        [
-            *explain_gated(first, gang, view, snapshot, settings, now=now, named=named),
-            *avoided_line(view.placements.get(gang.key.placement_key), avoided),
-        ],
-        nearest=_nearest(now, snapshot),
-        nodes=(
-            [each.node for each in now.answer.placed]
-            if rights.nodes and isinstance(now.answer, Assignment)
-            else []
-        ),
-        best=_best(now.asked, snapshot, settings),
-    )
+    sentences = [
+        *explain_gated(first, gang, made, named=named),
+        *avoided_line(made.view.placements.get(gang.key.placement_key), avoided),
+    ]
+    now = answer_now(gang, made)
+    if isinstance(now, GangPlaced):
+        nodes = [each.node for each in now.plan.answer.placed] if rights.nodes else []
+        return Detail(row, sentences, nodes=nodes, best=_best(now.plan.asked.gang, scene.snapshot, settings))
+    if now is None or now.attempt is None:
+        return Detail(row, sentences)
+    best = _best(now.attempt.asked.gang, scene.snapshot, settings)
+    return Detail(row, sentences, nearest=_nearest(now.attempt.answer, scene.snapshot), best=best)
 
 
-@dataclass(frozen=True)
-class KnownOwners:
-    """The known owners of gangs. all_of: the owners of a kind ("jobs.batch") by "namespace/name"."""
-
-    size_of: Callable[[GangKey], OwnerFacts]
-    all_of: Callable[[str], Mapping[str, Any] | None]
-
-
-def find(row: GangRow, scene: Scene, settings: Settings, owners: KnownOwners) -> PodGang | None:
+def find(row: GangRow, scene: Scene, settings: Settings, facts: PassFacts) -> PodGang | None:
     """The gang of a row, None if no pod of it waits any more."""
     names = {member.name for member in row.members}
 
@@ -88,8 +86,8 @@ def find(row: GangRow, scene: Scene, settings: Settings, owners: KnownOwners) ->
 
     gated = [pod for pod in scene.view.gated if mine(pod)]
     others = [pod for pod in scene.view.others if mine(pod)]
-    gathered = gather(gated, others, owners.size_of, scene.view.gang_of)
-    gangs = completed(gathered, scene.view, settings, owners.all_of)
+    gathered = gather(gated, others, facts.size_of, scene.view.gang_of)
+    gangs = completed(gathered, scene.view, settings, facts.owners_of)
     return next((gang for gang in gangs if gang.key.placement_key == row.id), None)
 
 
@@ -100,21 +98,19 @@ def _released_pods(row: GangRow) -> str:
     return f"{pods} released{where}; {row.bound} bound."
 
 
-def _nearest(now: CurrentAnswer, snapshot: Snapshot) -> str:
+def _nearest(answer: Assignment | NoFit, snapshot: Snapshot) -> str:
     """The id of the domain that came closest: the answer has its values, the snapshot its family."""
-    if not isinstance(now.answer, NoFit) or now.answer.nearest is None or not now.answer.nearest.domain:
+    if not isinstance(answer, NoFit) or answer.nearest is None or not answer.nearest.domain:
         return ""
-    wanted = now.answer.nearest.domain
+    wanted = answer.nearest.domain
     for state in snapshot.nodes.values():
         if state.path is not None and state.path[1 : len(wanted) + 1] == wanted:
             return "/".join(state.path[: len(wanted) + 1])
     return ""
 
 
-def _best(asked: Gang | None, snapshot: Snapshot, settings: Settings) -> str:
+def _best(asked: Gang, snapshot: Snapshot, settings: Settings) -> str:
     """The spread of a gang in the cluster without any other pod."""
-    if asked is None:
-        return ""
     empty = snapshot.without(snapshot.nodes.keys(), lambda use: True)
     spread = None if asked.spread is None else replace(asked.spread, peers=())
     alone = replace(asked, anchors=(), excluded_nodes=frozenset(), spread=spread)

@@ -10,12 +10,13 @@ import msgspec
 from flask import Response, request
 
 from webhook.inquiry.manifest import InputError
+from webhook.inquiry.next_pass import PassFacts
 from webhook.kube.client import Api
 from webhook.scheduling.gpus import Counting
 from webhook.sweeper.settings import Settings
 from webhook.ui import whatif
 from webhook.ui.answer_cache import AnswerCache
-from webhook.ui.detail import Detail, KnownOwners, detail, find
+from webhook.ui.detail import Detail, detail, find
 from webhook.ui.gang_events import GangEvents
 from webhook.ui.gang_rows import GangRow
 from webhook.ui.live import Live, Scene
@@ -139,7 +140,7 @@ class Pages:
         found = self._details.get(scene.version, (row.id, seen.rights))
         if found is None:
             with self._alone():
-                found = detail(row, scene, self._of.settings, self._owners(), seen.rights)
+                found = detail(row, scene, self._of.settings, self._facts(), seen.rights)
             self._details.put(scene.version, (row.id, seen.rights), found)
         if seen.rights.nodes:
             members = (each.node for each in row.members)
@@ -190,7 +191,7 @@ class Pages:
                 found = whatif.of_manifest(wanted.manifest, scene, settings, change, counting, rights)
             return self._placed(found, scene, seen)
         row = self._row(scene, seen, wanted.gang)
-        gang = find(row, scene, self._of.settings, self._owners()) if row is not None else None
+        gang = find(row, scene, self._of.settings, self._facts()) if row is not None else None
         if gang is None or not gang.gated:
             raise InputError("no waiting gang has that name; pass a manifest instead")
         view, options = whatif.listed(scene.view, seen.rights), self._of.settings.options
@@ -221,9 +222,9 @@ class Pages:
             (row for row in scene.gangs if row.id == wanted and seen.rights.may_list(row.namespace)), None
         )
 
-    def _owners(self) -> KnownOwners:
+    def _facts(self) -> PassFacts:
         cache = self._of.live.cache
-        return KnownOwners(cache.size_of, cache.owners.all_of)
+        return PassFacts(cache.size_of, cache.owners.all_of)
 
     def _alone(self) -> "_QuestionLock":
         return _QuestionLock(self._thinking)

@@ -458,7 +458,8 @@ class GangWaits:
     nothing is to be remembered. is_final: whether no capacity helps, so that nothing is reserved for it.
     due_seconds: when it is asked about again even without changes. none_begins: see PassState. ledger: with
     its current reservation, None where it has none. unpinned: the plan that leaves its nodes to
-    kube-scheduler, used if no other gang has anything there.
+    kube-scheduler, used if no other gang has anything there. attempt: with the question and the answer of the
+    placement core, None where it was not asked.
     """
 
     cause: Cause
@@ -470,6 +471,7 @@ class GangWaits:
     none_begins: str = ""
     ledger: ReservationLedger | None = None
     unpinned: Attempt | None = None
+    attempt: Attempt | None = None
 
 
 @dataclass(frozen=True)

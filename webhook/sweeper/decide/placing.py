@@ -262,6 +262,15 @@ def _in_shares(
         used[key.namespace] = used.get(key.namespace, 0.0) + watch.seconds() - began
 
 
+def answer_for(gang: PodGang, now: PassState) -> Outcome:
+    """The answer for the waiting pods of one gang, complete or not, as if nothing was known of it before."""
+    waiting = tuple(_waiting(gang, now.view))
+    budget = Budget(QUESTIONS * now.settings.options.bound)
+    outcome = _through(STEPS, Attempt(gang, waiting, _known(None, gang, now.view), budget), now)
+    assert not isinstance(outcome, Attempt), "the last step always answers"
+    return outcome
+
+
 def _through(steps: Iterable[Step], attempt: Attempt, now: PassState) -> Attempt | Outcome:
     """The answer of the first step that has one; the attempt if none has."""
     try:

@@ -318,8 +318,9 @@ def explain(attempt: Attempt, now: PassState) -> GangWaits:
     )
     note = joined(sentence, attempt.note(answer.free_slots, now.settings))
     return GangWaits(
-        cause, note, known, attempt.failure, ledger=attempt.ledger, unpinned=attempt.without_refusals
-    )
+        cause, note, known, attempt.failure, ledger=attempt.ledger, unpinned=attempt.without_refusals,
+        attempt=attempt,
+    )  # fmt: skip
 
 
 # --- helpers of several steps -------------------------------------------------------------------------

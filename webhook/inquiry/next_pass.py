@@ -1,0 +1,270 @@
+"""The sweeper's next pass on one reading of the cluster: its own steps, of which nothing is carried out.
+
+It is the first pass of a new leader, with what is kept in the API server: reservations in the status of
+Placements, failing nodes in the record of their extension, and how a gang grew in the age of its pods. What
+the current leader alone remembers, such as back-off after refusals, is not known here.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from functools import cached_property
+from typing import Any
+
+from webhook.extensions.known import all_extensions, completed, running, with_owners
+from webhook.inquiry.reading import ClusterReading
+from webhook.inquiry.resource_adder import view_of
+from webhook.kube.objects import Pod
+from webhook.kube.placements import Placement
+from webhook.kube.times import since_1970
+from webhook.placement import Snapshot
+from webhook.policy.values import Policy
+from webhook.scheduling.antiaffinity import NamespaceLabels
+from webhook.scheduling.budgets import Budgets
+from webhook.sweeper.decide.attempt import GangMemory, Growth, PassState, Stopwatch
+from webhook.sweeper.decide.node_exclusions import ExcludedNodes, merged
+from webhook.sweeper.decide.orders import NewPlan
+from webhook.sweeper.decide.placing import PlacingMemory
+from webhook.sweeper.decide.plan import with_valid_plans, without_overbooked
+from webhook.sweeper.decide.release_queue import sentences
+from webhook.sweeper.decide.reservations import STARVATION, Reservation, ReservationLedger
+from webhook.sweeper.decision import Decided, Memory, Observation, decide
+from webhook.sweeper.extension import ExcludeInput, Extension, OrderInput, dividing
+from webhook.sweeper.observe.gangs import GangKey, OwnerFacts, PodGang, gather
+from webhook.sweeper.observe.snapshotter import Snapshotter
+from webhook.sweeper.observe.view import Moment, View
+from webhook.sweeper.report_memory import GangReason, GangReasons, reasons_after
+from webhook.sweeper.settings import Settings
+from webhook.workloads.builtin import Job
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class PassFacts:
+    """What a pass reads beside its view.
+
+    size_of: the facts of a gang's controller. owners_of: the owners of a kind ("jobs.batch") by
+    "namespace/name", None if they are unknown. record_of: the record of an extension, None if it is unknown.
+    policy: of admission, None if unknown. namespaces: their labels, None likewise.
+    """
+
+    size_of: Callable[[GangKey], OwnerFacts]
+    owners_of: Callable[[str], Mapping[str, Any] | None] = lambda _: None
+    record_of: Callable[[str], Mapping[str, str] | None] = lambda _: None
+    policy: Policy | None = None
+    namespaces: NamespaceLabels | None = None
+    budgets: Budgets = field(default_factory=Budgets)
+
+    def job(self, namespace: str, name: str, uid: str) -> Job | None:
+        """A Job, None if it is unknown."""
+        found = (self.owners_of("jobs.batch") or {}).get(f"{namespace}/{name}")
+        return found if isinstance(found, Job) and found.metadata.uid == uid else None
+
+
+@dataclass(frozen=True)
+class NextPass:
+    """A pass: what it saw, the gangs that waited in their order, and what it decided."""
+
+    seen: Observation
+    decided: Decided
+
+    @property
+    def view(self) -> View:
+        """The cluster."""
+        return self.seen.view
+
+    @property
+    def settings(self) -> Settings:
+        """The sweeper's."""
+        return self.decided.settings
+
+    @property
+    def state(self) -> PassState:
+        """The state of placing at its end, without the answers for gangs that found no place."""
+        assert self.decided.state is not None
+        return replace(self.decided.state, answers={})
+
+    @property
+    def unasked(self) -> frozenset[GangKey]:
+        """The gangs that it did not ask about."""
+        return frozenset(key for orders in self.decided.to_apply for key in orders.unasked)
+
+    def release_wait(self, key: GangKey) -> str:
+        """For which release a planned gang waits, in a sentence; "" for none."""
+        queue = self.decided.queue
+        waits = sentences(queue.waiters.values(), self.view.gang_of) if queue is not None else {}
+        return waits[key][1] if key in waits else ""
+
+    def gang(self, placement: str) -> PodGang | None:
+        """The waiting gang with this Placement ("namespace/name")."""
+        return next((each for each in self.seen.gangs if each.key.placement_key == placement), None)
+
+    @cached_property
+    def reasons(self) -> GangReasons:
+        """Why gangs wait, as the sweeper reports it."""
+        reasons: GangReasons = {}
+        for orders in self.decided.to_apply:
+            reasons = reasons_after(reasons, orders)
+        return reasons
+
+    def reason(self, key: GangKey) -> GangReason | None:
+        """Why a gang waits; None where the pass decides nothing else about it, or places it."""
+        return self.reasons.get(key)
+
+    def plan(self, key: GangKey) -> NewPlan | None:
+        """The new plan of a gang, None without one."""
+        plans = (plan for orders in self.decided.to_apply for plan in orders.plans)
+        return next((plan for plan in plans if plan.gang.key == key), None)
+
+
+def next_pass(cluster: ClusterReading, settings: Settings, first: Pod | None = None) -> NextPass:
+    """The next pass on a reading of the cluster. first: a pod of the gang of interest, see run_pass."""
+    snapshotter = Snapshotter(cluster, settings)
+    view = with_time(view_of(snapshotter, cluster, settings))
+    memory = Memory()
+    view = with_valid_plans(view, memory.backoff, memory.sent)
+    snapshot = snapshotter.snapshot(view)
+    without = without_overbooked(view, snapshot, memory.sent)
+    if without is not view:
+        view, snapshot = without, snapshotter.snapshot(without)
+    facts = PassFacts(
+        cluster.size_of, cluster.owners, cluster.record, cluster.policy(), cluster.namespace_labels(),
+        cluster.budgets(),
+    )  # fmt: skip
+    return run_pass(
+        view, snapshot, settings, facts, "" if first is None else view.gang_of(first).placement_key
+    )
+
+
+def with_time(view: View) -> View:
+    """The view, as of now."""
+    return replace(view, now=Moment(time.monotonic(), datetime.now(UTC)))
+
+
+def run_pass(
+    view: View, snapshot: Snapshot, settings: Settings, facts: PassFacts, first: str = ""
+) -> NextPass:
+    """The decisions of a pass on this view.
+
+    first: of the gangs for which a pass may lack the time, the one with this Placement comes first.
+    """
+    extensions = running(settings, facts.policy, view)
+    gangs = _ordered(_gangs(view, settings, facts), view, settings, facts, extensions)
+    excluded = _excluded(gangs, view, settings, facts, extensions)
+    sources = [each.source for each in extensions if each.source is not None]
+    seen = Observation(
+        with_objects(view, extensions, facts), snapshot, gangs, 0, facts.budgets, facts.job,
+        Stopwatch(time.monotonic), excluded, facts.policy, sources=sources, divide=dividing(all_extensions()),
+    )  # fmt: skip
+    placing = PlacingMemory(
+        {gang.key: GangMemory(_growth(gang, view)) for gang in gangs},
+        ReservationLedger(reservations=tuple(_reservations(gangs, view, settings))),
+        next((gang.key for gang in gangs if gang.key.placement_key == first), None),
+    )
+    return NextPass(seen, decide(seen, Memory(placing=placing), settings, _guarded))
+
+
+def _gangs(view: View, settings: Settings, facts: PassFacts) -> Sequence[PodGang]:
+    """The gangs that wait, as a pass gathers them."""
+    gangs = gather(view.gated, view.mates, facts.size_of, view.gang_of, lost_owner=view.lost_owner)
+    if settings.go_on_with_fewer:
+        gangs = [replace(each, minimum=len(each.pods)) if each.blocked_reason else each for each in gangs]
+    return completed(gangs, view, settings, facts.owners_of)
+
+
+def with_objects(view: View, extensions: Sequence[Extension], facts: PassFacts) -> View:
+    """The view with the owners that these extensions read."""
+    for extension in extensions:
+        view = with_owners(extension, view, facts.owners_of)
+    return view
+
+
+def _ordered(
+    gangs: Sequence[PodGang],
+    view: View,
+    settings: Settings,
+    facts: PassFacts,
+    extensions: Sequence[Extension],
+) -> Sequence[PodGang]:
+    for extension in extensions:
+        if extension.order_gangs is not None:
+            given = OrderInput(
+                gangs, view, settings, facts.policy, facts.namespaces, {}, {}, _record(extension, facts),
+                time.thread_time,
+            )  # fmt: skip
+            with _guarded(extension.name):
+                gangs = extension.order_gangs(given, extension.memory)[0].gangs
+    return gangs
+
+
+def _excluded(
+    gangs: Sequence[PodGang],
+    view: View,
+    settings: Settings,
+    facts: PassFacts,
+    extensions: Sequence[Extension],
+) -> ExcludedNodes:
+    """The nodes that gangs do not use, by the records of extensions."""
+    found: list[ExcludedNodes] = []
+    for extension in extensions:
+        if extension.exclude_nodes is not None:
+            seen = with_owners(extension, view, facts.owners_of)
+            record = _record(extension, facts)
+            given = ExcludeInput(gangs, seen, settings, (), record, False, time.thread_time)
+            with _guarded(extension.name):
+                found.append(extension.exclude_nodes(given, extension.memory)[0])
+    return merged(found)
+
+
+def _record(extension: Extension, facts: PassFacts) -> Mapping[str, str] | None:
+    return facts.record_of(extension.record.name) if extension.record is not None else None
+
+
+def _growth(gang: PodGang, view: View) -> Growth:
+    """How the gang grew, by the age of its pods."""
+    waiting = {pod.metadata.uid: pod for pod in gang.gated if pod.metadata.uid not in view.planned}
+    members = frozenset(pod.metadata.uid for pod in gang.pods)
+    ages = [_age(pod, view.now) for pod in gang.pods]
+    since = max((_age(pod, view.now) for pod in waiting.values()), default=None)
+    now = view.now.seconds
+    return Growth(members, now - min(ages, default=0.0), None if since is None else now - since, waiting)
+
+
+def _age(pod: Pod, now: Moment) -> float:
+    created = since_1970(pod.metadata.creation_timestamp)
+    return 0.0 if created is None else max(0.0, now.at.timestamp() - created)
+
+
+def _reservations(gangs: Sequence[PodGang], view: View, settings: Settings) -> Iterator[Reservation]:
+    """The nodes reserved for gangs that have waited long, as the leader has written them."""
+    for gang in gangs:
+        placement = view.placements.get(gang.key.placement_key)
+        if placement is not None and (found := _reservation(gang, placement, view.now, settings)) is not None:
+            yield found
+
+
+def _reservation(gang: PodGang, placement: Placement, now: Moment, settings: Settings) -> Reservation | None:
+    """Those for its later pods are in its plan, from which they follow."""
+    nodes = frozenset(placement.status.held) - frozenset(placement.spec.kept)
+    ends = since_1970(placement.status.held_until)
+    if not nodes or ends is None:
+        return None
+    key, until = gang.key, now.seconds + ends - now.at.timestamp()
+    since = until - settings.reserve_hold_seconds
+    return Reservation(
+        STARVATION, key.placement_key, nodes, since, until, datetime.fromtimestamp(ends, UTC), str(key),
+        key.placement_key,
+    )  # fmt: skip
+
+
+@contextmanager
+def _guarded(name: str) -> Iterator[None]:
+    """A defect in a step or an extension stops nothing else, as in the sweeper."""
+    try:
+        yield
+    except Exception:
+        logger.exception("step_failed name=%s", name)
