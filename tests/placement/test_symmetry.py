@@ -33,10 +33,31 @@ def beside_a_launcher(workers: int) -> Gang:
     return Gang("g", tuple(Member(f"p{rank}", rank, kind) for rank, kind in enumerate(kinds)))
 
 
+def of_two_classes(small: int, large: int) -> Gang:
+    kinds = [*[pod_class(1)] * small, *[pod_class(4)] * large]
+    return Gang("g", tuple(Member(f"p{rank}", rank, kind) for rank, kind in enumerate(kinds)))
+
+
 @pytest.mark.parametrize(
     "gang",
-    [gang_of(1), gang_of(20), gang_of(100), gang_of(1, required_level="subblock"), beside_a_launcher(12)],
-    ids=["one pod", "a subblock", "a block", "one pod in a subblock", "a launcher"],
+    [
+        gang_of(1),
+        gang_of(20),
+        gang_of(100),
+        gang_of(1, required_level="subblock"),
+        beside_a_launcher(12),
+        of_two_classes(9, 9),
+        of_two_classes(30, 16),
+    ],
+    ids=[
+        "one pod",
+        "a subblock",
+        "a block",
+        "one pod in a subblock",
+        "a launcher",
+        "two classes in two subblocks",
+        "two classes in a block",
+    ],
 )
 def test_blocks_that_are_equal_take_no_more_work_than_blocks_that_differ(gang: Gang) -> None:
     equal, found = steps_and_answer(gang, cluster(equal=True))

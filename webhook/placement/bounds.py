@@ -76,14 +76,15 @@ def census(vertex: Vertex) -> list[tuple[int, int]]:
 
 
 def shape(vertex: Vertex) -> object:
-    """A key that is equal for two domains, or nodes, that differ only in their names to identical pods."""
+    """A key that is equal for two domains, or nodes, that differ only in their names to the gang."""
     if "shape" not in vertex.notes:
         leaves = vertex.leaves
         if leaves is not None:
-            inside = Counter[object](zip(leaves.slot_counts, leaves.every[0], leaves.penalties, strict=True))
+            nodes = zip(leaves.slot_counts, leaves.every[0], leaves.kinds, leaves.penalties, strict=True)
+            inside = Counter[object](nodes)
         else:
             inside = Counter(map(shape, vertex.parts))
-        mine = vertex.top, vertex.bottom, vertex.own, vertex.free_slots, vertex.slot_counts[:1]
+        mine = vertex.top, vertex.bottom, vertex.own, vertex.free_slots, vertex.slot_counts[:1], vertex.kind
         vertex.notes["shape"] = (*mine, frozenset(inside.items()))
     return vertex.notes["shape"]
 

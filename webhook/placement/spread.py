@@ -150,6 +150,7 @@ def _capped_leaves(vertex: Vertex, leaves: Leaves, level: int, most: Caps) -> Ve
         states=[leaves.states[number] for number in used],
         slot_counts=[leaves.slot_counts[number] for number in used],  # the cost of using a node
         every=[bounds],
+        kinds=bounds,
         made=(),
         firsts=None,
         worked_out=[leaves.penalties[number] for number in used],

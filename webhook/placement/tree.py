@@ -3,13 +3,15 @@
 Parts that do not depend on the gang itself are cached with each block.
 """
 
-from collections.abc import Callable, Iterator, Set
+from collections.abc import Callable, Iterator, Sequence, Set
 from functools import cached_property
+from itertools import repeat
 from operator import itemgetter
 from typing import Final, NamedTuple
 
 from webhook.placement import capacity
 from webhook.placement.budget import Budget
+from webhook.placement.cards.choose import signature
 from webhook.placement.costs import Costs, Score
 from webhook.placement.names import natural
 from webhook.placement.question import Counts, Question, is_in, is_usable
@@ -226,12 +228,28 @@ class _Builder:
         each = VERTEX + len(self.some) // 8
         return _BlockTree(vertex, self.exact, self.vertices * each)
 
-    def _groups(self) -> list[tuple[NodeState, Counts]]:
-        """One node for each combination of free amounts and slots, and every node with cards."""
+    @cached_property
+    def kinds(self) -> Sequence[object]:
+        """For each node a key that is equal where nodes are to the gang, but for names and penalties.
+
+        It is 0 for identical pods, whose free slots suffice.
+        """
+        if len(self.slot_counts) == 1:
+            return self.nothing
         resources = tuple(sorted({resource for pod in self.question.classes for resource, _ in pod.requests}))
-        cards = [number if state.cards else -1 for number, state in enumerate(self.states)]
-        keys = zip(*self.slot_counts, cards, self.columns.groups(resources).of_nodes, strict=True)
-        one_of = {key: number for number, key in enumerate(keys)}.values()
+        groups = self.columns.groups(resources)
+        cards: Sequence[object] = self.nothing
+        if any(pod.wants_cards for pod in self.question.classes):
+            cards = [tuple(map(signature, state.cards)) for state in self.states]
+        some = zip(*[self.slot_counts[number] for number in self.some], strict=True)
+        free = map(groups.free.__getitem__, groups.of_nodes)
+        found = zip(free, cards, some, repeat(tuple(self.some)))
+        known: dict[object, object] = {}
+        return [known.setdefault(kind, kind) for kind in found]
+
+    def _groups(self) -> list[tuple[NodeState, Counts]]:
+        """One node of each kind."""
+        one_of = {kind: number for number, kind in enumerate(self.kinds)}.values()
         return [(self.states[n], tuple([of_class[n] for of_class in self.slot_counts])) for n in one_of]
 
     def vertex(self, domain: Domain, level: int) -> Vertex | None:
@@ -262,7 +280,7 @@ class _Builder:
         first, end = domain.flat[0], domain.flat[-1] + 1
         if end - first == len(domain.flat) and all(self.used[first:end]):  # the usual case, in one step
             states = list(self.states[first:end])
-            counts = self.reference[first:end]
+            counts, kinds = self.reference[first:end], self.kinds[first:end]
             every = self._every(counts, lambda slot_counts: slot_counts[first:end])
         else:
             used = [n for n in domain.flat if self.used[n]]
@@ -272,9 +290,9 @@ class _Builder:
                 return self._single(used[0], level)
             pick = itemgetter(*used)  # for many classes several times faster than index by index
             states = list(pick(self.states))
-            counts = list(pick(self.reference))
+            counts, kinds = list(pick(self.reference)), pick(self.kinds)
             every = self._every(counts, lambda slot_counts: list(pick(slot_counts)))
-        leaves = Leaves(level + 1, states, counts, every, self.score, self.costs)
+        leaves = Leaves(level + 1, states, counts, every, kinds, self.score, self.costs)
         free_slots = sum(counts)
         return Vertex(
             level, level, domain.key, free_slots, self._own(domain.key, level, free_slots), (), leaves
@@ -294,7 +312,8 @@ class _Builder:
         key = key_of(state, bottom)
         own = self.costs.of_levels(level, bottom, free_slots) + self.score.penalty(state)
         slot_counts = tuple([of_class[number] for of_class in self.slot_counts])
-        return Vertex(level, bottom, key, free_slots, own, (), None, state, slot_counts)
+        kind = self.kinds[number]
+        return Vertex(level, bottom, key, free_slots, own, (), None, state, slot_counts, kind)
 
     def _merged(self, domain: Domain, level: int, child: Vertex) -> Vertex:
         """The vertex of an only child, which covers the domain too."""
@@ -309,7 +328,8 @@ class _Builder:
         slot_counts = tuple([of_class[domain.index] for of_class in self.slot_counts])
         level, free_slots = self.question.levels, self.reference[domain.index]
         own = self._own(domain.key, level, free_slots) + self.score.penalty(state)
-        return Vertex(level, level, domain.key, free_slots, own, (), None, state, slot_counts)
+        kind = self.kinds[domain.index]
+        return Vertex(level, level, domain.key, free_slots, own, (), None, state, slot_counts, kind)
 
     def _own(self, key: Path, level: int, free_slots: int) -> int:
         return 0 if key in self.question.anchored else self.costs.of_domain(level, free_slots)

@@ -5,7 +5,7 @@ domain is a single node, the nodes are stored as lists of capacities (Leaves), a
 demand. Costs are those of costs.Costs.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,6 +22,8 @@ class Leaves:
     slot_counts: list[int]
     every: list[list[int]]
     """For each class: the free slots of each node for this class alone."""
+    kinds: Sequence[object]
+    """For each node a key: nodes with equal keys differ only in names and penalties to the gang."""
     score: Score
     costs: Costs
     made: tuple["Vertex", ...] = ()
@@ -48,7 +50,18 @@ class Leaves:
         state, bottom = self.states[number], self.costs.depth - 1
         slot_counts = tuple([of_class[number] for of_class in self.every])
         own, key = self.own(number), key_of(state, bottom)
-        return Vertex(self.top, bottom, key, self.slot_counts[number], own, (), None, state, slot_counts)
+        return Vertex(
+            self.top,
+            bottom,
+            key,
+            self.slot_counts[number],
+            own,
+            (),
+            None,
+            state,
+            slot_counts,
+            self.kinds[number],
+        )
 
     def cheapest(self, pods: int) -> "Vertex | None":
         """The cheapest node with free slots for so many pods of the first class; None without one."""
@@ -89,6 +102,8 @@ class Vertex:
     state: NodeState | None = None
     slot_counts: tuple[int, ...] = ()
     """For a node: the free slots for each class alone."""
+    kind: object = 0
+    """For a node: see Leaves.kinds."""
     notes: dict[Any, Any] = field(default_factory=dict)
 
     @property

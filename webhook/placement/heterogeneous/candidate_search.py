@@ -8,6 +8,7 @@ remains is proven optimal. The headroom, a tie-break, is in no bound here.
 """
 
 import heapq
+from collections import defaultdict
 from collections.abc import Iterator
 from itertools import combinations, filterfalse
 from math import comb
@@ -16,6 +17,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from webhook.placement import capacity
+from webhook.placement.bounds import shape
 from webhook.placement.budget import Budget
 from webhook.placement.costs import SCORE_BITS
 from webhook.placement.evaluate import Solution
@@ -84,13 +86,15 @@ class CandidateSearch:
         self._heap: list[_Entry] = []
         self._entries = 0
         self._lessons = LESSONS
+        self._seen: set[tuple[int, object]] = set()
+        """The shapes of domains, with the costs of the domains around them."""
 
     def solve(self) -> Solution:
         """The best solution found within the steps, and whether none is better.
 
         The domains with the most capacity are always searched.
         """
-        for candidate in self._candidates(self.arrays.root):
+        for candidate in self._candidates(self.arrays.root, 0):
             self._push(candidate)
         for entry in heapq.nlargest(WIDEST, self._heap):
             if isinstance(entry.candidate, Candidate):
@@ -150,10 +154,14 @@ class CandidateSearch:
         holder = self.arrays.holder(node)
         return holder.parent if holder.is_node else holder
 
-    def _candidates(self, domain: DomainRange) -> Iterator[Candidate | int]:
-        """The domain and the domains inside it that may fit the gang, and single nodes."""
+    def _candidates(self, domain: DomainRange, around: int) -> Iterator[Candidate | int]:
+        """The domain and the domains inside it that may fit the gang, and single nodes.
+
+        Of domains that differ only in their names, it is the first one. around: the cost of the domains
+        around it.
+        """
         self.budget.take(len(self.bounds.measures))
-        if not self.bounds.may_hold(((domain.first, domain.end),)):
+        if not self.bounds.may_hold(((domain.first, domain.end),)) or self._is_repeated(domain, around):
             return
         required = self.question.required
         if domain.is_node:
@@ -162,13 +170,24 @@ class CandidateSearch:
         if required is None or domain.vertex.bottom >= required:
             yield Candidate.of_domain(domain, 0 if self.question.anchored else 2)
         for part in domain.parts:
-            yield from self._candidates(part)
+            yield from self._candidates(part, around + domain.own)
         if domain.vertex.leaves is not None:
-            fitting = self.bounds.nodes_that_may_hold(domain.first, domain.end).tolist()
-            fitting.sort(key=lambda node: (self.arrays.node_cost(node, domain), node))
-            most = ALONE if any(self.arrays.carded) else 1
-            self.is_certain &= len(fitting) <= most or most == 1
-            yield from fitting[:most]
+            yield from self._single_nodes(domain)
+
+    def _single_nodes(self, domain: DomainRange) -> list[int]:
+        """The cheapest nodes of a domain of nodes that may fit the gang alone."""
+        fitting: list[int] = self.bounds.nodes_that_may_hold(domain.first, domain.end).tolist()
+        fitting.sort(key=lambda node: (self.arrays.node_cost(node, domain), node))
+        most = ALONE if any(self.arrays.carded) else 1
+        self.is_certain &= len(fitting) <= most or most == 1
+        return fitting[:most]
+
+    def _is_repeated(self, domain: DomainRange, around: int) -> bool:
+        """Whether a domain of this shape is a candidate already."""
+        key = around, shape(domain.vertex)
+        is_repeated = key in self._seen
+        self._seen.add(key)
+        return is_repeated
 
     # --- one candidate -------------------------------------------------------------------------------
 
@@ -287,14 +306,32 @@ class CandidateSearch:
             top = np.sort(contributed, axis=0)[::-1][: size - 1].sum(axis=0)
             enough = np.flatnonzero((contributed + top >= needs).all(axis=1))  # every set consists of these
             others, contributed = [others[number] for number in enough], contributed[enough]
+        others, contributed = self._first_of_equals(others, contributed, size)
         if comb(len(others), size) > SETS:
             self.is_certain = False
             yield from self._roomiest(others, contributed, needs, size)
             return
         self.budget.take(comb(len(others), size))
-        for chosen in combinations(range(len(others)), size):
+        known: dict[object, int] = {}
+        forms = [known.setdefault(shape(each.vertex), len(known)) for each in others]
+        distinct = {
+            tuple(sorted(map(forms.__getitem__, chosen))): chosen
+            for chosen in reversed([*combinations(range(len(others)), size)])
+        }
+        for chosen in reversed(distinct.values()):
             if (contributed[list(chosen)].sum(axis=0) >= needs).all():
                 yield [others[number] for number in chosen]
+
+    @staticmethod
+    def _first_of_equals(
+        others: list[DomainRange], contributed: Ints, most: int
+    ) -> tuple[list[DomainRange], Ints]:
+        """The first few of the domains of each shape, and their contributions. most: of one shape."""
+        numbers: dict[object, list[int]] = defaultdict(list)
+        for number, each in enumerate(others):
+            numbers[shape(each.vertex)].append(number)
+        chosen = sorted(number for equal in numbers.values() for number in equal[:most])
+        return [others[number] for number in chosen], contributed[chosen]
 
     @staticmethod
     def _roomiest(
