@@ -27,6 +27,8 @@ FOLD_SECONDS: Final = 0.3
 FOLD_AT_MOST_SECONDS: Final = 1.0
 FIRST_RETRY_SECONDS: Final = 1.0
 LAST_RETRY_SECONDS: Final = 30.0
+_LONGEST_PROBLEM: Final = 1000
+"""Characters: a metadata server decides what is in a problem's text."""
 
 _random: Final = random.SystemRandom()  # nodes that start together must not ask together
 
@@ -78,14 +80,24 @@ class Agent:
                 self._last_facts[name] = self._checked(source.discover())
                 self._complete.add(name)
             except SourceError as error:
-                self._last_facts[name] = merge((error.facts, self._last_facts.get(name, Facts())))
-                failed[name] = str(error)
-                repeated = self.failed.get(name) == str(error)
-                log.log(logging.DEBUG if repeated else logging.WARNING, "source %s: %s", name, error)
+                failed[name] = self._note_failure(name, error, error.facts)
+            except Exception as error:  # a fault of one source must not cost the node the others' labels
+                log.debug("source %s", name, exc_info=True)
+                failed[name] = self._note_failure(name, repr(error), Facts())
         self.failed = failed
         merged = merge(self._last_facts[name] for name in self._sources)
         unknown = unknown_prefixes(merged, self._levels) if self._sources.keys() - self._complete else ()
         return wanted(merged, self._levels, self._pci_group_level, unknown, falldio=self._falldio)
+
+    def _note_failure(self, name: str, error: object, facts: Facts) -> str:
+        """Log it, once until it changes, and keep the source's last facts but for these."""
+        self._last_facts[name] = merge((facts, self._last_facts.get(name, Facts())))
+        problem = str(error)
+        if len(problem) > _LONGEST_PROBLEM:
+            problem = problem[:_LONGEST_PROBLEM] + "..."
+        repeated = self.failed.get(name) == problem
+        log.log(logging.DEBUG if repeated else logging.WARNING, "source %s: %s", name, problem)
+        return problem
 
     def _checked(self, facts: Facts) -> Facts:
         """The facts themselves. Raises SourceError, with the others, for a place of the wrong depth."""

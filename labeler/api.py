@@ -3,7 +3,9 @@
 Made on urllib3 alone: a client library with every API's models costs more memory than the whole labeler.
 """
 
+import contextlib
 import json
+import reprlib
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -22,6 +24,10 @@ TOKEN_SECONDS: Final = 60.0
 LONGEST_RETRY_SECONDS: Final = 30.0
 """No longer wait is taken over from an API server, or a proxy before it."""
 
+LARGEST_OBJECT: Final = 10 * 1024 * 1024
+"""Bytes of an answer with one object: 1.5 MB in etcd at most, 9 MB where every character is escaped."""
+
+_LONGEST_REFUSAL: Final = 4096
 _PIECE: Final = 64 * 1024
 _METADATA_ONLY: Final = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 _USER_AGENT: Final = "topogate-labeler"
@@ -84,22 +90,21 @@ class ApiClient:
         path: str,
         body: bytes | None,
         headers: Mapping[str, str],
-        most_bytes: int | None = None,
-    ) -> bytes | bytearray:
+        most_bytes: int = LARGEST_OBJECT,
+    ) -> bytearray:
         """Send a request for a path (with its query); returns the answer's body.
 
         Raises NodeApiError, and AnswerTooLargeError for an answer of more than most_bytes.
         """
-        response = self._send(method, path, body, headers, most_bytes)
+        response = self._send(method, path, body, headers)
         if response.status == 401:
-            response.drain_conn()
+            response.close()
             self._read_at = None  # perhaps replaced within the last minute
-            response = self._send(method, path, body, headers, most_bytes)
+            response = self._send(method, path, body, headers)
+        what = f"{method} {self._server}{path}"
         if response.status >= 300:
-            raise _refusal(method, self._server + path, response)
-        if most_bytes is None:
-            return response.data
-        return self._read(f"{method} {self._server}{path}", response, most_bytes)
+            raise _refusal(what, response)
+        return self._read(what, response, most_bytes)
 
     def _read(self, what: str, response: urllib3.BaseHTTPResponse, most_bytes: int) -> bytearray:
         data = bytearray()
@@ -120,7 +125,6 @@ class ApiClient:
         path: str,
         body: bytes | None,
         headers: Mapping[str, str],
-        most_bytes: int | None,
     ) -> urllib3.BaseHTTPResponse:
         identity = {"Authorization": f"Bearer {self._current_token()}", "User-Agent": self._user_agent}
         try:
@@ -130,7 +134,7 @@ class ApiClient:
                 body=body,
                 headers={**headers, **identity},
                 redirect=False,
-                preload_content=most_bytes is None,
+                preload_content=False,
             )
         except (urllib3.exceptions.HTTPError, OSError) as error:
             raise NodeApiError(0, f"{method} {self._server}{path}: no answer: {error}") from error
@@ -139,10 +143,12 @@ class ApiClient:
         now = self._clock()
         if self._read_at is None or now - self._read_at >= TOKEN_SECONDS:
             try:
-                self._token = self._token_file.read_text(encoding="ascii").strip()
+                token = self._token_file.read_text(encoding="ascii").strip()
             except (OSError, UnicodeDecodeError) as error:
                 raise NodeApiError(0, f"token file {self._token_file} cannot be read: {error}") from error
-            self._read_at = now
+            if not token.isprintable():
+                raise NodeApiError(0, f"token file {self._token_file} does not hold one line of text")
+            self._token, self._read_at = token, now
         return self._token
 
 
@@ -167,7 +173,7 @@ class NodeApi:
         """The Node's metadata. Raises NodeApiError, with status 404 where there is no such Node."""
         metadata = _object(self._call("GET", "", None, {"Accept": _METADATA_ONLY}), self._url).get("metadata")
         if not isinstance(metadata, Mapping):
-            raise NodeApiError(0, f"GET {self._url}: the answer's metadata is {metadata!r}")
+            raise NodeApiError(0, f"GET {self._url}: the answer's metadata is {reprlib.repr(metadata)}")
         return metadata
 
     def node(self) -> Mapping[str, Any]:
@@ -203,31 +209,32 @@ class NodeApi:
         headers = {"Content-Type": "application/json", "Accept": _METADATA_ONLY}
         self._client.call("POST", path, json.dumps(event).encode(), headers)
 
-    def _call(
-        self, method: str, suffix: str, body: bytes | None, headers: Mapping[str, str]
-    ) -> bytes | bytearray:
+    def _call(self, method: str, suffix: str, body: bytes | None, headers: Mapping[str, str]) -> bytearray:
         return self._client.call(method, self._path + suffix, body, headers)
 
 
-def _object(answer: bytes | bytearray, url: str) -> Mapping[str, Any]:
+def _object(answer: bytearray, url: str) -> Mapping[str, Any]:
     try:
         found = json.loads(answer)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:  # nested too deeply
         raise NodeApiError(0, f"GET {url}: the answer is not JSON: {error}") from error
     if not isinstance(found, Mapping):
         raise NodeApiError(0, f"GET {url}: the answer is no Kubernetes object: {answer[:100]!r}")
     return found
 
 
-def _refusal(method: str, url: str, response: urllib3.BaseHTTPResponse) -> NodeApiError:
-    text = bytes(response.data)[:4096].decode(errors="replace").strip()
+def _refusal(what: str, response: urllib3.BaseHTTPResponse) -> NodeApiError:
+    text = ""
+    with contextlib.suppress(urllib3.exceptions.HTTPError, OSError):  # the status alone is known then
+        text = response.read(_LONGEST_REFUSAL).decode(errors="replace").strip()
+    response.close()  # the connection is used again if that was all
     try:
         message = json.loads(text).get("message") or text
-    except (ValueError, AttributeError):
+    except (ValueError, AttributeError, RecursionError):
         message = text  # a proxy's page, not a Status
     retry_after = response.headers.get("Retry-After", "")
     return NodeApiError(
         response.status,
-        f"{method} {url}: HTTP {response.status}: {message}",
+        f"{what}: HTTP {response.status}: {message}",
         min(float(retry_after), LONGEST_RETRY_SECONDS) if retry_after.isdecimal() else None,
     )

@@ -21,6 +21,8 @@ def read_document(path: Path) -> object:
             return json.loads(text, object_pairs_hook=_without_repetition)
         except ValueError:
             pass  # YAML may open so, too
+        except RecursionError as error:
+            raise DocumentError(f"{path}: is nested too deeply") from error
     return _read_yaml(text, path)
 
 
@@ -52,7 +54,7 @@ def _read_yaml(text: str, path: Path) -> object:
 
     try:
         document: object = yaml.load(text, Loader)
-    except (yaml.YAMLError, ValueError, TypeError) as error:
+    except (yaml.YAMLError, ValueError, TypeError, RecursionError) as error:
         raise DocumentError(f"{path}: is neither YAML nor JSON: {error}") from error
     return document
 

@@ -1,21 +1,27 @@
-"""A cloud's metadata server: short texts over plain HTTP on a link-local address, each with a deadline."""
+"""A cloud's metadata server: short texts over plain HTTP on a link-local address, each before a deadline.
+
+What it sends is not believed to be anything: whatever it is, it ends in a fact or in a SourceError.
+"""
 
 import json
+import math
+import reprlib
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, TypeVar
+from urllib.parse import urlsplit
 
-import urllib3
-
+from labeler.exchange import SHOWN, ExchangeError, exchange, shown
 from labeler.facts import Facts, SourceError
 from labeler.sources import OptionError, Options
 
-CONNECT_SECONDS: Final = 2.0
 ANSWER_SECONDS: Final = 5.0
-MOST_BYTES: Final = 64 * 1024
-_SHOWN: Final = 200
+_ANSWERS_OF_A_LOOK: Final = 2
+"""A look asks for up to six texts, and takes no longer than so many answers that are as slow as may be."""
+LONGEST_FACT: Final = 1024
+"""Characters. Clouds' identifiers have up to 255; a Node's annotations have 256 KiB in all."""
 
 T = TypeVar("T")
 
@@ -36,7 +42,10 @@ class MetadataServer:
         self._url = url.rstrip("/")
         self._headers = dict(headers)
         self._answer_seconds = answer_seconds
-        self._pool = urllib3.PoolManager(num_pools=1, maxsize=2, retries=False)
+
+    def look(self) -> "Look":
+        """Begin to ask for several facts."""
+        return Look(self, time.monotonic() + _ANSWERS_OF_A_LOOK * self._answer_seconds)
 
     def get(
         self,
@@ -44,44 +53,40 @@ class MetadataServer:
         headers: Mapping[str, str] | None = None,
         method: str = "GET",
         longer_seconds: float = 0.0,
+        deadline: float = math.inf,
     ) -> MetadataAnswer | None:
         """The text at a path, stripped; None where there is none (404).
 
-        longer_seconds: how much later than usual the answer may come. Raises SourceError for everything
-        else: no answer, too late, another status, no readable text.
+        longer_seconds: how much later than usual the answer may come; deadline: never later than this. Raises
+        SourceError for everything else: no answer, too late, another status, no readable text.
         """
         url = self._url + path
-        seconds = self._answer_seconds + longer_seconds
-        deadline = time.monotonic() + seconds
+        within = time.monotonic() + self._answer_seconds + longer_seconds
         try:
-            response = self._pool.request(
-                method,
-                url,
-                headers=self._headers | dict(headers or {}),
-                timeout=urllib3.Timeout(connect=CONNECT_SECONDS, read=seconds),
-                redirect=False,
-                preload_content=False,
-            )
-            try:
-                body = _read(response, url, deadline)
-            finally:
-                response.close()  # not reused: a connection costs nothing here, a half-read one a puzzle
-        except (urllib3.exceptions.HTTPError, OSError) as error:
-            raise SourceError(f"{url}: no answer: {error}") from error
-        if response.status == 404:
+            answer = exchange(method, url, self._headers | dict(headers or {}), min(within, deadline))
+        except ExchangeError as error:
+            raise SourceError(str(error)) from error
+        if answer.status == 404:
             return None
-        if response.status != 200:
-            raise SourceError(f"{url}: HTTP {response.status} {response.reason or ''}".rstrip())
-        return MetadataAnswer(
-            _text(body, url), {key.lower(): value for key, value in response.headers.items()}
-        )
+        if answer.status != 200:
+            raise SourceError(f"{url}: HTTP {answer.status} {shown(answer.reason)}".rstrip())
+        return MetadataAnswer(_text(answer.body, url), answer.headers)
 
 
-class Gathering:
-    """Facts that are asked for one by one: one that fails takes no other with it."""
+class Look:
+    """Facts that are asked for one by one before one deadline: one that fails takes no other with it."""
 
-    def __init__(self) -> None:
+    def __init__(self, server: MetadataServer, deadline: float) -> None:
+        """deadline: of the monotonic clock, in seconds."""
+        self._server = server
+        self._deadline = deadline
         self._problems: dict[str, None] = {}
+
+    def get(
+        self, path: str, headers: Mapping[str, str] | None = None, method: str = "GET"
+    ) -> MetadataAnswer | None:
+        """The text at a path as MetadataServer.get has it. Raises SourceError."""
+        return self._server.get(path, headers, method, deadline=self._deadline)
 
     def attempt(self, ask: Callable[[], T]) -> T | None:
         """What ask returns, None if it raises SourceError."""
@@ -91,12 +96,15 @@ class Gathering:
             self._problems[str(error)] = None
             return None
 
-    def texts(
-        self, server: MetadataServer, paths: Mapping[str, str], headers: Mapping[str, str] | None = None
-    ) -> dict[str, str]:
-        """The texts at these paths by key, without those that there are not."""
-        answers = {key: self.attempt(partial(server.get, path, headers)) for key, path in paths.items()}
-        return {key: answer.text for key, answer in answers.items() if answer is not None and answer.text}
+    def texts(self, paths: Mapping[str, str], headers: Mapping[str, str] | None = None) -> dict[str, str]:
+        """The facts at these paths by key, without those that there are not."""
+        found = {key: self.attempt(partial(self._fact, path, headers)) for key, path in paths.items()}
+        return {key: text for key, text in found.items() if text}
+
+    def fields(self, document: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, str]:
+        """The facts in these fields of a document by key, without those that there are not."""
+        found = {key: self.attempt(partial(text_field, document, name)) for key, name in names.items()}
+        return {key: text for key, text in found.items() if text}
 
     def result(self, facts: Facts) -> Facts:
         """The facts themselves. Raises SourceError with them if something failed."""
@@ -104,22 +112,45 @@ class Gathering:
             raise SourceError("; ".join(self._problems), facts)
         return facts
 
+    def _fact(self, path: str, headers: Mapping[str, str] | None) -> str:
+        answer = self.get(path, headers)
+        return checked_fact(answer.text, path) if answer is not None else ""
+
 
 def parse_object(text: str, what: str) -> Mapping[str, Any]:
     """A JSON object. Raises SourceError that shows a text which is none."""
     try:
         document = json.loads(text)
-    except ValueError as error:
-        raise SourceError(f"{what} is no JSON: {text[:_SHOWN]!r}: {error}") from error
+    except (ValueError, RecursionError) as error:  # nested too deeply
+        raise SourceError(f"{what} is no JSON: {text[:SHOWN]!r}: {error}") from error
     if not isinstance(document, Mapping):
-        raise SourceError(f"{what} is no JSON object: {text[:_SHOWN]!r}")
+        raise SourceError(f"{what} is no JSON object: {text[:SHOWN]!r}")
     return document
 
 
-def text_fields(document: Mapping[str, Any], keys: Mapping[str, str]) -> dict[str, str]:
-    """Fields of a document that are texts and not empty, by the keys that they are to have here."""
-    found = {key: document.get(field) for key, field in keys.items()}
-    return {key: value for key, value in found.items() if isinstance(value, str) and value}
+def text_field(document: Mapping[str, Any], name: str) -> str:
+    """A field's text, "" where there is none. Raises SourceError for a value of another type."""
+    value = document.get(name)
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        raise SourceError(f"field {name} is {reprlib.repr(value)}, not a text")
+    return checked_fact(value, f"field {name}")
+
+
+def text_fields(document: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, str]:
+    """Fields of a document that are not empty, by the keys that they are to have here. Raises SourceError."""
+    found = {key: text_field(document, name) for key, name in names.items()}
+    return {key: value for key, value in found.items() if value}
+
+
+def checked_fact(text: str, what: str) -> str:
+    """A short text of one line itself. Raises SourceError for any other one."""
+    if len(text) > LONGEST_FACT:
+        raise SourceError(f"{what} has {len(text)} characters, and at most {LONGEST_FACT} are believed")
+    if not text.isprintable():
+        raise SourceError(f"{what} is no plain text: {shown(text)}")
+    return text
 
 
 def complete_place(place: Mapping[str, str], levels: tuple[str, ...], what: str) -> tuple[str, ...]:
@@ -136,17 +167,6 @@ def complete_place(place: Mapping[str, str], levels: tuple[str, ...], what: str)
     return tuple(values)
 
 
-def _read(response: urllib3.BaseHTTPResponse, url: str, deadline: float) -> bytes:
-    body = b""
-    while chunk := response.read1(4096):
-        body += chunk
-        if len(body) > MOST_BYTES:
-            raise SourceError(f"{url}: the answer is longer than {MOST_BYTES} bytes")
-        if time.monotonic() > deadline:
-            raise SourceError(f"{url}: the answer did not end in time")
-    return body
-
-
 def _text(body: bytes, url: str) -> str:
     try:
         text = body.decode().strip()
@@ -160,6 +180,14 @@ def _text(body: bytes, url: str) -> str:
 def url_option(source: str, options: Options, default: str) -> str:
     """The option ``url``. Raises OptionError for anything but http://host[:port]."""
     value = options.get("url", default)
-    if not isinstance(value, str) or not value.startswith("http://") or value.count("/") > 3:
+    if not isinstance(value, str) or not _is_server(value):
         raise OptionError(f"source {source}: url must be like {default}, is {value!r}")
     return value
+
+
+def _is_server(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        return parts.scheme == "http" and bool(parts.hostname) and parts.port != 0 and url.count("/") <= 3
+    except ValueError:
+        return False

@@ -19,15 +19,12 @@ import msgspec
 
 from labeler.allocator.masks import AFFINITY_MASK, HIERARCHY, UNKNOWN
 from labeler.allocator.values import LocalContainer, LocalPod
-from labeler.api import AnswerTooLargeError, ApiClient, NodeApiError
+from labeler.api import LARGEST_OBJECT, AnswerTooLargeError, ApiClient, NodeApiError
 from labeler.contract import keys
 from labeler.contract.quantities import QuantityError, parse
 
 LARGEST_ANSWER: Final = 4 * 1024 * 1024
 """Bytes of one answer. A usual node's pods are 1 MB in all; beyond this they are read in pages."""
-
-LARGEST_POD: Final = 10 * 1024 * 1024
-"""Bytes of an answer with one pod: it has 1.5 MB in etcd at most, 9 MB where every character is escaped."""
 
 _PAGES: Final = (128, 16, 4, 1)
 """Pods of a page, the next where one is too large."""
@@ -116,7 +113,7 @@ class NodePods:
         pods: tuple[LocalPod, ...] = ()
         rest, sizes = "", list(_PAGES)
         while True:
-            most = LARGEST_POD if sizes[0] == 1 else LARGEST_ANSWER
+            most = LARGEST_OBJECT if sizes[0] == 1 else LARGEST_ANSWER
             try:
                 more, rest = self._page(f"&limit={sizes[0]}&continue={quote(rest, safe='')}", most)
             except AnswerTooLargeError:
@@ -138,7 +135,7 @@ class NodePods:
             raise NodeApiError(0, f"GET {path}: the answer is no list of pods: {error}") from error
         return tuple(_pod(item) for item in found.items), found.metadata.continue_
 
-    def _get(self, path: str, most_bytes: int) -> bytes | bytearray:
+    def _get(self, path: str, most_bytes: int) -> bytearray:
         headers = {"Accept": "application/json"}
         try:
             return self._client.call("GET", path, None, headers | self._as_node, most_bytes)

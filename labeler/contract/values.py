@@ -23,7 +23,7 @@ def legal_value(text: str) -> str:
     """
     if is_legal_value(text):
         return text
-    return "x" + sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:_HASH_DIGITS]
+    return "x" + sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:_HASH_DIGITS]
 
 
 def readable_value(text: str, longest: int = MAX_VALUE) -> str:

@@ -10,7 +10,7 @@ from typing import Final
 
 from labeler.contract.keys import LABELER_PREFIX
 from labeler.facts import Facts, SourceError
-from labeler.metadata import Gathering, MetadataServer, url_option
+from labeler.metadata import MetadataServer, url_option
 from labeler.sources import Context, Options, check_options
 
 URL: Final = "http://169.254.169.254"
@@ -35,13 +35,15 @@ class AwsSource:
 
     def discover(self) -> Facts:
         """Raises SourceError where the service gives no token (its hop limit may need the host's network)."""
+        look = self._server.look()
         seconds = {"X-aws-ec2-metadata-token-ttl-seconds": _TOKEN_SECONDS}
-        token = self._server.get("/latest/api/token", seconds, method="PUT")
+        token = look.get("/latest/api/token", seconds, method="PUT")
         if token is None or not token.text:
             raise SourceError("the metadata service gives no token")
+        if not (token.text.isascii() and token.text.isprintable()):
+            raise SourceError("the metadata service's token can be no header")  # a secret: it is not shown
         headers = {"X-aws-ec2-metadata-token": token.text}
-        gathering = Gathering()
-        return gathering.result(Facts(identity=gathering.texts(self._server, _IDENTITY, headers)))
+        return look.result(Facts(identity=look.texts(_IDENTITY, headers)))
 
     def watch(self, changed: Callable[[], None], stop: Event) -> None:
         """An instance's identity never changes."""

@@ -12,7 +12,7 @@ from typing import Final
 
 from labeler.contract.keys import LABELER_PREFIX
 from labeler.facts import Facts, SourceError
-from labeler.metadata import Gathering, MetadataServer, parse_object, text_fields, url_option
+from labeler.metadata import MetadataServer, parse_object, text_fields, url_option
 from labeler.sources import Context, Options, check_options
 
 URL: Final = "http://169.254.169.254"
@@ -42,13 +42,13 @@ class AzureMetadataSource:
 
     def discover(self) -> Facts:
         """Raises SourceError where the service gives no answer, or one without the machine's id or region."""
-        answer = self._server.get(_COMPUTE)
+        look = self._server.look()
+        answer = look.get(_COMPUTE)
         if answer is None:
             raise SourceError(f"the metadata service has no {_COMPUTE}: this is no virtual machine of Azure")
         document = parse_object(answer.text, "the document compute")
-        gathering = Gathering()
-        place = gathering.attempt(lambda: _place(text_fields(document, _PLACE)))
-        return gathering.result(Facts(topology=place, identity=text_fields(document, _IDENTITY)))
+        place = look.attempt(lambda: _place(text_fields(document, _PLACE)))
+        return look.result(Facts(topology=place, identity=look.fields(document, _IDENTITY)))
 
     def watch(self, changed: Callable[[], None], stop: Event) -> None:
         """A machine's place changes with its start alone; the loop's interval finds it."""

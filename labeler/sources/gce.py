@@ -8,6 +8,7 @@ https://cloud.google.com/compute/docs/instances/view-instance-topology
 """
 
 import logging
+import time
 from collections.abc import Callable
 from threading import Event
 from typing import Final
@@ -16,9 +17,10 @@ from urllib.parse import quote
 from labeler.contract.keys import LABELER_PREFIX
 from labeler.facts import Facts, SourceError
 from labeler.metadata import (
-    Gathering,
+    Look,
     MetadataAnswer,
     MetadataServer,
+    checked_fact,
     complete_place,
     parse_object,
     text_fields,
@@ -40,6 +42,8 @@ _SUBBLOCK_FIELDS: Final = ("subBlock", "subblock")
 _FLAVOR: Final = {"Metadata-Flavor": "Google"}
 _WAIT_SECONDS: Final = 60
 _RETRY_SECONDS: Final = 10.0
+_QUICK_SECONDS: Final = 1.0
+_MOST_DOUBLINGS: Final = 6
 
 
 def create(options: Options, context: Context) -> "GceSource":
@@ -69,44 +73,51 @@ class GceSource:
 
     def discover(self) -> Facts:
         """No place where the attributes are absent or empty. Raises SourceError where that is not known."""
-        gathering = Gathering()
-        name = gathering.attempt(lambda: self._ask(_INSTANCE + "/name"))
-        identity = {INSTANCE_NAME_ANNOTATION: name.text} if name and name.text else {}
-        place = gathering.attempt(lambda: self._place(name.text if name else ""))
-        return gathering.result(Facts(topology=place, identity=identity))
+        look = self._server.look()
+        name = look.attempt(lambda: self._name(look)) or ""
+        identity = {INSTANCE_NAME_ANNOTATION: name} if name else {}
+        place = look.attempt(lambda: self._place(look, name))
+        return look.result(Facts(topology=place, identity=identity))
 
     def watch(self, changed: Callable[[], None], stop: Event) -> None:
         """Ask the server to answer when the attribute changes: a live migration moves the instance."""
-        etag = ""
+        etag, quick_answers = "", 0
         while not stop.is_set():
-            try:
-                path = f"{self._watched}?wait_for_change=true&timeout_sec={_WAIT_SECONDS}"
-                path += f"&last_etag={quote(etag)}" if etag else ""
-                answer = self._ask(path, _WAIT_SECONDS)
-            except SourceError as error:
-                log.debug("waiting for a change: %s", error)
-                answer = None
-            if answer is None:
-                stop.wait(_RETRY_SECONDS)  # absent or out of order: the loop's interval looks as well
-                continue
-            now = answer.headers.get("etag", "")
-            if now != etag:
+            asked_at = time.monotonic()
+            now = self._next_etag(etag)
+            if now not in ("", etag):
                 changed()  # also at first: it may have changed since discover asked
             etag = now
-            if not etag:
-                stop.wait(_RETRY_SECONDS)
+            is_quick = time.monotonic() - asked_at < _QUICK_SECONDS
+            quick_answers = quick_answers + 1 if is_quick else 0
+            stop.wait(pause_after(quick_answers) if now else _RETRY_SECONDS)
 
-    def _place(self, name: str) -> tuple[str, ...] | None:
+    def _next_etag(self, etag: str) -> str:
+        """The attribute's tag once it is another one or time is up; "" where that cannot be learned."""
+        path = f"{self._watched}?wait_for_change=true&timeout_sec={_WAIT_SECONDS}"
+        path += f"&last_etag={quote(etag)}" if etag else ""
+        try:
+            answer = _of_google(self._server.get(path, longer_seconds=_WAIT_SECONDS))
+        except SourceError as error:
+            log.debug("waiting for a change: %s", error)
+            return ""
+        return answer.headers.get("etag", "") if answer is not None else ""
+
+    def _name(self, look: Look) -> str:
+        answer = _of_google(look.get(_INSTANCE + "/name"))
+        return checked_fact(answer.text, "the instance's name") if answer is not None else ""
+
+    def _place(self, look: Look, name: str) -> tuple[str, ...] | None:
         """The older attribute where it has all levels, else the newer one."""
         fault: SourceError | None = None
-        older = self._ask(_PHYSICAL_HOST) if "cluster" not in self._levels else None
+        older = _of_google(look.get(_PHYSICAL_HOST)) if "cluster" not in self._levels else None
         if older is not None and older.text:
             self._watched = _PHYSICAL_HOST
             try:
                 return physical_host(older.text)
             except SourceError as error:
                 fault = error
-        newer = self._ask(_TOPOLOGY)
+        newer = _of_google(look.get(_TOPOLOGY))
         if newer is not None and newer.text:
             self._watched = _TOPOLOGY
             return self._from_document(newer.text, name)
@@ -124,11 +135,20 @@ class GceSource:
             place.setdefault("host", name)
         return complete_place(place, self._levels, "physical_host_topology")
 
-    def _ask(self, path: str, longer_seconds: float = 0.0) -> MetadataAnswer | None:
-        answer = self._server.get(path, longer_seconds=longer_seconds)
-        if answer is not None and answer.headers.get("metadata-flavor") != "Google":
-            raise SourceError(f"{path}: the answer is not Google's (no header Metadata-Flavor: Google)")
-        return answer
+
+def pause_after(quick_answers: int) -> float:
+    """Seconds until a change is asked for again, after so many answers in a row that did not wait for one.
+
+    The first answer comes at once by the rules. A server that never waits would be asked without end.
+    """
+    return max(0.0, 2.0 ** min(quick_answers, _MOST_DOUBLINGS) - 2)
+
+
+def _of_google(answer: MetadataAnswer | None) -> MetadataAnswer | None:
+    """The answer itself. Raises SourceError if another server gave it."""
+    if answer is not None and answer.headers.get("metadata-flavor") != "Google":
+        raise SourceError("the answer is not Google's (no header Metadata-Flavor: Google)")
+    return answer
 
 
 def physical_host(text: str) -> tuple[str, ...]:
@@ -136,4 +156,4 @@ def physical_host(text: str) -> tuple[str, ...]:
     levels = tuple(text.split("/")[1:])
     if not text.startswith("/") or not all(levels) or any(character.isspace() for character in text):
         raise SourceError(f"physical_host is {text[:100]!r}, not a path such as /cluster/rack/host")
-    return levels
+    return tuple(checked_fact(level, "a level of physical_host") for level in levels)

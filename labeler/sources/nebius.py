@@ -5,13 +5,14 @@ instance of a GPU cluster, from the root down to the leaf; the instance itself i
 of the time when the instance started. https://docs.nebius.com/compute/virtual-machines/instance-metadata
 """
 
+import reprlib
 from collections.abc import Callable, Mapping
 from threading import Event
 from typing import Any, Final
 
 from labeler.contract.keys import LABELER_PREFIX
 from labeler.facts import Facts, SourceError
-from labeler.metadata import Gathering, MetadataServer, parse_object, text_fields, url_option
+from labeler.metadata import MetadataServer, checked_fact, parse_object, url_option
 from labeler.sources import Context, OptionError, Options, check_options
 
 URL: Final = "http://metadata.nebius.internal"
@@ -47,14 +48,14 @@ class NebiusSource:
 
     def discover(self) -> Facts:
         """What the service does not know is left out. Raises SourceError where it gives no answer."""
-        gathering = Gathering()
-        answer = gathering.attempt(lambda: self._server.get(_DOCUMENT))
+        look = self._server.look()
+        answer = look.attempt(lambda: look.get(_DOCUMENT))
         if answer is None:  # an older service has single texts alone
             paths = {key: f"{_DOCUMENT}/{field}" for key, field in _IDENTITY.items()}
-            return gathering.result(Facts(identity=gathering.texts(self._server, paths)))
-        document = gathering.attempt(lambda: parse_object(answer.text, _DOCUMENT)) or {}
-        place = gathering.attempt(lambda: self._place(document))
-        return gathering.result(Facts(topology=place, identity=text_fields(document, _IDENTITY)))
+            return look.result(Facts(identity=look.texts(paths)))
+        document = look.attempt(lambda: parse_object(answer.text, _DOCUMENT)) or {}
+        place = look.attempt(lambda: self._place(document))
+        return look.result(Facts(topology=place, identity=look.fields(document, _IDENTITY)))
 
     def watch(self, changed: Callable[[], None], stop: Event) -> None:
         """What the service knows of an instance changes at its start alone."""
@@ -66,5 +67,7 @@ class NebiusSource:
         switches = path if isinstance(path, list) else []
         place = (*switches, instance)
         if len(place) != len(LEVELS) or not all(isinstance(name, str) and name for name in place):
-            raise SourceError(f"{_PATH} is not three names of switches: {str(path)[:200]!r} of {instance!r}")
-        return place[self._first_level :]
+            raise SourceError(
+                f"{_PATH} is not three names of switches: {reprlib.repr(path)} of {reprlib.repr(instance)}"
+            )
+        return tuple(checked_fact(name, _PATH) for name in place[self._first_level :])

@@ -13,7 +13,7 @@ from typing import Final
 from labeler.contract.keys import LABELER_PREFIX
 from labeler.facts import Facts
 from labeler.metadata import (
-    Gathering,
+    Look,
     MetadataServer,
     complete_place,
     parse_object,
@@ -79,23 +79,23 @@ class OciSource:
 
     def discover(self) -> Facts:
         """Raises SourceError where the service has none, or a place with gaps."""
-        gathering = Gathering()
-        identity = gathering.texts(self._server, _IDENTITY)
-        place = gathering.attempt(self._place)
+        look = self._server.look()
+        identity = look.texts(_IDENTITY)
+        place = look.attempt(lambda: self._place(look))
         if place and _FABRIC in place:
             identity[_FABRIC_ANNOTATION] = place[_FABRIC]
-        topology = gathering.attempt(lambda: self._complete(place)) if place is not None else None
-        return gathering.result(Facts(topology=topology, identity=identity))
+        topology = look.attempt(lambda: self._complete(place)) if place is not None else None
+        return look.result(Facts(topology=topology, identity=identity))
 
     def watch(self, changed: Callable[[], None], stop: Event) -> None:
         """The service reports no changes; the loop's interval finds them."""
 
-    def _place(self) -> dict[str, str] | None:
+    def _place(self, look: Look) -> dict[str, str] | None:
         """What is known of the place, by level; None where the instance is in no RDMA network."""
-        data = self._server.get(f"/opc/v2/host/{_TOPOLOGY}")
+        data = look.get(f"/opc/v2/host/{_TOPOLOGY}")
         if data is not None and data.text:
             return text_fields(parse_object(data.text, _TOPOLOGY), _TOPOLOGY_FIELDS)
-        host = self._server.get("/opc/v2/host")
+        host = look.get("/opc/v2/host")
         if host is None or not host.text:
             return None
         document = parse_object(host.text, "the host document")

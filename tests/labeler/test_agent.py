@@ -1,6 +1,7 @@
 """The loop: sources that fail alone, outputs that fail for a time, and probes that report it."""
 
 import contextlib
+import gzip
 import socket
 import threading
 import time
@@ -67,6 +68,19 @@ def test_a_source_that_fails_does_not_silence_the_others() -> None:
     want = agent.discover()
     assert want.labels[keys.GPU_NUMBERS_LABEL] == "0"
     assert dict(agent.failed) == {"bad": "out of order"}
+
+
+def test_a_fault_in_a_source_is_logged_once_and_does_not_silence_the_others(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class Faulty(Reported):
+        def discover(self) -> Facts:
+            raise KeyError("nobody thought of it")
+
+    agent = Agent({"bad": Faulty(None), "good": Reported(CARD)}, Recorder())
+    assert [agent.discover().labels[keys.GPU_NUMBERS_LABEL] for _ in range(2)] == ["0", "0"]
+    assert dict(agent.failed) == {"bad": "KeyError('nobody thought of it')"}
+    assert [record.levelname for record in caplog.records if "bad" in record.getMessage()] == ["WARNING"]
 
 
 def test_what_nobody_reported_is_unknown_only_while_a_source_has_never_answered() -> None:
@@ -186,12 +200,27 @@ def node_api(service: MetadataService, token: Path) -> NodeApi:
         (Reply(b"<html>bad gateway</html>", 502), 502, "HTTP 502: <html>bad gateway", True),
         (Reply(b'["x"]', 500), 500, 'HTTP 500: ["x"]', True),
         (Reply(b"", 429, {"Retry-After": "7"}), 429, "HTTP 429", True),
+        (Reply(b'{"a":' * 50_000, 500), 500, 'HTTP 500: {"a":', True),
         (Reply(b"not json"), 0, "not JSON", True),
+        (Reply(b"[" * 100_000), 0, "not JSON", True),
+        (Reply(gzip.compress(bytes(11_000_000)), headers={"Content-Encoding": "gzip"}), 0, "more than", True),
         (Reply(b"[]"), 0, "no Kubernetes object", True),
         (Reply(b'{"metadata": 5}'), 0, "metadata is 5", True),
         (Reply(b"", 302, {"Location": "http://127.0.0.1:9/"}), 302, "HTTP 302", False),
     ],
-    ids=["no node", "proxy's page", "odd error", "busy", "no JSON", "a list", "no metadata", "redirect"],
+    ids=[
+        "no node",
+        "proxy's page",
+        "odd error",
+        "busy",
+        "odd and deep",
+        "no JSON",
+        "a deep one",
+        "a compressed one",
+        "a list",
+        "no metadata",
+        "redirect",
+    ],
 )
 def test_an_answer_that_is_no_node_is_an_error_that_names_it(
     tmp_path: Path, reply: Reply, status: int, sentence: str, transient: bool
@@ -243,6 +272,12 @@ def test_a_token_is_read_again_after_a_minute_and_at_once_when_it_is_refused(tmp
         with pytest.raises(NodeApiError, match="HTTP 401"):
             api.metadata()
         assert seen[3:] == ["Bearer second", "Bearer third"]
+
+
+def test_a_token_that_can_be_no_header_is_an_error_that_does_not_show_it(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("sec\nret")
+    with pytest.raises(NodeApiError, match=f"token file {tmp_path / 'token'} does not hold one line of text"):
+        NodeApi("http://127.0.0.1:1", tmp_path / "token", None, "n1").metadata()
 
 
 def test_a_token_file_that_is_not_there_is_named(tmp_path: Path) -> None:

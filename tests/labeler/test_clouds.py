@@ -124,7 +124,7 @@ def test_the_topology_document_is_the_place_where_the_older_attribute_is_not(
     [
         (json.dumps(without("host")), r"has no host, it has .*'block': 'b'"),
         (json.dumps(without("subBlock")), "has no subblock"),
-        (json.dumps(PUBLISHED | {"block": 7}), "has no block"),
+        (json.dumps(PUBLISHED | {"block": 7}), "field block is 7, not a text"),
         (json.dumps(PUBLISHED | {"block": ""}), "has no block"),
         ("[]", r"is no JSON object: '\[\]'"),
         ("b/s/h", "is no JSON: 'b/s/h'"),

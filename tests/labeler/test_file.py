@@ -120,6 +120,7 @@ def test_no_cards_is_not_the_same_as_cards_that_are_not_spoken_of(tmp_path: Path
         ('{"n1": "/a", "n1": "/b"}', "'n1' is written twice"),
         ("n1: {cards: 1, cards: 2}", "'cards' is written twice"),
         ("n1: [", "neither YAML nor JSON"),
+        ('{"a":' * 50_000, "is nested too deeply"),
         ("{[1]: 2}", "neither YAML nor JSON"),
         ('{"n1": }', "n1: must be a path or a mapping, is None"),
     ],
