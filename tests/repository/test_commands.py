@@ -10,12 +10,12 @@ import pytest
 from hack.local.build import ROOT
 from tests.repository.pages import DOCS, path_in_repository
 
-RECORDING = '#!/bin/sh\necho "$0 $*" >>"$RECORD"\n'
+RECORDING = '#!/bin/sh\necho ${TOPOGATE_KUBERNETES:-} "$0 $*" >>"$RECORD"\n'
 
 
-def test_hack_test_runs_all_checks_and_then_all_tests(tmp_path: Path) -> None:
-    """Beside stand-ins that only note that they were called: the real ones take twenty minutes."""
-    hack = tmp_path / "hack"
+def called_by_hack_test(folder: Path, *words: str) -> list[str]:
+    """What it calls, beside stand-ins that only note it: the real ones take twenty minutes."""
+    hack = folder / "hack"
     hack.mkdir()
     shutil.copy(ROOT / "hack/test", hack)
     for name, text in (
@@ -25,9 +25,14 @@ def test_hack_test_runs_all_checks_and_then_all_tests(tmp_path: Path) -> None:
     ):
         (hack / name).write_text(text)
         (hack / name).chmod(0o755)
-    record = tmp_path / "record"
-    subprocess.run([hack / "test"], env={"PATH": "/usr/bin:/bin", "RECORD": str(record)}, check=True)
-    called = [line.rpartition("hack/")[2].strip() for line in record.read_text().splitlines()]
+    environment = {"PATH": "/usr/bin:/bin", "RECORD": str(folder / "record")}
+    subprocess.run([hack / "test", *words], env=environment, check=True)
+    lines = (folder / "record").read_text().splitlines()
+    return [re.sub(r"\S*hack/", "", line).strip() for line in lines]
+
+
+def test_hack_test_runs_all_checks_and_then_all_tests(tmp_path: Path) -> None:
+    called = called_by_hack_test(tmp_path)
     assert called[0] == "check"
     assert called[-1].startswith("python -m pytest")
     chosen = [word for word in called[-1].split() if word.startswith(("tests/", "-k", "-m=", "--no-cluster"))]
@@ -38,23 +43,9 @@ def test_hack_test_runs_all_checks_and_then_all_tests(tmp_path: Path) -> None:
 def test_hack_test_builds_and_tests_the_release_of_kubernetes_that_it_is_given(
     tmp_path: Path, words: list[str]
 ) -> None:
-    hack = tmp_path / "hack"
-    hack.mkdir()
-    shutil.copy(ROOT / "hack/test", hack)
-    noting = '#!/bin/sh\necho "$TOPOGATE_KUBERNETES $*" >>"$RECORD"\n'
-    for name, text in (
-        ("check", noting),
-        ("python", noting),
-        ("env", f"#!/bin/sh\necho {hack}/python\n"),
-    ):
-        (hack / name).write_text(text)
-        (hack / name).chmod(0o755)
-    record = tmp_path / "record"
-    environment = {"PATH": "/usr/bin:/bin", "RECORD": str(record)}
-    subprocess.run([hack / "test", *words, "tests/cluster"], env=environment, check=True)
-    called = record.read_text().splitlines()
-    assert "1.32 -m hack.local.build" in called
-    assert called[-1] == "1.32 -m pytest tests/cluster"
+    called = called_by_hack_test(tmp_path, *words, "tests/cluster")
+    assert "1.32 python -m hack.local.build" in called
+    assert called[-1] == "1.32 python -m pytest tests/cluster"
 
 
 @pytest.mark.parametrize("failing", ["", "ruff", "mypy", "lint-imports"])

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from hack.checks.sizes import CEILINGS, ROOTS, Size, check, differences, modules, packages_of, size_of
+from hack.checks.sizes import CEILINGS, ROOTS, Size, check, modules, size_of
 from hack.local.build import ROOT
 
 BRANCHING = "".join(f"    if a == {number}:\n        return {number}\n" for number in range(10))
@@ -49,42 +49,6 @@ def test_a_reason_for_branches_that_a_function_does_not_have_is_reported(
     assert capsys.readouterr().err.splitlines() == [
         'webhook/a.py: decide is at 10 branches or below. Remove "# branches:" from its line.'
     ]
-
-
-@pytest.mark.parametrize(
-    ("parts", "packages"),
-    [
-        (("webhook", "kube", "client.py"), ["product", "webhook", "webhook/kube"]),
-        (("webhook", "sweeper", "decide", "gangs.py"), ["product", "webhook", "webhook/sweeper"]),
-        (("labeler", "main.py"), ["product", "labeler"]),
-        (("tests", "kube", "test_client.py"), ["tests"]),
-    ],
-)
-def test_a_module_counts_in_its_package_and_in_the_product(
-    parts: tuple[str, ...], packages: list[str]
-) -> None:
-    assert list(packages_of(parts)) == packages
-
-
-@pytest.mark.parametrize(
-    ("found", "begins"),
-    [
-        (2, ""),
-        (
-            3,
-            "webhook: 3 functions have more than 10 branches, and hack/branches.txt says 2. If they",
-        ),
-        (
-            1,
-            "webhook: 1 functions have more than 10 branches, and hack/branches.txt says 2. If they",
-        ),
-    ],
-)
-def test_a_package_has_just_as_many_branching_functions_as_its_ceiling(found: int, begins: str) -> None:
-    rows = {"webhook": Size(branching=found), "labeler": Size(branching=5)}
-    sentences = list(differences("# why\nwebhook 2\n", rows))
-    assert len(sentences) == bool(begins)
-    assert all(each.startswith(begins) for each in sentences)
 
 
 def test_the_ceilings_only_shrink() -> None:

@@ -142,27 +142,3 @@ def test_no_message_has_a_phrase_that_the_style_guide_replaces() -> None:
         if (faults := replaced_in_messages(module.read_text()))
     }
     assert found == {}
-
-
-@pytest.mark.parametrize(
-    "source",
-    [
-        '"""Nodes that have room for a pod."""',
-        'def f():\n    """Work it out\n    anew."""',
-        "x = 1  # what the gang is told",
-        'X = 1\n"""Of unlike\npods."""',
-        "def test_nodes_have_room(): ...",
-    ],
-    ids=["of a module", "of a function", "a comment", "over two lines", "a claim"],
-)
-def test_a_phrase_is_found_in(source: str) -> None:
-    assert len(replaced(source)) == 1
-
-
-def test_code_strings_and_quoted_names_are_no_prose() -> None:
-    assert replaced('room = "told"\n"""See `room`."""') == []
-
-
-def test_a_message_is_a_string_of_three_words() -> None:
-    source = 'f"pod {name} is held by {gates}"; x = "goes"; y = "gone/away"'
-    assert replaced_in_messages(source) == ["1: is held"]

@@ -2,17 +2,12 @@
 
 import inspect
 import re
-import sys
 from collections.abc import Callable
 from importlib import import_module
-from pathlib import Path
 from typing import get_type_hints
-
-import pytest
 
 from hack.local.build import ROOT
 from hack.releases.chart import OPTIONS
-from labeler import sources
 from labeler.allocator import vendors
 from labeler.models import VENDORS
 from labeler.sources import Source, known_sources
@@ -46,33 +41,6 @@ def missing_of_source(name: str) -> str:
 def test_each_source_of_the_labeler_can_be_asked_and_watched() -> None:
     assert SOURCES
     assert [missing for source in SOURCES if (missing := missing_of_source(source))] == []
-
-
-@pytest.mark.parametrize(
-    ("text", "missing"),
-    [
-        ("", "has no create(options, context): write it, or begin the name of a helper with _"),
-        ("class A: ...\ndef create(options, context) -> A: ...", "A has no discover(self): write it"),
-        (
-            "class A:\n    def discover(self): ...\ndef create(options, context) -> A: ...",
-            "A has no watch(self, changed, stop): write it; it may return at once",
-        ),
-        (
-            "class A:\n    def discover(self): ...\n    def watch(self): ...\n"
-            "def create(options, context) -> A: ...",
-            "A.watch takes other parameters than (self, changed, stop)",
-        ),
-    ],
-)
-def test_what_a_source_lacks_is_reported_with_what_to_do(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, missing: str
-) -> None:
-    (tmp_path / "unfinished.py").write_text(text)
-    (tmp_path / "_helper.py").write_text("")
-    monkeypatch.setattr(sources, "__path__", [*sources.__path__, str(tmp_path)])
-    monkeypatch.delitem(sys.modules, "labeler.sources.unfinished", raising=False)
-    assert set(known_sources()) - {"unfinished"} == set(SOURCES)
-    assert missing_of_source("unfinished").endswith(missing)
 
 
 def test_each_component_is_an_option_of_the_chart_that_is_tried_and_on_the_page_on_installing() -> None:

@@ -64,8 +64,8 @@ def asking(limits: dict[str, Any]) -> dict[str, Any]:
 def of_card(name: str, stamp: int) -> Any:
     """A pod that has half of card0."""
     annotations = {keys.GAS_CARDS_ANNOTATION: "card0", keys.GAS_TIMESTAMP_ANNOTATION: str(stamp)}
-    half = asking({keys.I915: 1, keys.MILLICORES: 500})
-    return pod(name, metadata={"annotations": annotations, "resourceVersion": f"{8 + stamp}"}, spec=half)
+    share = asking({keys.I915: 1, keys.MILLICORES: 500})
+    return pod(name, metadata={"annotations": annotations, "resourceVersion": f"{8 + stamp}"}, spec=share)
 
 
 def plan(version: int, **nodes: str) -> dict[str, Any]:
