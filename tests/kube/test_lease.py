@@ -108,6 +108,19 @@ def elector(
     )
 
 
+@dataclass
+class Lossy(Line):
+    """Each write is carried out, and answered by an error all the same."""
+
+    status: int = 0
+
+    def json(self, method: str, path: str, **options: Any) -> Any:
+        answer = super().json(method, path, **options)
+        if method != "GET":
+            raise ApiError(self.status, "Unknown", "the answer is lost, or that to a repeated request")
+        return answer
+
+
 FATES = st.lists(
     st.tuples(st.sampled_from(["answered", "answered", "lost", "unheard", "late"]), st.floats(0, 12)),
     max_size=3,
@@ -264,6 +277,142 @@ class Refused:
         if self.line is None:
             raise ApiError(401, "Unauthorized", "Unauthorized")
         return self.line.json(method, path, **more)
+
+
+@pytest.mark.parametrize("status", [0, 409, 429, 504])
+@pytest.mark.parametrize("is_there", [False, True], ids=["created", "taken"])
+def test_a_write_that_is_carried_out_makes_a_leader_whatever_its_answer(status: int, is_there: bool) -> None:
+    shelf = Shelf()
+    if is_there:
+        elector(Line(shelf), "b").release()
+        elector(Line(shelf), "b").step()
+    one = elector(Lossy(shelf, status=status), "a")
+    one.step()
+    shelf.advance(15 if is_there else 0)
+    one.step()
+    assert one.is_leader
+    assert not one.trouble
+
+
+@pytest.mark.parametrize("status", [0, 409, 429, 504])
+def test_a_leader_leads_on_while_no_answer_to_a_write_arrives(status: int) -> None:
+    shelf = Shelf()
+    one, other = elector(Lossy(shelf, status=status), "a"), elector(Line(shelf), "b")
+    for number in range(40):
+        shelf.advance(one.step())
+        other.step()
+        assert one.is_leader, number
+        assert not other.is_leader
+
+
+class SlowWrites(Line):
+    """Only writes are late or slow."""
+
+    def json(self, method: str, path: str, **options: Any) -> Any:
+        fates = self.fates
+        if method == "GET":
+            self.fates = []
+        try:
+            return super().json(method, path, **options)
+        finally:
+            self.fates = fates
+
+
+def test_a_write_that_arrives_late_is_known_after_another_was_tried() -> None:
+    """Its time of acquisition differs from that of the write after it, so it looked like another process."""
+    shelf = Shelf()
+    elector(Line(shelf), "b").step()
+    one = elector(SlowWrites(shelf, fates=[("late", 1.0), ("answered", 1.0)]), "a")
+    one.step()
+    shelf.advance(15)
+    one.step()
+    assert not one.is_leader, "its write is on the way"
+    one.step()
+    shelf.advance(2)
+    one.step()
+    assert one.is_leader
+
+
+def test_a_write_that_another_has_replaced_makes_no_leader() -> None:
+    shelf = Shelf()
+    line = Line(shelf, fates=[("answered", 0.0), ("unheard", 0.0), ("lost", 0.0)])
+    one, other = elector(line, "a"), elector(Line(shelf), "b")
+    one.step()
+    other.step()
+    shelf.advance(15)
+    other.step()
+    one.step()
+    assert other.is_leader
+    assert not one.is_leader
+
+
+def test_who_was_refused_for_good_reads_nothing_more() -> None:
+    line = Lossy(Shelf(), status=403)
+    elector(line, "a").step()
+    assert len(line.timeouts) == 2, "the first look, and the write"
+
+
+# --- a Lease that a client has edited ----------------------------------------------------------------
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=9),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=9), inner, max_size=3),
+    max_leaves=6,
+)
+COUNT = st.sampled_from([-(2**31), -1, 0, 1, 15, 3601, 2**31 - 1, 2**31, 10**400])
+TIME = st.sampled_from(
+    ["", "x", "0001-01-01T00:00:00Z", "9999-12-31T23:59:59.999999Z", "2026-02-30T99:00:00Z"]
+)
+EDITED = st.fixed_dictionaries(
+    {},
+    optional={
+        "holderIdentity": st.one_of(JSON, st.sampled_from(["a", "b", "x" * 100_000, "\0"])),
+        "leaseDurationSeconds": COUNT | JSON,
+        "leaseTransitions": COUNT | JSON,
+        "acquireTime": TIME | JSON,
+        "renewTime": TIME | JSON,
+        "strategy": JSON,
+    },
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.one_of(EDITED, JSON), st.booleans())
+def test_whatever_a_person_writes_into_the_lease_there_is_one_leader_within_an_hour(
+    spec: Any, has_leader: bool
+) -> None:
+    shelf = Shelf(lease={"metadata": {"name": "sweeper", "resourceVersion": "0"}, "spec": {}})
+    electors = [elector(Line(shelf), "a"), elector(Line(shelf), "b")]
+    if has_leader:
+        for each in electors:
+            each.step()
+    assert shelf.lease is not None
+    shelf.lease = {"metadata": {"name": "sweeper", "resourceVersion": "edited"}, "spec": spec}
+    for step in range(3602 // 2):
+        for each in electors:
+            each.step()
+        leaders = [each for each in electors if each.is_leader]
+        assert len(leaders) < 2
+        if leaders and step > 5:
+            break
+        shelf.advance(2)
+    assert len(leaders) == 1
+    written = shelf.lease["spec"]
+    assert 0 <= written["leaseTransitions"] < 2**31
+    assert written["leaseDurationSeconds"] == 15
+
+
+def test_a_field_of_the_lease_that_cannot_be_believed_is_reported_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    spec = {"holderIdentity": "b", "leaseDurationSeconds": 2**31 - 1, "leaseTransitions": "many"}
+    shelf = Shelf(lease={"metadata": {"name": "sweeper", "resourceVersion": "0"}, "spec": spec})
+    one = elector(Line(shelf), "a")
+    for _ in range(3):
+        one.step()
+    assert [record.getMessage() for record in caplog.records] == [
+        "lease_edited name=sweeper unreadable=leaseTransitions, leaseDurationSeconds"
+    ]
 
 
 def test_who_never_led_releases_nothing() -> None:

@@ -4,6 +4,9 @@ A leader stops leading `renew_seconds` after it *sent* its last successful renew
 only after its whole duration has passed since the candidate last *saw it change*. Each process measures this
 by its own clock, so clocks only have to run at the same rate.
 
+The answer to a write may be lost, or be a conflict with that very write. So a Lease that reads as this
+process wrote it was written by it, and it leads from the time at which it sent that write.
+
 A Lease does not fence writes: a write in flight when leadership ends still arrives, so writes have guards of
 their own. A Lease that is deleted before other candidates saw it does not protect its holder. So one deletion
 by hand is harmless to processes that have read the Lease before, but several in a row may not be.
@@ -37,6 +40,8 @@ class Requests(Protocol):
 
 
 class _LeaseSpec(Struct, frozen=True, omit_defaults=True):
+    """The fields that an election reads; one that cannot be read counts as not set."""
+
     holder_identity: str | None = None
     lease_duration_seconds: int | None = None
     acquire_time: str | None = None
@@ -46,21 +51,47 @@ class _LeaseSpec(Struct, frozen=True, omit_defaults=True):
 
 @dataclass(frozen=True)
 class _Record:
-    """A Lease: its whole body, so that a write loses no field, and its decoded spec."""
+    """A Lease: its whole body, so that a write loses no field, and its decoded spec.
+
+    wrong: the fields that topogate would not have written; they are repaired by the next write.
+    """
 
     body: dict[str, Any]
     spec: _LeaseSpec
+    wrong: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, body: dict[str, Any]) -> "_Record":
-        return cls(body, msgspec.convert(body.get("spec") or {}, _LeaseSpec))
+        """Read a Lease; any client may have edited it."""
+        found = body.get("spec")
+        fields = found if isinstance(found, dict) else {}
+        known, wrong = dict[str, Any](), [] if found is None or fields is found else ["spec"]
+        for name, kind in _FIELDS.items():
+            try:
+                known[name] = msgspec.convert(fields.get(name), kind)
+            except msgspec.ValidationError:
+                wrong.append(name)
+        if not 0 <= (known.get("leaseTransitions") or 0) < _MOST_TRANSITIONS:
+            wrong.append("leaseTransitions")
+            known["leaseTransitions"] = None
+        if not 0 <= (known.get("leaseDurationSeconds") or 0) <= _LONGEST_SECONDS:
+            wrong.append("leaseDurationSeconds")
+            known["leaseDurationSeconds"] = None
+        return cls({**body, "spec": fields}, msgspec.convert(known, _LeaseSpec), tuple(wrong))
+
+
+_FIELDS: Final = {field.encode_name: field.type for field in msgspec.structs.fields(_LeaseSpec)}
+_MOST_TRANSITIONS: Final = 2**31 - 1
+"""The API server stores no more."""
+_LONGEST_SECONDS: Final = 3600
+"""No candidate waits for longer: with a longer duration in the Lease, nobody might lead for ever."""
 
 
 @dataclass(frozen=True)
 class LeaseTimes:
     """The times of an election. Raises ValueError if they are unsafe.
 
-    lease_seconds: how long candidates wait for a silent leader, in whole seconds.
+    lease_seconds: how long candidates wait for a silent leader, in whole seconds, an hour at most.
     renew_seconds: how long a leader leads without a successful renewal.
     retry_seconds: from the start of one attempt to the next.
     request_seconds: the time-out of one request; 5 s as in client-go, so that a leader keeps leading while
@@ -75,11 +106,11 @@ class LeaseTimes:
     def __post_init__(self) -> None:
         longest, least = sorted((self.retry_seconds, self.request_seconds), reverse=True)
         is_safe = self.lease_seconds > self.renew_seconds >= 2 * longest and least > 0
-        if not is_safe or int(self.lease_seconds) != self.lease_seconds:
+        if not is_safe or self.lease_seconds not in range(_LONGEST_SECONDS + 1):
             raise ValueError(
-                f"lease_seconds ({self.lease_seconds}) must be a whole number above renew_seconds "
-                f"({self.renew_seconds}), and that at least twice retry_seconds ({self.retry_seconds}) and "
-                f"request_seconds ({self.request_seconds}), which are above 0"
+                f"lease_seconds ({self.lease_seconds}) must be a whole number of at most {_LONGEST_SECONDS}, "
+                f"and above renew_seconds ({self.renew_seconds}), and that at least twice retry_seconds "
+                f"({self.retry_seconds}) and request_seconds ({self.request_seconds}), which are above 0"
             )
 
 
@@ -114,6 +145,8 @@ class Elector:
         self._notified = False
         self._mine: _Record | None = None
         self._acquired = ""
+        self._unanswered: tuple[tuple[float, _LeaseSpec], ...] = ()
+        self._wrong: tuple[str, ...] = ()
         self._observed: _LeaseSpec | None = None
         self._free_at = float("-inf")
         self._trouble: tuple[float, str] | None = (clock(), "it has not been read yet")
@@ -206,18 +239,40 @@ class Elector:
                 if error.status not in (404, 409):
                     raise
                 self._mine = None
-        record = self._read()
-        self._observe(record)
+        record = self._read_back()
+        if self._is_free(record):
+            self._take_or_read_back(record)
+
+    def _is_free(self, record: _Record | None) -> bool:
+        """Whether this process may write itself into the Lease; if another one leads, it does not."""
         if record is None:
             # Deleted by hand: its holder may not know yet. A Lease that never existed is free.
-            is_free = self.is_leader or self._clock() >= self._free_at
-        elif self._is_mine(record.spec):
-            is_free = True
-        else:
-            self._leads_until = float("-inf")
-            is_free = self._clock() >= self._free_at
-        if is_free:
+            return self.is_leader or self._clock() >= self._free_at
+        if self._is_mine(record.spec):
+            return True
+        self._leads_until = float("-inf")
+        return self._clock() >= self._free_at
+
+    def _take_or_read_back(self, record: _Record | None) -> None:
+        try:
             self._take(record)
+        except ApiError as error:
+            # A leader has no time to read; its next attempt does.
+            if self.is_leader or not (error.is_transient or error.status == 409):
+                raise
+            self._read_back()
+            if not self.is_leader:
+                raise
+
+    def _read_back(self) -> _Record | None:
+        """Read the Lease. Where it is as this process wrote it without an answer, the write has succeeded."""
+        record = self._read()
+        self._observe(record)
+        for sent, spec in self._unanswered:
+            if record is not None and record.spec == spec:
+                self._mine, self._acquired = record, spec.acquire_time or ""
+                self._leads_until = max(self._leads_until, sent + self._times.renew_seconds)
+        return record
 
     def _observe(self, record: _Record | None) -> None:
         """Record when a Lease was first seen to change or to be gone: its duration counts from then."""
@@ -246,16 +301,17 @@ class Elector:
         if record is None or not self._is_mine(record.spec):
             self._acquired = now
             transitions += record is not None
-        self._mine = self._write(
-            record,
-            _LeaseSpec(
-                holder_identity=self._identity,
-                lease_duration_seconds=int(self._times.lease_seconds),
-                acquire_time=self._acquired,
-                renew_time=now,
-                lease_transitions=transitions,
-            ),
+        spec = _LeaseSpec(
+            holder_identity=self._identity,
+            lease_duration_seconds=int(self._times.lease_seconds),
+            acquire_time=self._acquired,
+            renew_time=now,
+            lease_transitions=transitions,
         )
+        recent = (each for each in self._unanswered if sent - each[0] < self._times.lease_seconds)
+        self._unanswered = (*recent, (sent, spec))
+        self._mine = self._write(record, spec)
+        self._unanswered = ()
         self._leads_until = sent + self._times.renew_seconds
         self._observe(self._mine)
 
@@ -264,11 +320,15 @@ class Elector:
     def _read(self) -> _Record | None:
         try:
             path = f"{self._collection}/{self._name}"
-            return _Record.of(self._api.json("GET", path, timeout_seconds=self._time()))
+            record = _Record.of(self._api.json("GET", path, timeout_seconds=self._time()))
         except ApiError as error:
             if error.status == 404:
                 return None
             raise
+        if record.wrong and record.wrong != self._wrong:
+            logger.warning("lease_edited name=%s unreadable=%s", self._name, ", ".join(record.wrong))
+        self._wrong = record.wrong
+        return record
 
     def _write(self, record: _Record | None, spec: _LeaseSpec) -> _Record:
         if record is None:
@@ -281,7 +341,7 @@ class Elector:
             answer = self._api.json("POST", self._collection, body=body, timeout_seconds=self._time())
         else:
             # With the resourceVersion of the read: refused if another client wrote meanwhile.
-            body = {**record.body, "spec": {**record.body.get("spec", {}), **msgspec.to_builtins(spec)}}
+            body = {**record.body, "spec": {**record.body["spec"], **msgspec.to_builtins(spec)}}
             path = f"{self._collection}/{self._name}"
             answer = self._api.json("PUT", path, body=body, timeout_seconds=self._time())
         return _Record.of(answer)
