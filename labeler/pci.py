@@ -73,6 +73,29 @@ def vram_bytes(device: Path) -> int:
     )
 
 
+def shared_out(device: Path) -> str:
+    """Why no container is to use a GPU as a whole: its parts serve in its place. "" for one that is whole.
+
+    NVIDIA's driver for vGPU hosts gives GPUs to virtual machines: by virtual functions or mediated devices.
+    https://docs.nvidia.com/vgpu/latest/grid-vgpu-user-guide/
+    """
+    functions = read(device / "sriov_numvfs") or "0"
+    if functions != "0":
+        return f"it is an SR-IOV physical function with {functions} virtual functions in use"
+    if read(device / "vendor") == NVIDIA and (device / "mdev_supported_types").is_dir():
+        return "its driver divides it among virtual machines (vGPU)"
+    return ""
+
+
+def is_for_guests(device: Path) -> bool:
+    """Whether a device is a part of a GPU that its host's driver can only give to a virtual machine.
+
+    So is a virtual function of NVIDIA's, which the driver of a vGPU host holds as it holds a GPU. Those of
+    Intel and AMD are GPUs of their own under i915, xe and amdgpu.
+    """
+    return read(device / "vendor") == NVIDIA and (device / "physfn").exists()
+
+
 def bus_problem(device: Path) -> str:
     """Why a card cannot be used, "" if nothing is known against it.
 

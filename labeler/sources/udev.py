@@ -32,8 +32,10 @@ from labeler.pci import (
     bus_problem,
     count,
     count_tiles,
+    is_for_guests,
     is_integrated,
     read,
+    shared_out,
     vram_bytes,
 )
 from labeler.sources import Context, OptionError, Options, check_options
@@ -238,7 +240,7 @@ class UdevSource:
         """
         vendor_id, device_id = _hex_id(pci, "vendor"), _hex_id(pci, "device")
         from_database = pci.properties.get("ID_MODEL_FROM_DATABASE")
-        shared, problem = _virtual_functions(pci), _problem(device, pci, reported)
+        shared, problem = shared_out(Path(pci.sys_path)), _problem(device, pci, reported)
         problem = problem or failed or self._wedged.problem(pci.sys_name)
         is_card = device.subsystem == "drm"
         tiles = count_tiles(Path(device.sys_path), Path(pci.sys_path)) if vendor_id == INTEL else 1
@@ -260,11 +262,11 @@ class UdevSource:
         )
 
     def _computes(self, vendor_id: str, driver: str, folder: Path) -> bool:
-        """Whether a device of this vendor is a GPU under this driver, and not just a screen."""
+        """Whether a device of this vendor is a GPU under this driver, and neither a screen nor a guest's."""
         if driver in self._drivers:
             return True
         if vendor_id in DRIVERS:
-            return driver in DRIVERS[vendor_id]
+            return driver in DRIVERS[vendor_id] and not is_for_guests(folder)
         return driver not in SCREEN_DRIVERS and count(folder / "drm", _RENDER) > 0
 
     def _memory(self, device: Any, pci: Any, tiles: int) -> int:
@@ -295,11 +297,6 @@ def _problem(device: Any, pci: Any, reported: Mapping[str, str]) -> str:
     if not problem and device.subsystem != "drm" and pci.driver in DRM_DRIVERS:
         return f"its driver {pci.driver} has made no card of it; the kernel's log says why"
     return problem
-
-
-def _virtual_functions(pci: Any) -> str:
-    text = read(Path(pci.sys_path) / "sriov_numvfs") or "0"
-    return "" if text == "0" else f"it is an SR-IOV physical function with {text} virtual functions in use"
 
 
 def _text(device: Any, name: str) -> str:

@@ -127,6 +127,19 @@ def test_a_card_that_is_split_into_mig_instances_is_not_handed_out_whole(
     assert faults(nvidia).keys() == {"GPU-1-x"}
 
 
+@pytest.mark.parametrize("part", ["sriov_numvfs", "physfn", "mdev_supported_types"])
+def test_a_card_for_virtual_machines_is_left_out_here_as_in_the_labels(
+    nvidia: Nvidia, tmp_path: Path, part: str
+) -> None:
+    device = tmp_path / "sys/bus/pci/devices" / ADDRESSES[1]
+    (device / "vendor").write_text("0x10de\n")
+    if part == "sriov_numvfs":
+        (device / part).write_text("4\n")
+    else:
+        (device / part).mkdir()
+    assert [card.pci_address for card in nvidia.cards()] == [ADDRESSES[0], *ADDRESSES[2:]]
+
+
 def test_a_card_with_the_minor_of_one_that_is_gone_is_listed_beside_it(
     nvidia: Nvidia, tmp_path: Path
 ) -> None:

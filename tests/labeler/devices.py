@@ -26,6 +26,7 @@ class Card:
     """One card of a machine.
 
     address: its PCI ancestors; None in attributes leaves a file out. binary: files of the PCI device, in hex.
+    physical: the PCI address of the physical function that it is a virtual one of.
     below: a device between the PCI device and the drm one, as "virtio0". "" for driver: none is bound.
     reported: what the events of its drm device report beside.
     """
@@ -45,6 +46,7 @@ class Card:
     render_node: bool = False
     drm_card: bool = True
     below: str = ""
+    physical: str = ""
     reported: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -78,6 +80,7 @@ class Card:
             "E: SUBSYSTEM=pci",
             *([f"L: driver=../../../bus/pci/drivers/{self.driver}"] if self.driver else []),
         ]
+        lines += [f"L: physfn=../{self.physical}"] if self.physical else []
         lines += [f"E: {key}={value}" for key, value in self.properties.items()]
         lines += [f"A: {key}={value}\\n" for key, value in attributes.items() if value is not None]
         lines += [f"H: {key}={value}" for key, value in self.binary.items()]

@@ -213,6 +213,52 @@ def test_a_gpu_whose_virtual_functions_serve_is_left_out_and_not_broken() -> Non
     assert "broken" not in labels(replace(FLEX, pci={"sriov_numvfs": "2"}), H100)
 
 
+def virtual(number: int, driver: str, of: Card) -> Card:
+    """A virtual function of a card; 10 and more for number."""
+    address = f"pci0000:00/0000:00:01.0/0000:{number:02x}:00.4"
+    drm = of.vendor != NVIDIA and driver != "vfio-pci"
+    return replace(of, number=number, driver=driver, address=address, drm_card=drm, pci={}, physical=PHYSICAL)
+
+
+PHYSICAL = "0000:03:00.0"
+HOST = replace(H100, pci={"sriov_numvfs": "4", "sriov_totalvfs": "20"})
+HOST_OF_INTEL = Card(0, INTEL, "0x56c0", "i915", pci={"sriov_numvfs": "2"})
+HOST_OF_AMD = replace(MI300X, number=0, driver="gim", drm_card=False, render_node=False, pci=ACCELERATOR)
+MEDIATED = Card(
+    0, NVIDIA, "0x1eb8", "nvidia", drm_card=False, pci={"mdev_supported_types/nvidia-222/name": "GRID T4-1B"}
+)
+
+
+@pytest.mark.parametrize(
+    ("cards", "count"),
+    [
+        ((HOST, *(virtual(10 + number, "nvidia", HOST) for number in range(4))), None),
+        ((HOST, *(virtual(10 + number, "vfio-pci", HOST) for number in range(4))), None),
+        ((replace(HOST, driver="vfio-pci"), virtual(10, "nvidia", HOST)), None),
+        ((replace(HOST, pci={}), virtual(10, "nvidia", HOST)), "1"),
+        ((HOST, virtual(10, "nvidia", HOST), replace(H100, number=20)), "1"),
+        ((MEDIATED,), None),
+        ((HOST_OF_INTEL, virtual(10, "i915", HOST_OF_INTEL), virtual(11, "i915", HOST_OF_INTEL)), "2"),
+        ((HOST_OF_INTEL, virtual(10, "vfio-pci", HOST_OF_INTEL)), None),
+        ((HOST_OF_AMD, virtual(10, "vfio-pci", MI300X)), None),
+        ((HOST_OF_AMD, virtual(10, "amdgpu", MI300X)), "1"),
+    ],
+    ids=[
+        "vGPU: the driver holds all", "vGPU: virtual functions given to guests",
+        "vGPU: the physical function given to a guest", "a virtual function that its host does not report",
+        "vGPU beside a whole GPU", "vGPU by mediated devices", "Intel's virtual functions",
+        "Intel's given to guests", "AMD's given to guests", "AMD's virtual functions",
+    ],
+)  # fmt: skip
+def test_of_a_gpu_that_is_divided_only_what_containers_can_use_is_counted(
+    cards: tuple[Card, ...], count: str | None
+) -> None:
+    found = labels(*cards)
+    assert found.get("count") == count
+    assert count is not None or found.keys() <= {"tiles"}
+    assert "broken" not in found
+
+
 def test_a_gpu_that_its_driver_excludes_is_not_counted(tmp_path: Path) -> None:
     inform(tmp_path, "0000:03:00.0", 0, excluded="Yes")
     inform(tmp_path, "0000:04:00.0", 1)

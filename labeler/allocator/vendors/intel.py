@@ -17,7 +17,7 @@ from labeler.allocator.values import Edits, LocalCard, LocalContainer
 from labeler.allocator.vendors import Places
 from labeler.contract import keys
 from labeler.models import INTEL
-from labeler.pci import bus_problem, count_tiles, entries, is_integrated, read
+from labeler.pci import bus_problem, count_tiles, entries, is_integrated, read, shared_out
 
 _CARD: Final = re.compile(r"card(0|[1-9][0-9]*)")
 _NODE: Final = re.compile(r"(card|renderD)(0|[1-9][0-9]*)")
@@ -91,7 +91,7 @@ class Intel:
         if read(device / "vendor") != INTEL:
             return None
         resource = _RESOURCES.get((device / "driver").resolve().name)
-        if resource is None or (read(device / "sriov_numvfs") or "0") != "0":
+        if resource is None or shared_out(device):
             return None
         if self._places.ignore_integrated and is_integrated(device):
             return None

@@ -21,7 +21,7 @@ from labeler.allocator.vendors import Places
 from labeler.contract import keys
 from labeler.facts import NO_CARD
 from labeler.nvidia import driver_problem, has_mig_instances, information, uuid
-from labeler.pci import bus_problem
+from labeler.pci import bus_problem, is_for_guests, shared_out
 
 VISIBLE_DEVICES: Final = "NVIDIA_VISIBLE_DEVICES"
 _SHARED: Final = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidia-modeset")
@@ -51,11 +51,14 @@ class Nvidia:
         self._nvlinks = nvlinks
 
     def cards(self) -> tuple[LocalCard, ...]:
-        """Every GPU that the driver holds, by its minor number; what cannot be read of one hides no card."""
+        """Every GPU that the driver holds, by its minor number; what cannot be read of one hides no card.
+
+        Those that it gives to virtual machines are none, as for the labeler.
+        """
         folder = self._places.proc / "driver" / "nvidia" / "gpus"
         if not folder.is_dir():
             return ()
-        found = [self._card(entry.name) for entry in folder.iterdir()]
+        found = [self._card(entry.name) for entry in folder.iterdir() if self._is_whole(entry.name)]
         return tuple(sorted(found, key=lambda card: card.number))
 
     def competitors(self, resource: str) -> tuple[str, ...]:
@@ -132,6 +135,10 @@ class Nvidia:
         except OSError as error:
             return f"its device file {nodes[0]} cannot be looked at: {error.strerror}"
         return "" if stat.S_ISCHR(mode) else f"{nodes[0]} is no device file"
+
+    def _is_whole(self, address: str) -> bool:
+        device = self._pci(address)
+        return not shared_out(device) and not is_for_guests(device)
 
     def _pci(self, address: str) -> Path:
         return self._places.sys / "bus" / "pci" / "devices" / address
