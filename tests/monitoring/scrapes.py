@@ -95,39 +95,36 @@ def changed(series: Sequence[Series], name: str, value: float, **more: Any) -> t
     return tuple(replace(each, value=value, **more) if each in chosen else each for each in series)
 
 
-def fires(alert: dict[str, Any], state: State, folder: Path) -> subprocess.CompletedProcess[str]:
-    """Let Prometheus judge that this alert fires, with labels and annotations.
+@dataclass
+class Judgement:
+    """Cases that Prometheus judges in one run."""
 
-    That is after more than an hour, or 5 minutes into a growth for which an alert is to fire at once.
-    """
-    expected = [{"exp_labels": alert["labels"], "exp_annotations": alert["annotations"]}]
-    grows = any(each.growth for series in state.jobs.values() for each in series)
-    at = "5m" if grows and "for" not in alert else "100m"
-    return _check(state, {alert["alert"]: expected}, folder, at)
+    cases: list[dict[str, Any]] = field(default_factory=list)
 
+    def fires(self, alert: dict[str, Any], state: State) -> None:
+        """This alert must fire, with labels and annotations.
 
-def fires_nothing(state: State, folder: Path) -> subprocess.CompletedProcess[str]:
-    """Let Prometheus judge that no alert fires."""
-    return _check(state, {alert["alert"]: [] for alert in alerts()}, folder)
+        That is after more than an hour, or 5 minutes into a growth for which an alert is to fire at once.
+        """
+        expected = [{"exp_labels": alert["labels"], "exp_annotations": alert["annotations"]}]
+        grows = any(each.growth for series in state.jobs.values() for each in series)
+        self._add(state, {alert["alert"]: expected}, "5m" if grows and "for" not in alert else "100m")
 
+    def fires_nothing(self, state: State) -> None:
+        """No alert may fire."""
+        self._add(state, {alert["alert"]: [] for alert in alerts()}, "100m")
 
-def _check(
-    state: State, expected: Mapping[str, list[dict[str, Any]]], folder: Path, at: str = "100m"
-) -> subprocess.CompletedProcess[str]:
-    (folder / "rules.yaml").write_text(yaml.safe_dump(rules()))
-    tests = {
-        "rule_files": ["rules.yaml"],
-        "evaluation_interval": "1m",
-        "tests": [
-            {
-                "interval": "1m",
-                "input_series": state.inputs(),
-                "alert_rule_test": [
-                    {"eval_time": at, "alertname": name, "exp_alerts": exp} for name, exp in expected.items()
-                ],
-            }
-        ],
-    }
-    (folder / "test.yaml").write_text(yaml.safe_dump(tests))
-    command = [PROMTOOL, "test", "rules", "test.yaml"]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=60)
+    def _add(self, state: State, expected: Mapping[str, list[dict[str, Any]]], at: str) -> None:
+        tests = [
+            {"eval_time": at, "alertname": name, "exp_alerts": alerts} for name, alerts in expected.items()
+        ]
+        self.cases.append({"interval": "1m", "input_series": state.inputs(), "alert_rule_test": tests})
+
+    def faults(self, folder: Path) -> str:
+        """What Prometheus finds wrong, "" if nothing."""
+        (folder / "rules.yaml").write_text(yaml.safe_dump(rules()))
+        tests = {"rule_files": ["rules.yaml"], "evaluation_interval": "5m", "tests": self.cases}
+        (folder / "test.yaml").write_text(yaml.safe_dump(tests))
+        command = [PROMTOOL, "test", "rules", "test.yaml"]
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300)
+        return done.stdout + done.stderr if done.returncode else ""

@@ -7,7 +7,7 @@ fault to come, the answer of a healthy program gets the values that it has then.
 
 import json
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -38,12 +38,11 @@ from tests.monitoring.scrapes import (
     COMPONENT,
     NOT_HERE,
     PROMTOOL,
+    Judgement,
     Series,
     State,
     alerts,
     changed,
-    fires,
-    fires_nothing,
     read,
     rules,
 )
@@ -64,11 +63,24 @@ def alert(name: str) -> dict[str, Any]:
     return next(each for each in alerts() if each["alert"] == name)
 
 
-def assert_fires(name: str, state: State, folder: Path, **labels: str) -> None:
-    """labels: what of the series the alert carries."""
-    alerted = alert(name)
-    found = fires(alerted | {"labels": alerted["labels"] | labels}, state, folder)
-    assert found.returncode == 0, found.stdout + found.stderr
+class Alerted:
+    """What tests expect of alerts."""
+
+    def __init__(self) -> None:
+        self.judgement = Judgement()
+
+    def __call__(self, name: str, state: State, **labels: str) -> None:
+        """An alert fires. labels: what of the series it carries."""
+        made = alert(name)
+        self.judgement.fires(made | {"labels": made["labels"] | labels}, state)
+
+
+@pytest.fixture(scope="module")
+def assert_fires(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Alerted]:
+    """Prometheus judges all that these tests expect at once, in the end."""
+    alerted = Alerted()
+    yield alerted
+    assert alerted.judgement.faults(tmp_path_factory.mktemp("judgement")) == ""
 
 
 def test_prometheus_takes_the_rules_without_complaints(tmp_path: Path) -> None:
@@ -81,9 +93,8 @@ def test_prometheus_takes_the_rules_without_complaints(tmp_path: Path) -> None:
     assert f"{len(NAMES)} rules found" in found.stdout
 
 
-def test_nothing_fires_when_all_is_well(calm: State, tmp_path: Path) -> None:
-    found = fires_nothing(calm, tmp_path)
-    assert found.returncode == 0, found.stdout + found.stderr
+def test_nothing_fires_when_all_is_well(calm: State, assert_fires: Alerted) -> None:
+    assert_fires.judgement.fires_nothing(calm)
 
 
 def webhook_with_an_old_certificate(folder: Path) -> tuple[Series, ...]:
@@ -109,24 +120,29 @@ def wait_for(webhook: Webhook, name: str, is_so: Callable[[float], bool]) -> Non
 
 
 @pytest.mark.parametrize(
-    ("name", "state_of"),
+    ("names", "state_of"),
     [
-        ("TopogateCertificateEnds", webhook_with_an_old_certificate),
-        ("TopogateCertificateRejected", webhook_with_broken_files),
-        ("TopogatePolicyRejected", webhook_with_broken_files),
+        (["TopogateCertificateEnds"], webhook_with_an_old_certificate),
+        (["TopogateCertificateRejected", "TopogatePolicyRejected"], webhook_with_broken_files),
     ],
 )
 def test_a_webhook_with_bad_files_is_alerted(
-    name: str, state_of: Callable[[Path], tuple[Series, ...]], calm: State, tmp_path: Path
+    names: list[str],
+    state_of: Callable[[Path], tuple[Series, ...]],
+    calm: State,
+    tmp_path: Path,
+    assert_fires: Alerted,
 ) -> None:
-    assert_fires(name, calm.but(WEBHOOK, state_of(tmp_path)), tmp_path)
+    state = calm.but(WEBHOOK, state_of(tmp_path))
+    for name in names:
+        assert_fires(name, state)
 
 
-def test_a_webhook_that_does_not_answer_is_alerted(calm: State, tmp_path: Path) -> None:
-    assert_fires("TopogateWebhookDown", calm.but(WEBHOOK, None), tmp_path)
+def test_a_webhook_that_does_not_answer_is_alerted(calm: State, assert_fires: Alerted) -> None:
+    assert_fires("TopogateWebhookDown", calm.but(WEBHOOK, None))
 
 
-def test_pods_that_pass_without_the_webhook_are_alerted(at_work: AtWork, tmp_path: Path) -> None:
+def test_pods_that_pass_without_the_webhook_are_alerted(at_work: AtWork, assert_fires: Alerted) -> None:
     """The API server itself counts them: its configuration points to a port where nobody listens."""
     cluster = at_work.cluster
     made = manifest("webhook-configuration.yaml")
@@ -151,10 +167,10 @@ def test_pods_that_pass_without_the_webhook_are_alerted(at_work: AtWork, tmp_pat
     series = of_the_api_server(cluster)
     for how in ({"growth": 1.0}, {"first": 97}):
         rising = changed(series, FAILS_OPEN, series[0].value, **how)
-        assert_fires("TopogateWebhookFailsOpen", at_work.calm.but(API_SERVER, rising), tmp_path)
+        assert_fires("TopogateWebhookFailsOpen", at_work.calm.but(API_SERVER, rising))
 
 
-def test_programs_of_which_only_others_lead_are_alerted(at_work: AtWork, tmp_path: Path) -> None:
+def test_programs_of_which_only_others_lead_are_alerted(at_work: AtWork, assert_fires: Alerted) -> None:
     cluster = at_work.cluster
     namespace = create_namespace(cluster)
     for name in (SWEEPER, TASKS):
@@ -170,14 +186,14 @@ def test_programs_of_which_only_others_lead_are_alerted(at_work: AtWork, tmp_pat
         sweeping = scraped(cluster, sweeper, "topogate_leader 0")
         tasking = scraped(cluster, tasks, "topogate_tasks_leading 0")
     delete_namespace(cluster, namespace)
-    assert_fires("TopogateNoLeader", at_work.calm.but(SWEEPER, sweeping), tmp_path)
-    assert_fires("TopogateNoLeader", at_work.calm.but(SWEEPER, None), tmp_path)
-    assert_fires("TopogateTasksNotLed", at_work.calm.but(TASKS, tasking), tmp_path)
-    assert_fires("TopogateTasksNotLed", at_work.calm.but(TASKS, None), tmp_path)
+    assert_fires("TopogateNoLeader", at_work.calm.but(SWEEPER, sweeping))
+    assert_fires("TopogateNoLeader", at_work.calm.but(SWEEPER, None))
+    assert_fires("TopogateTasksNotLed", at_work.calm.but(TASKS, tasking))
+    assert_fires("TopogateTasksNotLed", at_work.calm.but(TASKS, None))
 
 
 def test_a_leader_that_may_read_nothing_or_not_every_owner_is_alerted(
-    at_work: AtWork, tmp_path: Path
+    at_work: AtWork, tmp_path: Path, assert_fires: Alerted
 ) -> None:
     cluster, calm = at_work.cluster, at_work.calm
     namespace = create_namespace(cluster)
@@ -195,8 +211,8 @@ def test_a_leader_that_may_read_nothing_or_not_every_owner_is_alerted(
             some = scraped(cluster, sweeper, 'topogate_refused_owners{resource="jobs.batch"} 1')
     finally:
         delete_namespace(cluster, namespace)
-    assert_fires("TopogateNotSynced", calm.but(SWEEPER, nothing), tmp_path)
-    assert_fires("TopogateOwnersRefused", calm.but(SWEEPER, some), tmp_path)
+    assert_fires("TopogateNotSynced", calm.but(SWEEPER, nothing))
+    assert_fires("TopogateOwnersRefused", calm.but(SWEEPER, some))
 
 
 def _allow_all_but_jobs(cluster: Cluster, role: str, namespace: str) -> None:
@@ -218,7 +234,7 @@ def _allow_all_but_jobs(cluster: Cluster, role: str, namespace: str) -> None:
     api.request("POST", f"{group}/clusterrolebindings", body=binding)
 
 
-def test_gpu_nodes_without_labels_are_alerted(at_work: AtWork, tmp_path: Path) -> None:
+def test_gpu_nodes_without_labels_are_alerted(at_work: AtWork, assert_fires: Alerted) -> None:
     gpus = {"nvidia.com/gpu": "8"}
     bare = {"metadata": {"name": "bare"}, "status": {"allocatable": gpus, "capacity": gpus}}
     at_work.cluster.api().request("POST", "/api/v1/nodes", body=bare)
@@ -226,26 +242,26 @@ def test_gpu_nodes_without_labels_are_alerted(at_work: AtWork, tmp_path: Path) -
         series = scraped(at_work.cluster, at_work.sweeper, "topogate_unplaced_gpu_nodes 1")
     finally:
         at_work.cluster.api().request("DELETE", "/api/v1/nodes/bare")
-    assert_fires("TopogateLabelerAbsent", at_work.calm.but(SWEEPER, series), tmp_path)
+    assert_fires("TopogateLabelerAbsent", at_work.calm.but(SWEEPER, series))
 
 
-def test_a_task_controller_with_a_bad_policy_is_alerted(at_work: AtWork, tmp_path: Path) -> None:
+def test_a_task_controller_with_a_bad_policy_is_alerted(at_work: AtWork, assert_fires: Alerted) -> None:
     good = at_work.tasks_policy.read_text()
     at_work.tasks_policy.write_text("nonsense: true\n")
     try:
         series = scraped(at_work.cluster, at_work.tasks, "topogate_tasks_policy_rejected 1")
     finally:
         at_work.tasks_policy.write_text(good)
-    assert_fires("TopogatePolicyRejected", at_work.calm.but(TASKS, series), tmp_path)
+    assert_fires("TopogatePolicyRejected", at_work.calm.but(TASKS, series))
 
 
-def test_a_labeler_that_does_not_run_is_alerted(calm: State, tmp_path: Path) -> None:
+def test_a_labeler_that_does_not_run_is_alerted(calm: State, assert_fires: Alerted) -> None:
     labels = (("daemonset", "labeler"), ("namespace", "topogate-labeler"))
     series = (Series("kube_daemonset_status_number_unavailable", labels, 1),)
-    assert_fires("TopogateLabelerAbsent", calm.but("kube-state-metrics", series), tmp_path)
+    assert_fires("TopogateLabelerAbsent", calm.but("kube-state-metrics", series))
 
 
-def test_nodes_on_which_gangs_fail_are_alerted(calm: State, tmp_path: Path) -> None:
+def test_nodes_on_which_gangs_fail_are_alerted(calm: State, assert_fires: Alerted) -> None:
     """That takes pods of several gangs; the series is the sweeper's own, which calm clusters do not have."""
     metrics = Metrics()
     metrics.declare(NODE_HEALTH.gauges)
@@ -253,9 +269,7 @@ def test_nodes_on_which_gangs_fail_are_alerted(calm: State, tmp_path: Path) -> N
     (family,) = (each for each in metrics.registry.collect() if each.name == "topogate_avoided_nodes")
     (sample,) = family.samples
     series = Series(sample.name, tuple(sample.labels.items()), sample.value)
-    assert_fires(
-        "TopogateNodesAvoided", calm.but(SWEEPER, (*calm.jobs[SWEEPER], series)), tmp_path, model="h100"
-    )
+    assert_fires("TopogateNodesAvoided", calm.but(SWEEPER, (*calm.jobs[SWEEPER], series)), model="h100")
 
 
 @pytest.mark.parametrize(
@@ -275,13 +289,13 @@ def test_nodes_on_which_gangs_fail_are_alerted(calm: State, tmp_path: Path) -> N
     ],
 )
 def test_an_alert_fires_when_its_series_has_the_value(
-    name: str, job: str, series: str, more: dict[str, Any], calm: State, tmp_path: Path
+    name: str, job: str, series: str, more: dict[str, Any], calm: State, assert_fires: Alerted
 ) -> None:
-    assert_fires(name, calm.but(job, changed(calm.jobs[job], series, **more)), tmp_path)
+    assert_fires(name, calm.but(job, changed(calm.jobs[job], series, **more)))
 
 
 def test_an_allocator_that_refuses_a_container_is_alerted(
-    calm: State, allocating: Site, tmp_path: Path
+    calm: State, allocating: Site, assert_fires: Alerted
 ) -> None:
     with pytest.raises(grpc.RpcError, match="topogate"):
         allocating.allocate("card0-0")
@@ -290,10 +304,12 @@ def test_an_allocator_that_refuses_a_container_is_alerted(
     for how in ({"growth": 1.0}, {"first": 95}):
         name = "topogate_allocator_allocations_total"
         rising = changed(series, name, count, outcome="refused", **how)
-        assert_fires("TopogateAllocatorAmbiguous", calm.but(ALLOCATOR, rising), tmp_path)
+        assert_fires("TopogateAllocatorAmbiguous", calm.but(ALLOCATOR, rising))
 
 
-def test_an_allocator_beside_another_plugin_is_alerted(calm: State, allocating: Site, tmp_path: Path) -> None:
+def test_an_allocator_beside_another_plugin_is_alerted(
+    calm: State, allocating: Site, assert_fires: Alerted
+) -> None:
     class Rivalled:
         def healthy(self, _: str) -> frozenset[str]:
             return frozenset({"of another plugin"})
@@ -302,7 +318,7 @@ def test_an_allocator_beside_another_plugin_is_alerted(calm: State, allocating: 
     registration = Registration(second.plugin, allocating.kubelet.plugins, Rivalled())  # type: ignore[arg-type]
     for now in (0.0, COMPETITOR_SECONDS):
         registration.poll(now)
-    assert_fires("TopogateAllocatorConflict", calm.but(ALLOCATOR, allocator_series()), tmp_path)
+    assert_fires("TopogateAllocatorConflict", calm.but(ALLOCATOR, allocator_series()))
 
 
 def test_every_alert_is_fired_by_a_test() -> None:
