@@ -9,34 +9,13 @@ import pytest
 from hack.local.cluster import Cluster
 from labeler.contract import keys
 from tests.admission.harness import Webhook, create, gpu_pod
-from tests.admission.neighbour import Neighbour, neighbour
+from tests.admission.neighbour import Neighbour
 from tests.support import delete, exists
 from webhook.kube.client import ApiError
 
 CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
 HIGH = {keys.PRIORITY_ANNOTATION: "high"}
 pytestmark = pytest.mark.usefixtures("called_webhook")
-
-
-@pytest.fixture(params=["before-topogate", "zz-after-topogate"])
-def other(request: pytest.FixtureRequest, module_cluster: Cluster, opted_in: str) -> Iterator[Neighbour]:
-    """A neighbour that is called before ours, then one that is called after."""
-    name = {"before-topogate": "a-neighbour", "zz-after-topogate": "z-neighbour"}[request.param]
-    api = module_cluster.api()
-    path = f"/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/{name}"
-    with neighbour() as made:
-        made.install(api, name)
-
-        def is_called() -> bool:
-            query = {"dryRun": "All"}
-            api.request("POST", f"/api/v1/namespaces/{opted_in}/pods", body=gpu_pod(), query=query)
-            return made.calls > 0
-
-        module_cluster.wait_for("the neighbour to be called", is_called)
-        try:
-            yield made
-        finally:
-            delete(api, path)
 
 
 def triple(pod: dict[str, Any]) -> tuple[Any, Any, Any]:

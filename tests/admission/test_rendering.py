@@ -323,7 +323,8 @@ def test_the_gate_in_process_holds_the_pods_that_the_webhook_would_hold(
             continue
         # CPU-only pods of a gang are gated by the webhook alone.
         wanted = decision.reason != "companion" and any(
-            operation.path.startswith("/spec/schedulingGates") for operation in decision.operations
+            (operation.op, operation.path.startswith("/spec/schedulingGates")) == ("add", True)
+            for operation in decision.operations
         )
         if answer.gates != gates(ruled.plain[number]) + [keys.GATE] * wanted:
             wrong.append(json.dumps(pod))

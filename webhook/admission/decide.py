@@ -1,8 +1,12 @@
 """The decision on one pod: pure, so that dry runs, retries and reinvocation change nothing.
 
-Every step adds only what is missing, so deciding on the patched pod again yields no operation. Priority is a
-triple (class, value, preemption policy) that changes whole or not at all: the API server's Priority plugin
-has set the other two before any webhook is called, and refuses a pod whose three do not agree.
+The decision is made on the pod without what topogate has put there before (see injection), so deciding on
+the patched pod again yields no operation. Priority is a triple (class, value, preemption policy) that changes
+whole or not at all: the API server's Priority plugin has set the other two before any webhook is called, and
+refuses a pod whose three do not agree.
+
+A webhook that is called later may make the pod another case, and a warning cannot be taken back. So warnings
+state rules, and do not say what becomes of this pod.
 """
 
 from collections.abc import Mapping
@@ -11,8 +15,9 @@ from typing import Final
 import msgspec
 
 from labeler.contract import keys
-from webhook.admission import author_warnings, cpu_only_members, kueue, managers, patch
+from webhook.admission import author_warnings, cpu_only_members, injection, kueue, managers, patch
 from webhook.admission.classes import Classes, above_maximum
+from webhook.admission.injection import NOTHING, Injection, Priority
 from webhook.admission.review import NewPod, SchedulingGroup
 from webhook.kube.objects import PriorityClass
 from webhook.policy.values import GpuModel, Policy, Tier
@@ -24,7 +29,7 @@ MUTATED: Final = "mutated"
 UNCHANGED: Final = "unchanged"
 LEFT_ALONE: Final = "left-alone"
 DENIED: Final = "denied"
-_CLASS_PATH: Final = patch.pointer("spec", "priorityClassName")
+_UNCHANGED_REASONS: Final = {"wanted": "already-as-wanted"}
 
 
 class Decision(msgspec.Struct, frozen=True):
@@ -63,31 +68,55 @@ def decide(
     classes: the cluster's PriorityClasses by name. classes_known: whether these are still current; if not,
     none is injected.
     """
+    without = injection.without_injection(pod, policy)
+    decision, wanted = _decided(without, namespace, policy, Classes(classes, classes_known))
+    if decision.outcome == DENIED:
+        return decision
+    operations = injection.operations(pod, without, wanted, policy)
+    if wanted.is_managed:
+        operations += managers.forget(pod, policy)
+    if decision.outcome == MUTATED and not operations:
+        reason = _UNCHANGED_REASONS.get(decision.reason, decision.reason)
+        decision = msgspec.structs.replace(decision, outcome=UNCHANGED, reason=reason)
+    return msgspec.structs.replace(decision, operations=tuple(operations))
+
+
+def _decided(pod: NewPod, namespace: str, policy: Policy, classes: Classes) -> tuple[Decision, Injection]:
+    """The answer without operations, and what is wanted on the pod. pod: without what topogate put there."""
     if reason := _reason_to_leave_alone(pod, namespace, policy):
-        return Decision(LEFT_ALONE, reason)
+        return Decision(LEFT_ALONE, reason), NOTHING
     asked = author_warnings.gpu_resources(pod, policy)
     # The devices of claims are in other objects, which a decision does not read.
-    has_claims = policy.resource_claims and bool(pod.spec.resource_claims)
-    is_ours = bool(asked) or has_claims or _has_own_marks(pod, policy)
+    has_gpus = bool(asked) or (policy.resource_claims and bool(pod.spec.resource_claims))
+    is_ours = has_gpus or _has_own_marks(pod, policy)
     if others := _left_to_others(pod, policy):
         reason, warning = others
-        return Decision(LEFT_ALONE, reason, warnings=author_warnings.shown([warning]) if is_ours else ())
+        found = author_warnings.shown([warning]) if is_ours else ()
+        return Decision(LEFT_ALONE, reason, warnings=found), NOTHING
     warnings = author_warnings.warnings(pod, policy)
-    known = Classes(classes, classes_known)
-    if not asked and not has_claims and cpu_only_members.is_cpu_only_member(pod, policy):
-        operations = _of_cpu_only_member(pod, namespace, policy, known)
-        outcome = MUTATED if operations else UNCHANGED
-        return Decision(outcome, "companion", tuple(operations), warnings=author_warnings.shown(warnings))
+    if not has_gpus and cpu_only_members.is_cpu_only_member(pod, policy):
+        wanted = _of_cpu_only_member(pod, namespace, policy, classes)
+        return Decision(MUTATED, "companion", warnings=author_warnings.shown(warnings)), wanted
     if not is_ours:
         # A share of a GPU without the GPU makes no GPU pod, although its author believes so.
-        return Decision(LEFT_ALONE, "no-gpu", warnings=author_warnings.shown(warnings))
-    warnings += author_warnings.of_others(pod)
+        return Decision(LEFT_ALONE, "no-gpu", warnings=author_warnings.shown(warnings)), NOTHING
+    return _placed(pod, namespace, policy, classes, asked, [*warnings, *author_warnings.of_others(pod)])
+
+
+def _placed(
+    pod: NewPod,
+    namespace: str,
+    policy: Policy,
+    classes: Classes,
+    asked: tuple[str, ...],
+    warnings: list[str],
+) -> tuple[Decision, Injection]:
+    """The same for a pod that topogate places, or that is denied. asked: its GPU resources."""
     try:
-        operations = _of_gpu_pod(pod, namespace, policy, known, asked, warnings)
+        wanted = _of_gpu_pod(pod, namespace, policy, classes, asked, warnings)
     except DeniedError as denied:
-        return Decision(DENIED, denied.reason, denial=str(denied))
-    outcome, reason = (MUTATED, "wanted") if operations else (UNCHANGED, "already-as-wanted")
-    return Decision(outcome, reason, tuple(operations), warnings=author_warnings.shown(warnings))
+        return Decision(DENIED, denied.reason, denial=str(denied)), NOTHING
+    return Decision(MUTATED, "wanted", warnings=author_warnings.shown(warnings)), wanted
 
 
 def _reason_to_leave_alone(pod: NewPod, namespace: str, policy: Policy) -> str:
@@ -104,14 +133,12 @@ def _reason_to_leave_alone(pod: NewPod, namespace: str, policy: Policy) -> str:
     return "excluded-namespace" if namespace in policy.excluded_namespaces else ""
 
 
-def _of_cpu_only_member(
-    pod: NewPod, namespace: str, policy: Policy, classes: Classes
-) -> list[patch.Operation]:
+def _of_cpu_only_member(pod: NewPod, namespace: str, policy: Policy, classes: Classes) -> Injection:
     """Gate a CPU-only pod of a gang. One above the maximum would be refused for its gate, see tiers.yaml."""
     highest = policy.maximum_class(namespace)
     if highest and (not classes.has(highest) or above_maximum(pod, namespace, policy, classes)):
-        return []
-    return [*cpu_only_members.gate(pod, policy), *managers.forget(pod, policy)]
+        return NOTHING
+    return Injection(gate=injection.cpu_only_gate(policy), is_managed=True)
 
 
 def _of_gpu_pod(
@@ -121,33 +148,31 @@ def _of_gpu_pod(
     classes: Classes,
     asked: tuple[str, ...],
     warnings: list[str],
-) -> list[patch.Operation]:
+) -> Injection:
     """Everything that a pod placed by us gets. Raises DeniedError; adds to `warnings`."""
     priority = _priority(pod, namespace, policy, classes, warnings)
-    return [
-        *_gate(pod, policy),
-        *priority,
-        *_scheduling_group(pod, policy, priority),
-        *_model(pod, namespace, policy, asked, warnings),
-        *managers.forget(pod, policy),
-    ]
-
-
-_LEFT_ALONE: Final = "neither gated nor placed by topogate"
+    return Injection(
+        gate="" if _has_gate(pod, policy) else policy.gate,
+        pod_group=_pod_group(pod, policy, priority),
+        node_selector=_model_labels(pod, namespace, policy, asked, warnings),
+        priority=priority,
+        is_managed=True,
+    )
 
 
 def _left_to_others(pod: NewPod, policy: Policy) -> tuple[str, str] | None:
-    """Why another scheduler places this pod, as a word and as a sentence; None if we place it."""
+    """Why another scheduler places this pod, as a word and as a rule; None if we place it."""
     spec = pod.spec
     group = spec.scheduling_group
-    if group is not None and not _is_own_group(group, policy) and (why := _why_not_adopted(group, policy)):
-        return "scheduling-group", f"schedulingGroup: left to kube-scheduler's own gangs{why}, {_LEFT_ALONE}"
+    if group is not None and (why := _why_not_adopted(group, policy)):
+        return "scheduling-group", f"topogate leaves pods with a schedulingGroup{why} to kube-scheduler"
     if spec.scheduler_name and spec.scheduler_name not in policy.scheduler_names:
         # No scheduler would bind it to the node of its release.
         name = quote(spec.scheduler_name)
-        return "other-scheduler", f"schedulerName {name}: left to that scheduler, {_LEFT_ALONE}"
+        return "other-scheduler", f"topogate neither gates nor places pods with schedulerName {name}"
     if kueue.chooses_nodes(pod) and not _has_gate(pod, policy):
-        return "kueue-topology", f"gate {marks.KUEUE_TOPOLOGY_GATE}: Kueue chooses the nodes, {_LEFT_ALONE}"
+        gate = marks.KUEUE_TOPOLOGY_GATE
+        return "kueue-topology", f"topogate leaves pods that Kueue has admitted with the gate {gate} to Kueue"
     return None
 
 
@@ -155,12 +180,7 @@ def _why_not_adopted(group: SchedulingGroup, policy: Policy) -> str:
     """Why we do not place the pods of a group of kube-scheduler's own, "" if we do."""
     if not policy.adopts_native_gangs:
         return " (policy nativeGangs: leave)"
-    return "" if group.pod_group_name else ", as it names no PodGroup"
-
-
-def _is_own_group(group: SchedulingGroup, policy: Policy) -> bool:
-    """Whether a pod names a PodGroup that only admission gives to pods."""
-    return policy.binds_by_pod_group and (group.pod_group_name or "").startswith(PREFIX)
+    return "" if group.pod_group_name else " that names no PodGroup"
 
 
 def _has_own_marks(pod: NewPod, policy: Policy) -> bool:
@@ -169,43 +189,28 @@ def _has_own_marks(pod: NewPod, policy: Policy) -> bool:
 
 
 def _has_gate(pod: NewPod, policy: Policy) -> bool:
+    """Whether the author's manifest has a gate that we serve; our own one is not there, see _decided."""
     return any(policy.serves_gate(gate.name) for gate in pod.spec.scheduling_gates or ())
 
 
-def _gate(pod: NewPod, policy: Policy) -> list[patch.Operation]:
-    """Add our gate, unless the author's manifest has one that we serve."""
-    if _has_gate(pod, policy):
-        return []
-    return [patch.append(("spec", "schedulingGates"), pod.spec.scheduling_gates, {"name": policy.gate})]
+def _pod_group(pod: NewPod, policy: Policy, priority: Priority | None) -> str:
+    """The PodGroup by which the pod is bound together with its gang, "" for none, or its author's.
 
-
-def _scheduling_group(pod: NewPod, policy: Policy, priority: list[patch.Operation]) -> list[patch.Operation]:
-    """Have the pod bound together with its gang, unless its author names a PodGroup.
-
-    An API server without that feature drops the field, and the pod is bound by itself. priority: the
-    operations on its priority.
+    An API server without that feature drops the field, and the pod is bound by itself. priority: what the pod
+    gets, None where it keeps its own.
     """
-    there = pod.spec.scheduling_group
-    if not policy.binds_by_pod_group or (there is not None and not _is_own_group(there, policy)):
-        return []
-    name = _group_name(pod, policy, priority)
-    if name in ("", there.pod_group_name if there is not None else ""):
-        return []
-    return [patch.put_member(("spec",), "schedulingGroup", {"podGroupName": name})]
-
-
-def _group_name(pod: NewPod, policy: Policy, priority: list[patch.Operation]) -> str:
-    own = pod.spec.priority_class_name or ""
-    priority_class = next((each.value for each in priority if each.path == _CLASS_PATH), own)
+    if not policy.binds_by_pod_group or pod.spec.scheduling_group is not None:
+        return ""
+    own = pod.spec.priority_class_name if priority is None else priority.priority_class_name
     labels, scheduler = pod.metadata.labels or {}, pod.spec.scheduler_name or ""
     prefix = NOMINATED_PREFIX if policy.nominates_nodes else PREFIX
-    return bind_group_name(labels, pod.annotations, priority_class, scheduler, prefix)
+    return bind_group_name(labels, pod.annotations, own or "", scheduler, prefix)
 
 
 def _priority(
     pod: NewPod, namespace: str, policy: Policy, classes: Classes, warnings: list[str]
-) -> list[patch.Operation]:
-    """Set the PriorityClass of the requested tier, if the author chose none."""
+) -> Priority | None:
+    """The priority of the requested tier, if the author chose no class; None if the pod keeps its own."""
     current = pod.spec.priority_class_name or ""
     is_chosen = current != "" and current != classes.default
     above = above_maximum(pod, namespace, policy, classes)
@@ -215,11 +220,13 @@ def _priority(
     if tier is None and current and not is_chosen:
         tier = _lowered(current, namespace, policy, above, warnings)
     if tier is None or tier.priority_class_name == current:
-        return []
+        return None
     if is_chosen:
         if keys.PRIORITY_ANNOTATION in pod.annotations:
-            warnings.append(f"{keys.PRIORITY_ANNOTATION} is ignored: the pod has priorityClassName {current}")
-        return []
+            warnings.append(
+                f"{keys.PRIORITY_ANNOTATION} is ignored for pods with priorityClassName {current}"
+            )
+        return None
     return _class_of(tier, classes, warnings)
 
 
@@ -230,26 +237,23 @@ def _lowered(current: str, namespace: str, policy: Policy, above: str, warnings:
     if not above and (given is None or given.name in allowed):
         return None
     what = f"tier {given.name}" if given else f"class {current}"
-    warnings.append(f"{what}, the cluster's default, is above this namespace's; given {allowed[-1]}")
+    warnings.append(f"{what}, the cluster's default, is above this namespace's: its pods get {allowed[-1]}")
     return policy.tier(allowed[-1])
 
 
-def _class_of(tier: Tier, classes: Classes, warnings: list[str]) -> list[patch.Operation]:
+def _class_of(tier: Tier, classes: Classes, warnings: list[str]) -> Priority | None:
     """The triple of a tier's class, if the cluster has it."""
     name = tier.priority_class_name
     wanted = classes.by_name.get(name)
     if not classes.known:
         warnings.append(f"tier {tier.name} has no effect: PriorityClasses cannot be read now")
-        return []
+        return None
     if wanted is None:
         warnings.append(f"tier {tier.name} has no effect: no PriorityClass {name} here")
-        return []
-    spec = ("spec",)
-    return [
-        patch.put_member(spec, "priorityClassName", name),
-        patch.put_member(spec, "priority", wanted.value),
-        patch.put_member(spec, "preemptionPolicy", wanted.preemption_policy),
-    ]
+        return None
+    return Priority(
+        priority_class_name=name, priority=wanted.value, preemption_policy=wanted.preemption_policy
+    )
 
 
 def _tier(pod: NewPod, namespace: str, policy: Policy) -> Tier | None:
@@ -286,10 +290,10 @@ def _above(what: str, namespace: str, policy: Policy) -> DeniedError:
     return DeniedError("tier-above-maximum", policy.above_maximum(what, namespace))
 
 
-def _model(
+def _model_labels(
     pod: NewPod, namespace: str, policy: Policy, asked: tuple[str, ...], warnings: list[str]
-) -> list[patch.Operation]:
-    """Add the node selector of the requested GPU model. Raises DeniedError."""
+) -> dict[str, str]:
+    """The node selector of the requested GPU model. Raises DeniedError."""
     name = pod.annotations.get(keys.GPU_MODEL_ANNOTATION)
     if name is not None:
         model = policy.gpu_model(name) or _deny_unknown_model(name, policy)
@@ -299,14 +303,13 @@ def _model(
     else:
         default = policy.gpu_model(policy.rules(namespace).default_gpu_model) if asked else None
         if default is None:
-            return []
+            return {}
         model = default
         if any(model.obstacle(asked, pod.spec.node_selector or {})):
             # What the author wrote overrides a default; only an explicit request can contradict it.
-            warnings.append(f"namespace default GPU model {model.name} not applied: the pod asks for another")
-            return []
-    labels = model.labels_for(asked)
-    return patch.put_members(("spec", "nodeSelector"), pod.spec.node_selector, labels)
+            warnings.append(f"namespace default GPU model {model.name} is not for pods that ask for another")
+            return {}
+    return model.labels_for(asked)
 
 
 def _deny_unknown_model(name: str, policy: Policy) -> GpuModel:

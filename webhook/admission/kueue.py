@@ -25,8 +25,8 @@ def chooses_nodes(pod: NewPod) -> bool:
 def warnings(pod: NewPod) -> Iterator[str]:
     """The warning for the author of a pod for which Kueue may choose nodes."""
     if marks.KUEUE_TOPOLOGY_GATE in _gates(pod):
-        first = f"gate {marks.KUEUE_TOPOLOGY_GATE}: Kueue comes first"
-        yield f"{first}; topogate then places the pod on nodes it allows"
+        gate = marks.KUEUE_TOPOLOGY_GATE
+        yield f"topogate places pods that Kueue has still to admit (gate {gate}) on nodes that Kueue allows"
 
 
 def _gates(pod: NewPod) -> set[str]:

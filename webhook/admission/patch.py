@@ -1,8 +1,8 @@
 """JSON Patch (RFC 6902), built so that it always applies.
 
-Only `add` is needed: it creates a member or replaces it. Missing parents are created first, and there is
-never a `test`: if a patch does not apply, the API server refuses the pod with 500 even where the webhook's
-failurePolicy is Ignore.
+`add` creates a member or replaces it, and `remove` is used only for what is there. Missing parents are
+created first, and there is never a `test`: if a patch does not apply, the API server refuses the pod with 500
+even where the webhook's failurePolicy is Ignore.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,7 +13,7 @@ import msgspec
 
 
 class Operation(msgspec.Struct, frozen=True):
-    """One operation; `value` is anything that JSON can carry."""
+    """One operation; `value` is anything that JSON can carry. A `remove` has null there, which is ignored."""
 
     path: str
     value: Any
@@ -29,6 +29,11 @@ def pointer(*parts: str) -> str:
 def put_member(parent: tuple[str, ...], name: str, value: Any) -> Operation:
     """Create or replace one member of an existing object."""
     return Operation(path=pointer(*parent, name), value=value)
+
+
+def remove(*parts: str) -> Operation:
+    """Remove a member of an object, or an item of a list, that is there."""
+    return Operation(path=pointer(*parts), value=None, op="remove")
 
 
 def put_members(

@@ -28,10 +28,14 @@ class NewManager(Struct, frozen=True):
 
 
 class NewMetadata(Struct, frozen=True):
-    """The fields of a pod's metadata that are read; a pod from a template has only a generateName."""
+    """The fields of a pod's metadata that are read; a pod from a template has only a generateName.
+
+    uid: empty when a new pod comes to the first webhook; see webhook.admission.injection.
+    """
 
     name: str | None = None
     generate_name: str | None = None
+    uid: str | None = None
     annotations: dict[str, str] | None = None
     labels: dict[str, str] | None = None
     owner_references: list[NewOwner] | None = None
@@ -117,6 +121,7 @@ class NewPodSpec(Struct, frozen=True):
     scheduler_name: str | None = None
     priority_class_name: str | None = None
     priority: int | None = None
+    preemption_policy: str | None = None
 
 
 class NewPod(Struct, frozen=True):

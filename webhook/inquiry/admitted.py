@@ -9,6 +9,7 @@ import msgspec
 from labeler.contract import keys
 from webhook.admission import patch
 from webhook.admission.decide import DENIED, Decision, decide
+from webhook.admission.injection import NOTE_PATH
 from webhook.admission.review import NewPod
 from webhook.kube.objects import PriorityClass
 from webhook.policy.values import Policy
@@ -75,10 +76,12 @@ def admit(pod: Mapping[str, Any], namespace: str, rules: AdmissionRules) -> Admi
 
 def _decided(pod: Mapping[str, Any], body: dict[str, Any], namespace: str, rules: AdmissionRules) -> Admitted:
     decision = decide(msgspec.convert(body, NewPod), namespace, rules.policy, rules.classes)
-    operations = msgspec.to_builtins(decision.operations)
+    # The note is for a second call of the same request, and the API server never stores it.
+    of_pod = [each for each in decision.operations if each.path != NOTE_PATH]
+    operations = msgspec.to_builtins(of_pod)
     if not operations:
         return Admitted(decision, {**pod, **body}, [])
     import jsonpatch  # loaded only if there is a patch to apply
 
-    changed = jsonpatch.apply_patch(body, patch.encode(decision.operations).decode())
+    changed = jsonpatch.apply_patch(body, patch.encode(of_pod).decode())
     return Admitted(decision, {**pod, **changed}, list(operations))

@@ -36,7 +36,11 @@ def objects(policy: Policy, values: Mapping[str, int]) -> list[Object]:
 
 
 def webhook_configuration(policy: Policy) -> Object:
-    """Which pods the API server sends to the webhook: those on which `decide` may have something to do."""
+    """Which pods the API server sends to the webhook: those on which `decide` may have something to do.
+
+    The API server evaluates the conditions at each call. A gated pod always matches, so that the gate comes
+    off if another webhook has made it a pod that is left alone.
+    """
     hook = {
         "name": "pods.topogate.io",
         "admissionReviewVersions": ["v1"],
@@ -50,7 +54,10 @@ def webhook_configuration(policy: Policy) -> Object:
         },
         "rules": [{**_PODS, "operations": ["CREATE"], "scope": "Namespaced"}],
         "namespaceSelector": _namespaces(policy),
-        "matchConditions": [*_NOT_OURS_AT_ALL, _condition("may-be-ours", _may_be_ours(policy))],
+        "matchConditions": [
+            *(_or_gated(each, policy) for each in _NOT_OURS_AT_ALL),
+            _condition("may-be-ours", _may_be_ours(policy)),
+        ],
     }
     return {
         "apiVersion": API_VERSION,
@@ -209,6 +216,10 @@ def _may_be_ours(policy: Policy) -> str:
     beside = f"{list_of(marks.CPU_POD_LABELS)}.exists(l, l in object.metadata.?labels.orValue({{}}))"
     marked = f"object.metadata.?annotations.orValue({{}}).exists(a, {ours})"
     return f"{asks} || {_gated(policy)} || {marked} || {beside}"
+
+
+def _or_gated(condition: Object, policy: Policy) -> Object:
+    return _condition(condition["name"], f"{condition['expression']} || {_gated(policy)}")
 
 
 def _gated(policy: Policy) -> str:

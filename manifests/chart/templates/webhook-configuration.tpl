@@ -19,13 +19,13 @@ webhooks:
         port: 443
     failurePolicy: Ignore
     matchConditions:
-      - expression: object.spec.?nodeName.orValue('') == ''
+      - expression: object.spec.?nodeName.orValue('') == '' || object.spec.?schedulingGates.orValue([]).exists(g, g.name.startsWith('gke.io/topology-aware-auto-'))
         name: not-bound
-      - expression: object.metadata.?annotations[?'topogate.io/inject'].orValue('') != 'false'
+      - expression: object.metadata.?annotations[?'topogate.io/inject'].orValue('') != 'false' || object.spec.?schedulingGates.orValue([]).exists(g, g.name.startsWith('gke.io/topology-aware-auto-'))
         name: not-opted-out
-      - expression: '!(''kubernetes.io/config.mirror'' in object.metadata.?annotations.orValue({}))'
+      - expression: '!(''kubernetes.io/config.mirror'' in object.metadata.?annotations.orValue({})) || object.spec.?schedulingGates.orValue([]).exists(g, g.name.startsWith(''gke.io/topology-aware-auto-''))'
         name: not-a-mirror-pod
-      - expression: '!object.metadata.?ownerReferences.orValue([]).exists(o, o.kind == ''DaemonSet'' && o.?controller.orValue(false))'
+      - expression: '!object.metadata.?ownerReferences.orValue([]).exists(o, o.kind == ''DaemonSet'' && o.?controller.orValue(false)) || object.spec.?schedulingGates.orValue([]).exists(g, g.name.startsWith(''gke.io/topology-aware-auto-''))'
         name: not-of-a-daemonset
       -
 {{- if (eq .Values.falldio "resource") }}

@@ -1,0 +1,351 @@
+"""Webhooks before and after topogate's: a pod is managed by topogate, or nothing of topogate is on it."""
+
+import copy
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hack.local.cluster import Cluster
+from labeler.contract import keys
+from tests.admission import shapes
+from tests.admission.harness import Webhook, create, gpu_pod
+from tests.admission.neighbour import Neighbour
+from tests.admission.reviews import POLICY, applied, decided, pods
+from webhook.admission.decide import DENIED, LEFT_ALONE
+from webhook.admission.injection import NOTE_PATH
+from webhook.kube.client import APPLY_PATCH
+from webhook.workloads import marks
+
+Pod = dict[str, Any]
+Change = Callable[[Pod], None]
+PRODUCT: Final = "nvidia.com/gpu.product"
+BINDING: Final = replace(POLICY, binds_by_pod_group=True, adopts_native_gangs=False)
+POLICIES: Final = {"adopt": POLICY, "bind": BINDING}
+
+
+# --- what another webhook may do -----------------------------------------------------------------------
+
+
+def in_spec(**members: Any) -> Change:
+    """Set these members of the spec, or remove those that are None."""
+
+    def change(pod: Pod) -> None:
+        pod["spec"] = {k: v for k, v in {**pod["spec"], **members}.items() if v is not None}
+
+    return change
+
+
+def annotate(key: str, value: str | None) -> Change:
+    def change(pod: Pod) -> None:
+        there = {**(pod["metadata"].get("annotations") or {}), key: value}
+        pod["metadata"]["annotations"] = {k: v for k, v in there.items() if v is not None}
+
+    return change
+
+
+def select(key: str, value: str | None) -> Change:
+    def change(pod: Pod) -> None:
+        there = {**(pod["spec"].get("nodeSelector") or {}), key: value}
+        pod["spec"]["nodeSelector"] = {k: v for k, v in there.items() if v is not None}
+
+    return change
+
+
+def ask(resources: Mapping[str, str]) -> Change:
+    """Give each container these limits and requests, and nothing else."""
+
+    def change(pod: Pod) -> None:
+        asked = {"limits": dict(resources), "requests": dict(resources)}
+        containers = pod["spec"]["containers"] or [{"name": "added"}]
+        pod["spec"]["containers"] = [{**each, "resources": asked} for each in containers]
+
+    return change
+
+
+def add_gates(*names: str) -> Change:
+    def change(pod: Pod) -> None:
+        there = pod["spec"].get("schedulingGates") or []
+        others = [each for each in there if each["name"] not in names]
+        pod["spec"]["schedulingGates"] = [*others, *({"name": name} for name in names)]
+
+    return change
+
+
+def remove_gates_of_others(pod: Pod) -> None:
+    there = pod["spec"].get("schedulingGates") or []
+    pod["spec"]["schedulingGates"] = [each for each in there if each["name"] == keys.GATE]
+
+
+def own_by(kind: str) -> Change:
+    def change(pod: Pod) -> None:
+        pod["metadata"]["ownerReferences"] = [{"kind": kind, "name": "o", "controller": True}]
+
+    return change
+
+
+def label_as_jobset(pod: Pod) -> None:
+    pod["metadata"]["labels"] = {**(pod["metadata"].get("labels") or {}), marks.JOBSET_NAME_LABEL: "train"}
+
+
+OTHER_CLASS: Final = in_spec(
+    priorityClassName="house-class", priority=77, preemptionPolicy="PreemptLowerPriority"
+)
+CHANGES: Final[dict[str, Change]] = {
+    "another scheduler": in_spec(schedulerName="volcano"),
+    "a served scheduler": in_spec(schedulerName="default-scheduler"),
+    "no scheduler": in_spec(schedulerName=None),
+    "a PodGroup": in_spec(schedulingGroup={"podGroupName": "g"}),
+    "a group of an unknown kind": in_spec(schedulingGroup={"otherName": "g"}),
+    "a node": in_spec(nodeName="n"),
+    "no node": in_spec(nodeName=None),
+    "a class": OTHER_CLASS,
+    "no class": in_spec(priorityClassName=None, priority=0, preemptionPolicy="PreemptLowerPriority"),
+    "a GPU": ask({"nvidia.com/gpu": "1"}),
+    "more GPUs": ask({"nvidia.com/gpu": "8"}),
+    "a part of a GPU": ask({"nvidia.com/mig-1g": "1"}),
+    "no GPU": ask({"cpu": "1"}),
+    "opted out": annotate(keys.INJECT_ANNOTATION, keys.INJECT_NO),
+    "not opted out": annotate(keys.INJECT_ANNOTATION, None),
+    "a model": annotate(keys.GPU_MODEL_ANNOTATION, "H100"),
+    "another model": annotate(keys.GPU_MODEL_ANNOTATION, "RTX 4090"),
+    "no model": annotate(keys.GPU_MODEL_ANNOTATION, None),
+    "a tier": annotate(keys.PRIORITY_ANNOTATION, "low"),
+    "a higher tier": annotate(keys.PRIORITY_ANNOTATION, "high"),
+    "no tier": annotate(keys.PRIORITY_ANNOTATION, None),
+    "a gang": annotate(keys.GANG_ANNOTATION, "train"),
+    "a mirror pod": annotate(keys.MIRROR_POD_ANNOTATION, "x"),
+    "a label of nodes": select("zone", "a"),
+    "a product": select(PRODUCT, "theirs"),
+    "no product": select(PRODUCT, None),
+    "Kueue's topology": add_gates(marks.KUEUE_TOPOLOGY_GATE),
+    "Kueue's admission": add_gates(marks.KUEUE_ADMISSION_GATE),
+    "a gate of others": add_gates("example.com/quota"),
+    "no gate of others": remove_gates_of_others,
+    "a DaemonSet": own_by("DaemonSet"),
+    "a Job": own_by("Job"),
+    "a JobSet": label_as_jobset,
+}
+
+
+# --- the decision, and what it leaves --------------------------------------------------------------------
+
+
+def stored(pod: Pod) -> Pod:
+    """A pod without what the API server does not store, or fills itself; gates are a set."""
+    spec = {key: value for key, value in pod["spec"].items() if value not in (None, "", [], {})}
+    gates = sorted(each["name"] for each in spec.pop("schedulingGates", []))
+    metadata = {
+        key: value
+        for key, value in pod["metadata"].items()
+        if key not in ("uid", "managedFields") and value not in (None, [], {})
+    }
+    return {"metadata": metadata, "spec": spec, "gates": gates}
+
+
+def changed(pod: Pod, *changes: Change) -> Pod:
+    pod = copy.deepcopy(pod)
+    for change in changes:
+        change(pod)
+    return pod
+
+
+def asked_for(model: str, tier: str) -> Pod:
+    """A GPU pod that gets a gate, a selector and a class, as the API server sends it."""
+    pod = gpu_pod(annotations={keys.GPU_MODEL_ANNOTATION: model, keys.PRIORITY_ANNOTATION: tier})
+    ask({"nvidia.com/gpu": "1"})(pod)
+    pod["spec"] |= {
+        "priorityClassName": "house-default",
+        "priority": 5,
+        "preemptionPolicy": "PreemptLowerPriority",
+    }
+    return pod
+
+
+@settings(max_examples=400, deadline=None, derandomize=True)
+@given(
+    pod=pods | st.just(asked_for("H100", "high")),
+    rounds=st.lists(st.lists(st.sampled_from(sorted(CHANGES)), max_size=3), min_size=2, max_size=4),
+)
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_pod_ends_as_if_topogate_had_been_called_once_after_all_others(
+    policy: str, pod: Pod, rounds: list[list[str]]
+) -> None:
+    for namespace in ("open", "capped", "steered"):
+        by_others = pod
+        result = pod
+        for names in rounds:
+            changes = [CHANGES[name] for name in names]
+            by_others, result = changed(by_others, *changes), changed(result, *changes)
+            decision = decided(result, namespace, policy=POLICIES[policy])
+            once = decided(by_others, namespace, policy=POLICIES[policy])
+            assert (decision.outcome == DENIED) == (once.outcome == DENIED)
+            if decision.outcome == DENIED:
+                break
+            result = applied(result, decision)
+            assert stored(result) == stored(applied(by_others, once))
+
+
+LEAVING: Final = {
+    "another scheduler": "other-scheduler",
+    "a group of an unknown kind": "scheduling-group",
+    "a node": "node-name-set",
+    "opted out": "opted-out",
+    "a mirror pod": "mirror-pod",
+    "Kueue's topology": "kueue-topology",
+    "a DaemonSet": "daemonset",
+}
+"""The changes after which topogate leaves a pod alone, and the reason."""
+
+
+@pytest.mark.parametrize("name", LEAVING)
+def test_nothing_of_topogate_stays_on_a_pod_that_a_later_webhook_gives_to_others(name: str) -> None:
+    pod = asked_for("H100", "high")
+    managed = applied(pod, decided(pod))
+    assert managed["spec"]["nodeSelector"][PRODUCT] == shapes.H100[PRODUCT]
+    assert managed["spec"]["priorityClassName"] == "gpu-high-priority"
+    later = changed(managed, CHANGES[name])
+    decision = decided(later)
+    assert (decision.outcome, decision.reason) == (LEFT_ALONE, LEAVING[name])
+    result = applied(later, decision)
+    assert stored(result) == stored(changed(pod, CHANGES[name]))
+    assert "uid" not in result["metadata"]
+
+
+def test_nothing_of_topogate_stays_on_a_pod_whose_gpus_a_later_webhook_removes() -> None:
+    pod = gpu_pod()
+    managed = applied(pod, decided(pod, "steered"))
+    assert managed["spec"]["nodeSelector"] == shapes.RTX
+    later = changed(managed, CHANGES["no GPU"])
+    decision = decided(later, "steered")
+    assert decision.reason == "no-gpu"
+    assert stored(applied(later, decision)) == stored(changed(pod, CHANGES["no GPU"]))
+
+
+def test_the_gate_that_the_api_server_added_comes_off_a_pod_that_an_earlier_webhook_gave_to_others() -> None:
+    """A MutatingAdmissionPolicy, as the component in-process-gate has, acts before all webhooks."""
+    pod = changed(gpu_pod(), add_gates("example.com/quota", keys.GATE), CHANGES["another scheduler"])
+    result = applied(pod, decided(pod))
+    assert result["spec"]["schedulingGates"] == [{"name": "example.com/quota"}]
+
+
+def test_a_selector_and_a_class_of_the_author_stay_on_a_pod_that_is_given_to_others() -> None:
+    pod = gpu_pod(annotations={keys.GPU_MODEL_ANNOTATION: "H100"})
+    pod["spec"] |= {"nodeSelector": {PRODUCT: shapes.H100[PRODUCT]}, "priorityClassName": "gpu-low-priority"}
+    later = changed(applied(pod, decided(pod)), CHANGES["another scheduler"])
+    result = applied(later, decided(later))
+    assert result["spec"]["nodeSelector"] == {PRODUCT: shapes.H100[PRODUCT]}
+    assert result["spec"]["priorityClassName"] == "gpu-low-priority"
+
+
+def test_a_class_that_topogate_gave_comes_off_though_the_classes_are_not_known_by_then() -> None:
+    pod = asked_for("H100", "high")
+    later = changed(applied(pod, decided(pod)), CHANGES["opted out"])
+    result = applied(later, decided(later, classes={}))
+    assert stored(result) == stored(changed(pod, CHANGES["opted out"]))
+
+
+@pytest.mark.parametrize("text", ["topogate.io/injected:", "topogate.io/injected:[1]", "0-1-2", "\x00{"])
+def test_a_note_that_is_none_is_ignored(text: str) -> None:
+    pod = asked_for("H100", "high")
+    pod["metadata"]["uid"] = text
+    assert stored(applied(pod, decided(pod))) == stored(
+        applied(asked_for("H100", "high"), decided(asked_for("H100", "high")))
+    )
+
+
+def test_a_plain_gpu_pod_gets_no_note() -> None:
+    assert NOTE_PATH not in {each.path for each in decided(gpu_pod()).operations}
+
+
+RULES: Final = (
+    "topogate leaves pods",
+    "topogate neither gates nor places pods",
+    "topogate places pods",
+    f"{keys.PRIORITY_ANNOTATION} is ignored for pods",
+    f"{keys.GANG_ANNOTATION} needs",
+)
+
+
+def test_no_warning_speaks_of_what_a_later_webhook_can_change() -> None:
+    """The API server passes on the warnings of both calls: so each is a rule that stays true."""
+    warnings = set[str]()
+    pod = gpu_pod(annotations={keys.PRIORITY_ANNOTATION: "low"})
+    for before in CHANGES.values():
+        first = changed(pod, before)
+        decision = decided(first)
+        warnings.update(decision.warnings)
+        if decision.outcome != DENIED:
+            again = (changed(applied(first, decision), after) for after in CHANGES.values())
+            warnings.update(warning for each in again for warning in decided(each).warnings)
+    assert [each for each in warnings if not each.startswith(RULES)] == []
+
+
+# --- on the real API server ------------------------------------------------------------------------------
+
+AT_WORK: Final = ("another scheduler", "opted out", "a node", "no GPU", "Kueue's topology", "a higher tier")
+
+
+def as_patch(name: str) -> Callable[[Pod], list[dict[str, Any]]]:
+    """The behaviour of a webhook that makes this change."""
+
+    def behave(pod: Pod) -> list[dict[str, Any]]:
+        result = changed(pod, CHANGES[name])
+        return [
+            {"op": "add", "path": f"/{part}", "value": result[part]}
+            for part in ("metadata", "spec")
+            if result[part] != pod[part]
+        ]
+
+    return behave
+
+
+def asked() -> Pod:
+    return gpu_pod(annotations={keys.GPU_MODEL_ANNOTATION: "H100", keys.PRIORITY_ANNOTATION: "medium"})
+
+
+def of_topogate(pod: Pod) -> tuple[list[str], str, str]:
+    """The gates, the product and the class of a pod."""
+    spec = pod["spec"]
+    gates = [each["name"] for each in spec.get("schedulingGates", [])]
+    return gates, spec.get("nodeSelector", {}).get(PRODUCT, ""), spec.get("priorityClassName", "")
+
+
+def test_the_api_server_stores_the_same_pod_whichever_webhook_is_called_first(
+    module_cluster: Cluster, called_webhook: Webhook, opted_in: str, other: Neighbour
+) -> None:
+    product = shapes.H100[PRODUCT]
+    wanted = {
+        "another scheduler": ([], "", ""),
+        "opted out": ([], "", ""),
+        "a node": ([], "", ""),
+        # The model that the author asks for makes it a pod to place, also without a GPU.
+        "no GPU": ([keys.GATE], product, "gpu-medium-priority"),
+        "Kueue's topology": ([marks.KUEUE_TOPOLOGY_GATE], "", ""),
+        "a higher tier": ([keys.GATE], product, "gpu-high-priority"),
+    }
+    found = {}
+    for name in AT_WORK:
+        other.behave = as_patch(name)
+        pod = create(module_cluster.api(), opted_in, asked())
+        found[name] = of_topogate(pod)
+        uuid.UUID(pod["metadata"]["uid"])
+    assert found == wanted
+
+
+def test_a_pod_that_is_created_by_server_side_apply_gets_its_tier_and_a_uid_of_the_api_server(
+    module_cluster: Cluster, called_webhook: Webhook, opted_in: str
+) -> None:
+    body = {"apiVersion": "v1", "kind": "Pod", **asked()}
+    body["metadata"] = {**body["metadata"], "name": "applied", "generateName": None}
+    path = f"/api/v1/namespaces/{opted_in}/pods/applied"
+    query = {"fieldManager": "test"}
+    api = module_cluster.api()
+    api.request("PATCH", path, body=body, query=query, content_type=APPLY_PATCH)
+    pod = api.json("GET", path)
+    assert of_topogate(pod) == ([keys.GATE], shapes.H100[PRODUCT], "gpu-medium-priority")
+    uuid.UUID(pod["metadata"]["uid"])

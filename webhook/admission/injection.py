@@ -1,0 +1,196 @@
+"""What admission puts on a pod, and takes off again from a pod that it no longer manages. Pure.
+
+A webhook that is called after topogate's may change the pod, and then the API server asks again. So each
+decision is made on the pod without what topogate put there before, and its patch is the difference.
+
+Gates and PodGroups of topogate have names of their own. What it added to the nodeSelector, and which priority
+it replaced, is in a note in metadata.uid. The API server empties that field before the first webhook is
+called (WipeObjectMetaSystemFields), and sets it after the last one. So no user can forge a note, and none is
+stored.
+"""
+
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import Any, Final
+
+import msgspec
+
+from labeler.contract import keys
+from webhook.admission import patch
+from webhook.admission.review import NewPod, SchedulingGroup
+from webhook.kube.struct import Struct
+from webhook.policy.values import Policy
+from webhook.workloads.pod_group_names import PREFIX
+
+NOTE_PATH: Final = patch.pointer("metadata", "uid")
+_NOTE: Final = f"{keys.TOPOGATE_PREFIX}injected:"
+_SPEC: Final = ("spec",)
+
+
+class Priority(Struct, frozen=True):
+    """The three fields of a pod's priority, None where the pod lacks one."""
+
+    priority_class_name: str | None = None
+    priority: int | None = None
+    preemption_policy: str | None = None
+
+    @classmethod
+    def of(cls, pod: NewPod) -> "Priority":
+        """That of a pod."""
+        spec = pod.spec
+        return cls(
+            priority_class_name=spec.priority_class_name,
+            priority=spec.priority,
+            preemption_policy=spec.preemption_policy,
+        )
+
+
+class Injection(Struct, frozen=True):
+    """What topogate puts on a pod: "" or nothing for what it leaves to others.
+
+    is_managed: whether topogate places the pod, so that its managedFields may be emptied.
+    """
+
+    gate: str = ""
+    pod_group: str = ""
+    node_selector: Mapping[str, str] = MappingProxyType({})
+    priority: Priority | None = None
+    is_managed: bool = False
+
+
+NOTHING: Final = Injection()
+
+
+class _RequestNote(Struct, frozen=True, omit_defaults=True):
+    """node_selector: labels that topogate added. priority_class: given in the place of `replaced`."""
+
+    node_selector: dict[str, str] = msgspec.field(default_factory=dict)
+    priority_class: str = ""
+    replaced: Priority = Priority()
+
+
+_EMPTY: Final = _RequestNote()
+_decoder: Final = msgspec.json.Decoder(_RequestNote)
+
+
+def cpu_only_gate(policy: Policy) -> str:
+    """The gate by which the sweeper knows a CPU-only pod of a gang, whatever gate others get."""
+    return policy.gate_prefix + keys.GATE_NAME
+
+
+def without_injection(pod: NewPod, policy: Policy) -> NewPod:
+    """The pod as its author and other webhooks have it, also where the API server itself added the gate."""
+    spec, note = pod.spec, _note_of(pod)
+    changes: dict[str, Any] = {}
+    own_gates = _own_gates(policy)
+    if any(gate.name in own_gates for gate in spec.scheduling_gates or ()):
+        changes["scheduling_gates"] = [
+            gate for gate in spec.scheduling_gates or () if gate.name not in own_gates
+        ]
+    if _is_own_group(spec.scheduling_group, policy):
+        changes["scheduling_group"] = None
+    if note.node_selector and spec.node_selector:
+        changes["node_selector"] = {
+            key: value for key, value in spec.node_selector.items() if note.node_selector.get(key) != value
+        }
+    if note.priority_class and spec.priority_class_name == note.priority_class:
+        changes |= msgspec.structs.asdict(note.replaced)
+    if not changes:
+        return pod
+    return msgspec.structs.replace(pod, spec=msgspec.structs.replace(spec, **changes))
+
+
+def operations(pod: NewPod, without: NewPod, wanted: Injection, policy: Policy) -> list[patch.Operation]:
+    """The patch by which a pod gets what is wanted, and loses what is not.
+
+    pod: as it is. without: the same without_injection.
+    """
+    return [
+        *_gates(pod, wanted.gate, policy),
+        *_priority(pod, wanted.priority or Priority.of(without)),
+        *_pod_group(pod, wanted.pod_group, policy),
+        *_node_selector(pod, without, wanted.node_selector),
+        *_noted(pod, without, wanted),
+    ]
+
+
+# --- pieces -------------------------------------------------------------------------------------------
+
+
+def _own_gates(policy: Policy) -> tuple[str, str]:
+    """The gates that admission adds; one with another name and the same prefix is of the pod's author."""
+    return policy.gate, cpu_only_gate(policy)
+
+
+def _is_own_group(group: SchedulingGroup | None, policy: Policy) -> bool:
+    """Whether it names a PodGroup that only admission gives to pods."""
+    return policy.binds_by_pod_group and group is not None and (group.pod_group_name or "").startswith(PREFIX)
+
+
+def _gates(pod: NewPod, wanted: str, policy: Policy) -> Iterable[patch.Operation]:
+    gates, own = pod.spec.scheduling_gates, _own_gates(policy)
+    names = [gate.name for gate in gates or ()]
+    # From the end, so that the indices of the others do not change.
+    for index, name in reversed(list(enumerate(names))):
+        if name in own and name != wanted:
+            yield patch.remove(*_SPEC, "schedulingGates", str(index))
+    if wanted and wanted not in names:
+        yield patch.append((*_SPEC, "schedulingGates"), gates, {"name": wanted})
+
+
+def _priority(pod: NewPod, wanted: Priority) -> Iterable[patch.Operation]:
+    there = Priority.of(pod)
+    if (wanted.priority_class_name or "") == (there.priority_class_name or ""):
+        return
+    before = msgspec.to_builtins(there)
+    for name, value in msgspec.to_builtins(wanted).items():
+        if value is not None:
+            yield patch.put_member(_SPEC, name, value)
+        elif before[name] is not None:
+            yield patch.remove(*_SPEC, name)
+
+
+def _pod_group(pod: NewPod, wanted: str, policy: Policy) -> Iterable[patch.Operation]:
+    there = pod.spec.scheduling_group
+    if wanted and (there is None or there.pod_group_name != wanted):
+        yield patch.put_member(_SPEC, "schedulingGroup", {"podGroupName": wanted})
+    elif not wanted and _is_own_group(there, policy):
+        yield patch.remove(*_SPEC, "schedulingGroup")
+
+
+def _node_selector(pod: NewPod, without: NewPod, wanted: Mapping[str, str]) -> Iterable[patch.Operation]:
+    path = (*_SPEC, "nodeSelector")
+    there, of_others = pod.spec.node_selector, without.spec.node_selector or {}
+    for key in there or {}:
+        if key not in of_others and key not in wanted:
+            yield patch.remove(*path, key)
+    yield from patch.put_members(path, there, wanted)
+
+
+def _noted(pod: NewPod, without: NewPod, wanted: Injection) -> Iterable[patch.Operation]:
+    """The note for the next call of the same request."""
+    of_others = without.spec.node_selector or {}
+    added = {key: value for key, value in wanted.node_selector.items() if of_others.get(key) != value}
+    note = _RequestNote(node_selector=added)
+    if wanted.priority is not None:
+        note = _RequestNote(
+            node_selector=added,
+            priority_class=wanted.priority.priority_class_name or "",
+            replaced=Priority.of(without),
+        )
+    if note == _note_of(pod):
+        return
+    if note == _EMPTY:
+        yield patch.remove("metadata", "uid")
+    else:
+        yield patch.put_member(("metadata",), "uid", _NOTE + msgspec.json.encode(note).decode())
+
+
+def _note_of(pod: NewPod) -> _RequestNote:
+    text = pod.metadata.uid or ""
+    if not text.startswith(_NOTE):
+        return _EMPTY
+    try:
+        return _decoder.decode(text.removeprefix(_NOTE))
+    except msgspec.DecodeError:
+        return _EMPTY
