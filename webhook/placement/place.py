@@ -44,6 +44,9 @@ NEIGHBOURHOODS: Final = 4
 RESERVE: Final = 8
 """First-fit and patterns have at least one part in so many of the steps, beyond the budget if need be."""
 
+SUMMED: Final = 64
+"""Classes of very many, whose free slots on a node take together as long as those of a single other class."""
+
 FIRST_FIT: Final = 8
 """The fewest steps per node for first-fit and patterns."""
 
@@ -82,7 +85,7 @@ def place(
     if solved.counts is None:
         if not explained:
             return unexplained(gang, snapshot, solved.proven)
-        return no_fit(gang, question, snapshot, tree, solved.proven, budget)
+        return _reason(gang, question, snapshot, tree, solved.proven, budget)
     objective = _objective(question, snapshot, tree.root, solved)
     try:
         placed = _assign(gang, question, members, snapshot, solved, budget)
@@ -93,14 +96,28 @@ def place(
     return _near_neighbours(gang, question, snapshot, tree.root, best, budget)
 
 
+def _reason(
+    gang: Gang, question: Question, snapshot: Snapshot, tree: Tree, proven: bool, budget: Budget
+) -> NoFit:
+    """Why the gang cannot be placed. Of very many classes, the free slots of all are computed for it."""
+    if question.others:
+        question = replace(question, listed=tuple(range(len(question.classes))), others=())
+        bound = question.options.bound
+        if _looks(question, snapshot) > bound:
+            return too_many_classes(gang, len(question.classes), snapshot, bound)
+        tree = build(question, snapshot, budget.part(budget.left // 2))
+    return no_fit(gang, question, snapshot, tree, proven, budget)
+
+
 def _looks(question: Question, snapshot: Snapshot) -> int:
     """Steps to compute the free slots of all nodes: for each class a third of a microsecond per node.
 
     For pods confined to a domain only the nodes of its block count; for pods whose rules name nodes, only
     the named nodes.
     """
-    looked = len(snapshot.nodes)
-    for number in range(len(question.classes)):
+    looked = len(snapshot.nodes) * (1 + len(question.others))
+    looked += len(snapshot.nodes) * (len(question.classes) - len(question.listed)) // SUMMED
+    for number in question.listed:
         domain, names = question.confinement(number), question.named[number]
         if names is not None:
             looked += 1 + len(names)
@@ -172,7 +189,7 @@ def _searched(question: Question, snapshot: Snapshot, root: Vertex, budget: Budg
     These are joint bounds, first-fit and the pattern program.
     """
     reserve = budget.left // RESERVE
-    if (only := only_placement(question, root, budget)) is not None:
+    if not question.others and (only := only_placement(question, root, budget)) is not None:
         return only
     found = []
     if homogeneous.serves(question):
@@ -184,7 +201,9 @@ def _searched(question: Question, snapshot: Snapshot, root: Vertex, budget: Budg
     part = Budget(steps)
     # For identical pods, patterns find no more than the knapsack, which had all steps.
     nodes, fills_only = len(snapshot.nodes), question.is_identical
-    found.append(heterogeneous.solve(question, root, nodes, part, fills_only=fills_only))
+    filled = heterogeneous.solve(question, root, nodes, part, fills_only=fills_only)
+    # Their bounds leave out the headroom, which the knapsack decides.
+    found.append(replace(filled, proven=filled.proven and not (fills_only and filled.counts)))
     budget.take(part.spent)
     return _better(question, snapshot, root, found)
 

@@ -1,10 +1,11 @@
 """The question that the solvers answer for a gang: its classes, levels, anchors and slices."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import pairwise
+from itertools import compress, pairwise
+from operator import not_
 from typing import ClassVar, Final
 
 from labeler.contract import keys
@@ -12,7 +13,7 @@ from webhook.placement.capacity import card_steps
 from webhook.placement.cards.packing import LONGEST
 from webhook.placement.costs import MOST_UNLIKED, Costs, Ranking, ranking
 from webhook.placement.eligibility import NAME_FIELD, Requirement, Rules, Term
-from webhook.placement.model import Gang, Member, Mode, Options, PodClass
+from webhook.placement.model import Gang, Member, Mode, Options, PodClass, vector
 from webhook.placement.names import natural
 from webhook.placement.snapshot import Block, NodeState, Path, Snapshot, block_key, key_of
 from webhook.placement.topology import PlacementError, Topology
@@ -176,6 +177,11 @@ class Question:
     """Steps for the card search on one node; see capacity.card_steps."""
     ranking: Ranking | None = None
     """The ranking of nodes by the most frequent class; None if all nodes are equal to it."""
+    listed: tuple[int, ...] = ()
+    """The classes for which the tree has the free slots of each node: all, or of very many classes those that
+    need more than free amounts."""
+    others: tuple[PodClass, ...] = ()
+    """For each set of rules of the other classes, a pod that requests the least of them of each resource."""
 
     reference: ClassVar[int] = 0
     """Number of the class in whose pods capacities are measured: the most frequent class comes first."""
@@ -207,6 +213,9 @@ class Question:
 
 ClassKey = tuple[PodClass, Path | None, bool]
 """A pod class, the domain in which these pods must stay, and whether they are leaders without slices."""
+
+MANY_CLASSES: Final = 64
+"""With more classes than this, first-fit is the only solver, and no results are cached with a block."""
 
 BESIDE_SLICES = 8
 """The most leaders and pods of other classes beside workers in slices."""
@@ -275,8 +284,33 @@ def ask(
         named_in=by_block(named, snapshot),
         card_steps=card_steps(classes, snapshot.blocks.values(), options.bound // 2),
         ranking=ranking(keys[0][0], snapshot) if keys else None,
+        listed=tuple(range(len(classes))),
     )
-    return question, [groups[key] for key in keys]
+    return _of_many(question), [groups[key] for key in keys]
+
+
+def _of_many(question: Question) -> Question:
+    """The question, with the free slots of few classes listed if there are very many."""
+    if len(question.classes) <= MANY_CLASSES:
+        return question
+    is_other = [
+        number != question.reference and not pod.wants_cards and names is None
+        for number, (pod, names) in enumerate(zip(question.classes, question.named, strict=True))
+    ]
+    if question.confined or question.slices or sum(is_other) <= MANY_CLASSES:
+        return question
+    others = tuple(_least_of_rules(compress(question.classes, is_other)))
+    return replace(question, listed=tuple(compress(question.listed, map(not_, is_other))), others=others)
+
+
+def _least_of_rules(classes: Iterable[PodClass]) -> Iterator[PodClass]:
+    """For each set of rules a pod that requests the least of these classes."""
+    least: dict[Rules, dict[str, int]] = {}
+    for pod in classes:
+        asked = dict(pod.requests)
+        known = least.setdefault(pod.rules, asked)
+        least[pod.rules] = {name: min(known[name], asked[name]) for name in known.keys() & asked.keys()}
+    return (PodClass(vector(amounts), rules) for rules, amounts in least.items())
 
 
 def _check_members(gang: Gang) -> None:

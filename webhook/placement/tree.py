@@ -13,8 +13,9 @@ from webhook.placement import capacity
 from webhook.placement.budget import Budget
 from webhook.placement.cards.choose import signature
 from webhook.placement.costs import Costs, Score
+from webhook.placement.model import PodClass
 from webhook.placement.names import natural
-from webhook.placement.question import Counts, Question, is_in, is_usable
+from webhook.placement.question import MANY_CLASSES, Counts, Question, is_in, is_usable
 from webhook.placement.snapshot import Block, Domain, NodeState, Path, Snapshot, key_of
 from webhook.placement.vertex import Leaves, Vertex
 
@@ -25,9 +26,6 @@ block add one."""
 FEW_CLASSES: Final = 4
 """The most classes for which nodes are distinguished by their free slots for each class, as the search for
 homogeneous gangs needs it."""
-
-MANY_CLASSES: Final = 64
-"""The most classes of a gang for which results are cached with a block: comparing more classes takes long."""
 
 
 class Tree(NamedTuple):
@@ -142,28 +140,31 @@ class _Builder:
         self.vertices = 0
         self.columns = capacity.columns_of(block)
         self.nothing = [0] * len(block.states)
-        self.slot_counts = [self.nothing] * len(question.classes)
-        for number in self._asked():
-            self.slot_counts[number] = self._slot_counts(number)
+        self.slot_counts = [self.nothing] * len(question.listed)
+        """For each listed class."""
+        for position in self._asked():
+            self.slot_counts[position] = self._slot_counts(question.listed[position])
         self.some = [
             number for number, slot_counts in enumerate(self.slot_counts) if slot_counts is not self.nothing
         ]
         """The classes that may have capacity here: few of very many if each pod is pinned to a node."""
         some = [self.slot_counts[number] for number in self.some]
+        self.others = [self._usable(None, *self._counted(pod)).counts for pod in question.others]
+        some += self.others
         self.used = some[0] if len(some) == 1 else list(map(any, zip(*some, strict=True))) or self.nothing
         """For each node whether any class has capacity there."""
         self.reference = self.slot_counts[question.reference]
         if question.confined:
-            reference = question.classes[question.reference]
-            self.reference = capacity.count_slots_by_node(
-                reference, self.columns, budget, question.card_steps
-            ).counts
+            self.reference = self._counted(question.classes[question.reference]).counts
 
     def _asked(self) -> Iterator[int]:
-        """The classes whose rules name no nodes, or name nodes of the block."""
-        here = self.question.named_in.get(self.block.key, {})
-        named = self.question.named or (None,) * len(self.slot_counts)
-        return (number for number, names in enumerate(named) if names is None or number in here)
+        """The positions of listed classes whose rules name no nodes, or name nodes of the block."""
+        here, named = self.question.named_in.get(self.block.key, {}), self.question.named
+        listed = enumerate(self.question.listed)
+        return (at for at, number in listed if not named or named[number] is None or number in here)
+
+    def _counted(self, pod: PodClass) -> capacity.SlotCounts:
+        return capacity.count_slots_by_node(pod, self.columns, self.budget, self.question.card_steps)
 
     def _slot_counts(self, number: int) -> list[int]:
         """Each node's free slots for a class, 0 if the gang's own request excludes the node."""
@@ -174,11 +175,8 @@ class _Builder:
         if question.named and question.named[number] is not None:
             slot_counts, undecided = self._named_slot_counts(number)
         else:
-            slot_counts, undecided = capacity.count_slots_by_node(
-                question.classes[number], self.columns, self.budget, question.card_steps
-            )
-        if slot_counts is not self.nothing and (question.excluded or question.inside is not None or domain):
-            slot_counts, undecided = self._usable(domain, slot_counts, undecided)
+            slot_counts, undecided = self._counted(question.classes[number])
+        slot_counts, undecided = self._usable(domain, slot_counts, undecided)
         self.exact = self.exact and not undecided
         return slot_counts
 
@@ -187,6 +185,8 @@ class _Builder:
     ) -> capacity.SlotCounts:
         """The free slots on nodes that the gang may use, inside the domain if one is given."""
         question = self.question
+        if slot_counts is self.nothing or not (question.excluded or question.inside is not None or domain):
+            return capacity.SlotCounts(slot_counts, frozenset(undecided))
 
         def mine(state: NodeState) -> bool:
             return is_usable(question, state) and is_in(domain, state, question.levels)
@@ -223,7 +223,7 @@ class _Builder:
     def tree(self) -> _BlockTree:
         """The tree of the whole block."""
         vertex = self.vertex(self.block.layout, 0)
-        if vertex is not None and 1 < len(self.slot_counts) <= FEW_CLASSES:
+        if vertex is not None and 1 < len(self.question.classes) <= FEW_CLASSES:
             vertex.notes["groups"] = self._groups()
         each = VERTEX + len(self.some) // 8
         return _BlockTree(vertex, self.exact, self.vertices * each)
@@ -234,14 +234,14 @@ class _Builder:
 
         It is 0 for identical pods, whose free slots suffice.
         """
-        if len(self.slot_counts) == 1:
+        if len(self.question.classes) == 1:
             return self.nothing
         resources = tuple(sorted({resource for pod in self.question.classes for resource, _ in pod.requests}))
         groups = self.columns.groups(resources)
         cards: Sequence[object] = self.nothing
         if any(pod.wants_cards for pod in self.question.classes):
             cards = [tuple(map(signature, state.cards)) for state in self.states]
-        some = zip(*[self.slot_counts[number] for number in self.some], strict=True)
+        some = zip(*[self.slot_counts[number] for number in self.some], *self.others, strict=True)
         free = map(groups.free.__getitem__, groups.of_nodes)
         found = zip(free, cards, some, repeat(tuple(self.some)))
         known: dict[object, object] = {}

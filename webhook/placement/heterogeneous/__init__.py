@@ -24,7 +24,7 @@ def solve(
     nodes: an upper bound of the nodes in the tree. fills_only: use first-fit alone. It does not serve gangs
     that are spread.
     """
-    if question.spread is not None or len(question.counts) * nodes > MOST:
+    if question.spread is not None or len(question.listed) * nodes > MOST:
         return Solution(None, False)
     from webhook.placement.heterogeneous.arrays import TooLargeError
     from webhook.placement.heterogeneous.candidate_search import CandidateSearch

@@ -2,12 +2,15 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from math import gcd
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from webhook.placement import capacity
+from webhook.placement.eligibility import Rules
 from webhook.placement.question import Counts, Question
 from webhook.placement.snapshot import NodeState
 from webhook.placement.vertex import Leaves, Vertex
@@ -63,9 +66,9 @@ class GangArrays:
     """The gang and its tree as arrays, with amounts in the resources' grains. Raises TooLargeError.
 
     counts: pods of each class. requests: class x resource. totals: the gang's total request of each resource.
-    slot_counts: class x node, the free slots for each class alone, at most its pods. free: node x resource,
-    at most the totals. starts: for each level the first node numbers of its domains. paid: whether anchors
-    use these domains.
+    slot_counts: listed class x node, the free slots for each class alone, at most its pods. free: node x
+    resource, at most the totals. starts: for each level the first node numbers of its domains. paid: whether
+    anchors use these domains.
     """
 
     def __init__(self, question: Question, root: Vertex) -> None:
@@ -85,7 +88,44 @@ class GangArrays:
         """The innermost domains around nodes, and nodes without one, in topology order."""
         self._read_tree(root)
         columns = [self._free(number) for number in range(len(self.resources))]
-        self.free: Ints = np.array(columns, dtype=np.int64).reshape(len(columns), len(self.states)).T.copy()
+        self.free: Ints = np.array(columns, dtype=np.int64).reshape(len(columns), len(self.states)).T
+        self._position = {number: position for position, number in enumerate(question.listed)}
+        self._allowed: dict[Rules, Array] = {}
+
+    def may_run(self, number: int) -> Array:
+        """For each node whether the rules of a class allow it; for a listed one, whether a pod fits alone."""
+        if number in self._position:
+            fits: Array = self.slot_counts[self._position[number]] > 0
+            return fits
+        pod = self.question.classes[number]
+        if pod.rules not in self._allowed:
+            allowed = [not capacity.reason_against_node(pod, state) for state in self.states]
+            self._allowed[pod.rules] = np.array(allowed, dtype=np.bool_)
+        return self._allowed[pod.rules]
+
+    def slots_of(self, number: int) -> Array:
+        """The free slots of each node for a class alone, at most its pods."""
+        if number in self._position:
+            listed: Array = self.slot_counts[self._position[number]]
+            return listed
+        fits = self.may_run(number).copy()
+        for resource, amount in self.request_rows[number]:
+            fits &= self.free[:, resource] >= amount
+        if self.counts[number] == 1:
+            return fits
+        slots = np.where(fits, self.counts[number], 0)
+        for resource, amount in self.request_rows[number]:
+            np.minimum(slots, self.free[:, resource] // amount, out=slots)
+        return slots
+
+    @cached_property
+    def usable(self) -> tuple[Ints, Ints]:
+        """For each class the free slots of all nodes, and the number of nodes that have any."""
+        rows = [
+            (int(slots.sum()), np.count_nonzero(slots)) for slots in map(self.slots_of, range(self.classes))
+        ]
+        sums, nodes = np.array(rows, dtype=np.int64).reshape(-1, 2).T
+        return sums, nodes
 
     def is_in_slices(self, number: int) -> bool:
         """Whether slices bind a class."""
@@ -101,9 +141,10 @@ class GangArrays:
         every = (
             np.concatenate(slot_counts, axis=1)
             if slot_counts
-            else np.zeros((self.classes, 0), dtype=np.int64)
+            else np.zeros((len(self.question.listed), 0), dtype=np.int64)
         )
-        self.slot_counts: Array = np.minimum(every, self.counts[:, None]).astype(np.int32)
+        most = self.counts[list(self.question.listed), None]
+        self.slot_counts: Array = np.minimum(every, most).astype(np.int32)
         self.starts = [np.array(starts, dtype=np.int64) for starts in self._starts]
         self.paid = [np.array(paid, dtype=np.bool_) for paid in self._paid]
         self.firsts = np.array([holder.first for holder in self.holders], dtype=np.int64)

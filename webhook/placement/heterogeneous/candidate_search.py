@@ -22,18 +22,16 @@ from webhook.placement.budget import Budget
 from webhook.placement.costs import SCORE_BITS
 from webhook.placement.evaluate import Solution
 from webhook.placement.heterogeneous.arrays import DomainRange, GangArrays, Ints, Taken
+from webhook.placement.heterogeneous.filling import CLASS, NODES
 from webhook.placement.heterogeneous.first_fit_decreasing import Filled, FirstFitDecreasing
 from webhook.placement.heterogeneous.joint_bounds import Candidate, JointBounds
 from webhook.placement.heterogeneous.pattern_program import PatternProgram
 from webhook.placement.heterogeneous.patterns import NodePatterns
-from webhook.placement.question import Question, pods_of
+from webhook.placement.question import MANY_CLASSES, Question, pods_of
 from webhook.placement.vertex import Vertex
 
 ALONE: Final = 16
 """The most nodes of a domain whose cards are checked for the whole gang, the cheapest first."""
-
-WIDEST: Final = 3
-"""So many domains with the most capacity are always filled."""
 
 FINE: Final = 64
 """The most nodes for which the search improves the headroom alone."""
@@ -50,11 +48,11 @@ LESSONS: Final = 16
 MOST_NODE_CLASSES: Final = 3000
 """The most node groups for which a measure is learned."""
 
-MANY: Final = 64
-"""With more classes than this, first-fit is the only solver."""
-
 FILLING: Final = 4
 """First-fit has one part in so many of the steps."""
+
+POOLING: Final = 8
+"""Pools of nodes in which first-fit tries the gang together have one part in so many of its steps."""
 
 LISTING: Final = 2
 """The patterns of nodes and their values have one part in so many of the steps."""
@@ -80,7 +78,7 @@ class CandidateSearch:
         self.bounds = JointBounds(self.arrays)
         self.filler = FirstFitDecreasing(self.arrays, budget.part(budget.left // FILLING))
         self.patterns = NodePatterns(self.arrays, budget.part(budget.left // LISTING))
-        self.fills_only = fills_only or self.arrays.classes > MANY
+        self.fills_only = fills_only or self.arrays.classes > MANY_CLASSES
         self.best: Filled | None = None
         self.is_certain = True
         self._heap: list[_Entry] = []
@@ -90,15 +88,10 @@ class CandidateSearch:
         """The shapes of domains, with the costs of the domains around them."""
 
     def solve(self) -> Solution:
-        """The best solution found within the steps, and whether none is better.
-
-        The domains with the most capacity are always searched.
-        """
+        """The best solution found within the steps, and whether none is better."""
         for candidate in self._candidates(self.arrays.root, 0):
             self._push(candidate)
-        for entry in heapq.nlargest(WIDEST, self._heap):
-            if isinstance(entry.candidate, Candidate):
-                self._keep(self.filler.fill(entry.candidate.ranges))
+        self._fill_levels()
         while self._heap and self._may_be_better(self._heap[0].least):
             self._look_at(heapq.heappop(self._heap))
             if self.budget.exhausted:
@@ -109,6 +102,19 @@ class CandidateSearch:
         cost, taken = self.best
         is_best = self.is_certain and not self.question.options.any_place
         return Solution(self.arrays.named(taken), is_best, cost)
+
+    def _fill_levels(self) -> None:
+        """Keep the best solution of first-fit in one domain, at the finest level at which it finds any."""
+        required = -1 if self.question.required is None else self.question.required
+        for level in range(self.arrays.costs.depth - 1, required - 1, -1):
+            steps = self.filler.budget.left // (POOLING * self.arrays.classes)
+            if steps * POOLING < CLASS:
+                return
+            pools = self.bounds.pools(level, NODES * steps)
+            if pools and (filled := self.filler.fill_first(pools)) is not None:
+                self._keep(filled)
+                self._keep(self.filler.fill_best(pools))
+                return
 
     def _look_at(self, entry: _Entry) -> None:
         """Search an entry, or recompute its bound if there are new measures."""

@@ -1,6 +1,7 @@
-"""Fills a set of nodes with pods, class by class."""
+"""Fills sets of nodes with pods, class by class, all sets in the same vector operations."""
 
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 import numpy as np
@@ -44,7 +45,7 @@ class SlotsBeside:
         """How many pods of a class find cards beside so many other pods of each class."""
         key = number, node, tuple(others.items())
         if key not in self._known:
-            most = int(self._arrays.slot_counts[number][node])
+            most = int(self._arrays.slots_of(number)[node])
             low = self.by_first_cards(number, node, others, most)
             self._known[key] = self._exactly(number, node, others, low, most)
         return self._known[key]
@@ -78,96 +79,155 @@ class SlotsBeside:
 
 
 class Filling:
-    """Nodes by number in the order of filling; the nodes of a domain are consecutive.
+    """Pools: sets of nodes that are filled independently of each other.
 
+    A pool has its nodes by number in the order of filling; the nodes of a domain are consecutive.
     takes_first_cards: pods with cards get the first ones that serve them, so that a node takes fewer of a
-    class than it could, and more of the next ones. left: pods of the class placed last that have no node yet.
+    class than it could, and more of the next ones. left: for each pool the pods of the class placed last that
+    have no node yet.
     """
 
     def __init__(
         self,
         arrays: GangArrays,
         beside: SlotsBeside,
-        numbers: Ints,
+        pools: Sequence[Ints],
         budget: Budget,
         *,
         takes_first_cards: bool = False,
     ) -> None:
-        self.left = 0
+        self.left = np.zeros(len(pools), dtype=np.int64)
         self._takes_first_cards = takes_first_cards
         self._arrays, self._beside, self._budget = arrays, beside, budget
-        self._numbers, self._free = numbers, arrays.free[numbers]
-        self._used = np.zeros(len(numbers), dtype=np.bool_)
-        self._placed: dict[int, dict[int, int]] = {}
+        self._numbers = np.concatenate(pools)
+        self._pools = np.repeat(np.arange(len(pools)), [len(numbers) for numbers in pools])
+        """The pool of each node."""
+        self._firsts = np.flatnonzero(np.diff(self._pools, prepend=-1))
+        """The position of the first node of each pool."""
+        self._free = arrays.free.T[:, self._numbers]
+        self._used = np.zeros(len(self._numbers), dtype=np.bool_)
+        self._placed: dict[tuple[int, int], dict[int, int]] = defaultdict(dict)
+        """The pods of each class by pool and node, if there are pods with cards."""
+        self._log: list[tuple[int, Array, Array, Ints]] = []
+        """The classes in the order of placement, with the pools, nodes and amounts of each."""
 
     def place(self, number: int) -> None:
         """Place pods of a class on each node up to its capacity, whether it is in use or not."""
-        alone = self._arrays.slot_counts[number][self._numbers]
-        at = np.flatnonzero(alone)
-        self._budget.take(CLASS + len(alone) // LOOKED + len(at) // NODES)
-        free_slots: Ints = alone[at].astype(np.int64)
-        for resource, amount in self._arrays.request_rows[number]:
-            np.minimum(free_slots, self._free[at, resource] // amount, out=free_slots)
-        fits = np.flatnonzero(free_slots > 0)
-        at, free_slots = at[fits], free_slots[fits]
-        self.left = self._arrays.question.counts[number]
-        if self._arrays.is_in_slices(number) and len(at):
-            amounts = self._in_slices(number, at, free_slots)
-        elif self._arrays.carded[number]:
-            by_cards = self._with_first_cards if self._takes_first_cards else self._with_cards
-            amounts = by_cards(number, at, free_slots)
-        else:
-            amounts = self._in_order(free_slots)
-        self._use(number, at, amounts)
+        arrays, count = self._arrays, self._arrays.question.counts[number]
+        fits = arrays.may_run(number)[self._numbers]
+        for resource, amount in arrays.request_rows[number]:
+            fits &= self._free[resource] >= amount
+        at = np.flatnonzero(fits)
+        self.left[:] = count
+        is_plain = not (arrays.carded[number] or arrays.is_in_slices(number))
+        if is_plain and count == 1:
+            at = at[self._begins(at)]
+        self._budget.take(CLASS + len(fits) // LOOKED + len(at) // NODES)
+        free_slots = np.full(len(at), count, dtype=np.int64)
+        if arrays.carded[number]:
+            np.minimum(free_slots, arrays.slots_of(number)[self._numbers[at]], out=free_slots)
+        for resource, amount in arrays.request_rows[number]:
+            np.minimum(free_slots, self._free[resource, at] // amount, out=free_slots)
+        self._use(number, at, self._shared(number, at, free_slots))
 
-    def taken(self) -> Taken:
-        """The pods of each class on each node in use."""
-        names = self._numbers.tolist()
-        return {
-            names[position]: tuple([pods.get(number, 0) for number in range(self._arrays.classes)])
-            for position, pods in self._placed.items()
-        }
+    def _shared(self, number: int, at: Array, free_slots: Ints) -> Ints:
+        """The pods of a class on the nodes at these positions."""
+        if self._arrays.is_in_slices(number):
+            share = self._in_slices
+        elif not self._arrays.carded[number]:
+            return self._in_order(at, free_slots)
+        else:
+            share = self._with_first_cards if self._takes_first_cards else self._with_cards
+        given = np.zeros_like(free_slots)
+        for first, end in self._ranges(at):
+            given[first:end] = share(number, at[first:end], free_slots[first:end])
+        return given
+
+    def _begins(self, at: Array) -> Array:
+        """For each pool with nodes in `at`, the position of the first one there."""
+        begins = np.searchsorted(at, self._firsts)
+        found: Array = begins[begins < np.append(begins[1:], len(at))]
+        return found
+
+    def _ranges(self, at: Array) -> Iterator[tuple[int, int]]:
+        """For each pool with nodes in `at`, their range there."""
+        firsts = self._begins(at).tolist()
+        return zip(firsts, [*firsts[1:], len(at)], strict=False)  # none in no nodes
+
+    def drop_short(self) -> bool:
+        """Drop the pools in which the class placed last does not fit completely; whether any is left."""
+        complete = (self.left == 0)[self._pools]
+        if not complete.all():
+            self._numbers, self._pools = self._numbers[complete], self._pools[complete]
+            self._free, self._used = self._free[:, complete], self._used[complete]
+            self._firsts = np.flatnonzero(np.diff(self._pools, prepend=-1))
+        return len(self._numbers) > 0
+
+    def used(self) -> Iterator[tuple[int, list[int]]]:
+        """The pools that are not dropped, each with its nodes in use."""
+        at = np.flatnonzero(self._used)
+        for first, end in self._ranges(at):
+            yield int(self._pools[at[first]]), self._numbers[at[first:end]].tolist()
+
+    def taken(self, pool: int) -> Taken:
+        """The pods of each class on each node in use of a pool."""
+        found: dict[int, list[int]] = defaultdict(lambda: [0] * self._arrays.classes)
+        for number, pools, nodes, amounts in self._log:
+            mine = pools == pool
+            for node, amount in zip(nodes[mine].tolist(), amounts[mine].tolist(), strict=True):
+                found[node][number] = amount
+        return {node: tuple(counts) for node, counts in found.items()}
 
     def _use(self, number: int, at: Array, amounts: Ints) -> None:
         """Put pods of a class on the nodes at these positions."""
         taken = np.flatnonzero(amounts)
         at, amounts = at[taken], amounts[taken]
-        self._free[at] -= amounts[:, None] * self._arrays.requests[number]
+        self._free[:, at] -= self._arrays.requests[number][:, None] * amounts
         self._used[at] = True
-        for position, amount in zip(at.tolist(), amounts.tolist(), strict=True):
-            self._placed.setdefault(position, {})[number] = amount
+        pools, nodes = self._pools[at], self._numbers[at]
+        self._log.append((number, pools, nodes, amounts))
+        if any(self._arrays.carded):
+            for pool, node, amount in zip(pools.tolist(), nodes.tolist(), amounts.tolist(), strict=True):
+                self._placed[pool, node][number] = amount
 
-    def _in_order(self, free_slots: Ints) -> Ints:
-        """The pods of each node, filled in order."""
-        given: Ints = np.diff(np.minimum(np.cumsum(free_slots), self.left), prepend=0)
-        self.left -= int(given.sum())
+    def _in_order(self, at: Array, free_slots: Ints) -> Ints:
+        """The pods of each node, filled in order, pool by pool."""
+        if not len(at):
+            return free_slots
+        pools = self._pools[at]
+        firsts = self._begins(at)
+        before = np.cumsum(free_slots) - free_slots
+        before -= np.repeat(before[firsts], np.diff(firsts, append=len(at)))
+        given: Ints = np.clip(self.left[pools] - before, 0, free_slots)
+        self.left[pools[firsts]] -= np.add.reduceat(given, firsts)
         return given
 
     def _with_cards(self, number: int, at: Array, free_slots: Ints) -> Ints:
-        """The same for pods with cards: beside others only as many as find cards."""
+        """The same for pods with cards in one pool: beside others only as many as find cards."""
         given = np.zeros_like(free_slots)
-        begun = 0
+        begun, pool = 0, int(self._pools[at[0]])
         for each in np.flatnonzero(self._used[at]).tolist():
-            given[begun:each] = self._in_order(free_slots[begun:each])
-            if not self.left or self._budget.exhausted:
+            given[begun:each] = self._in_order(at[begun:each], free_slots[begun:each])
+            if not self.left[pool] or self._budget.exhausted:
                 return given
-            position = int(at[each])
-            beside = self._beside.of(number, int(self._numbers[position]), self._placed[position])
-            given[each] = min(self.left, int(free_slots[each]), beside)
-            self.left -= int(given[each])
+            node = int(self._numbers[at[each]])
+            beside = self._beside.of(number, node, self._placed[pool, node])
+            given[each] = min(int(self.left[pool]), int(free_slots[each]), beside)
+            self.left[pool] -= given[each]
             begun = each + 1
-        given[begun:] = self._in_order(free_slots[begun:])
+        given[begun:] = self._in_order(at[begun:], free_slots[begun:])
         return given
 
     def _with_first_cards(self, number: int, at: Array, free_slots: Ints) -> Ints:
         """The same, each pod with the first cards that serve it."""
         given = np.zeros_like(free_slots)
-        for each, position in enumerate(at.tolist()):
-            if not self.left or self._budget.exhausted:
+        pool = int(self._pools[at[0]])
+        for each, node in enumerate(self._numbers[at].tolist()):
+            if not self.left[pool] or self._budget.exhausted:
                 break
-            others, most = self._placed.get(position, {}), min(self.left, int(free_slots[each]))
-            given[each] = self._beside.by_first_cards(number, int(self._numbers[position]), others, most)
-            self.left -= int(given[each])
+            others, most = self._placed[pool, node], min(int(self.left[pool]), int(free_slots[each]))
+            given[each] = self._beside.by_first_cards(number, node, others, most)
+            self.left[pool] -= given[each]
         return given
 
     def _in_slices(self, number: int, at: Array, free_slots: Ints) -> Ints:
@@ -180,14 +240,10 @@ class Filling:
         for level, size in reversed(question.slices[question.unbound_slices[number] :]):
             around = np.searchsorted(arrays.starts[level], nodes, side="right")
             firsts = np.flatnonzero(np.diff(around, prepend=-1))
-            sums = (
-                np.add.reduceat(slot_counts[-1], np.searchsorted(begins[-1], firsts))
-                if len(nodes)
-                else firsts
-            )
+            sums = np.add.reduceat(slot_counts[-1], np.searchsorted(begins[-1], firsts))
             slot_counts.append(sums // size * size)
             begins.append(firsts)
-        given = self._in_order(slot_counts[-1])
+        given = self._in_order(at[begins[-1]], slot_counts[-1])
         for below in range(len(slot_counts) - 2, -1, -1):
             around = np.searchsorted(begins[below + 1], begins[below], side="right") - 1
             before = np.cumsum(slot_counts[below]) - slot_counts[below]

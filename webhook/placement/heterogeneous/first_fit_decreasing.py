@@ -4,6 +4,7 @@ Source: Johnson, Near-optimal bin packing algorithms (1973). Domains are filled 
 most of the scarcest resource first. So few of them are used at every level.
 """
 
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Final
 
@@ -39,7 +40,7 @@ class FirstFitDecreasing:
         """
         arrays = self.arrays
         numbers, sizes = np.arange(arrays.classes), -self._shares_of_largest()
-        keys = [sizes, np.count_nonzero(arrays.slot_counts, axis=1), *(-arrays.requests).T][:ORDERS]
+        keys = [sizes, arrays.usable[1], *(-arrays.requests).T][:ORDERS]
         orders = [np.lexsort((numbers, sizes, key)).tolist() for key in keys]
         found = [tuple(sorted(order, key=arrays.is_in_slices)) for order in orders]
         if arrays.question.slices:
@@ -58,17 +59,21 @@ class FirstFitDecreasing:
 
     def fill(self, ranges: Ranges, limit: int = -1) -> Filled | None:
         """The best filling of some nodes with the gang, or None. limit: a cost that is good enough."""
+        return self.fill_best([ranges], limit)
+
+    def fill_best(self, pools: Sequence[Ranges], limit: int = -1) -> Filled | None:
+        """The same for the best of several sets of nodes."""
         best: Filled | None = None
         for order, takes_first_cards in self._attempts:
             if self.budget.left < CLASS * self.arrays.classes or (best is not None and best[0] <= limit):
                 break
-            taken = self.fill_partly(
-                ranges, order, stops_when_short=True, takes_first_cards=takes_first_cards
-            )
-            if tuple(map(sum, zip(*taken.values(), strict=True))) == self.arrays.question.counts:
-                cost = self.arrays.cost(taken)
-                best = (cost, taken) if best is None or cost < best[0] else best
+            filled = self._fill_each(pools, order, takes_first_cards=takes_first_cards)
+            best = filled if best is None or (filled is not None and filled[0] < best[0]) else best
         return best
+
+    def fill_first(self, pools: Sequence[Ranges]) -> Filled | None:
+        """The same by the first order alone, whatever steps are left."""
+        return self._fill_each(pools, self.orders[0], takes_first_cards=False)
 
     @cached_property
     def _attempts(self) -> list[tuple[Order, bool]]:
@@ -76,27 +81,30 @@ class FirstFitDecreasing:
         again = [(self.orders[0], True)] if any(self.arrays.carded) else []
         return [*((order, False) for order in self.orders), *again]
 
-    def fill_partly(
-        self,
-        ranges: Ranges,
-        order: Order,
-        *,
-        stops_when_short: bool = False,
-        takes_first_cards: bool = False,
-    ) -> Taken:
-        """As many pods as fit on some nodes, class by class in this order.
-
-        stops_when_short: whether to stop at the first class that does not fit completely. takes_first_cards:
-        see Filling.
-        """
-        numbers = np.concatenate([np.arange(first, end) for first, end in ranges])
-        numbers = numbers[np.argsort(self._places[numbers], kind="stable")]
-        filling = Filling(self.arrays, self.beside, numbers, self.budget, takes_first_cards=takes_first_cards)
+    def _fill_each(self, pools: Sequence[Ranges], order: Order, *, takes_first_cards: bool) -> Filled | None:
+        """The cheapest of the fillings of several sets of nodes, class by class in this order."""
+        filling = self._filling(pools, takes_first_cards=takes_first_cards)
         for number in order:
             filling.place(number)
-            if stops_when_short and filling.left:
-                return {}
-        return filling.taken()
+            if not filling.drop_short():
+                return None
+        costs = [(self.arrays.cost(nodes), pool) for pool, nodes in filling.used()]
+        if not costs:
+            return None
+        cost, pool = min(costs)
+        return cost, filling.taken(pool)
+
+    def fill_partly(self, ranges: Ranges, order: Order) -> Taken:
+        """As many pods as fit on some nodes, class by class in this order."""
+        filling = self._filling([ranges])
+        for number in order:
+            filling.place(number)
+        return filling.taken(0)
+
+    def _filling(self, pools: Sequence[Ranges], *, takes_first_cards: bool = False) -> Filling:
+        numbers = [np.concatenate([np.arange(first, end) for first, end in ranges]) for ranges in pools]
+        ordered = [each[np.argsort(self._places[each], kind="stable")] for each in numbers]
+        return Filling(self.arrays, self.beside, ordered, self.budget, takes_first_cards=takes_first_cards)
 
     @cached_property
     def _places(self) -> Ints:

@@ -70,19 +70,27 @@ class JointBounds:
         self.arrays = arrays
         self.measures: list[Measure] = []
         for number in self._scarcest():
-            self._add(arrays.slot_counts[number].astype(np.int64), arrays.question.counts[number])
+            self._add(arrays.slots_of(number).astype(np.int64), arrays.question.counts[number])
         if arrays.classes > 1:
             for number, total in enumerate(arrays.totals.tolist()):
                 if total:
-                    requested = arrays.requests[:, number] @ arrays.slot_counts
-                    self._add(np.minimum(arrays.free[:, number], requested), total)
+                    self._add(self._most_used(number), total)
         self.needs: Ints = np.array([measure.need for measure in self.measures], dtype=np.int64)
 
     def _scarcest(self) -> list[int]:
         """The classes with the least capacity per pod, as many as have measures."""
-        shares = self.arrays.slot_counts.sum(axis=1) / self.arrays.counts
+        shares = self.arrays.usable[0] / self.arrays.counts
         scarcest: list[int] = np.argsort(shares, kind="stable")[:CLASSES].tolist()
         return scarcest
+
+    def _most_used(self, resource: int) -> Ints:
+        """The most that the gang can use of a resource on each node."""
+        arrays = self.arrays
+        free: Ints = arrays.free[:, resource]
+        if arrays.question.others:  # so many classes request more than that
+            return free
+        requested: Ints = arrays.requests[:, resource] @ arrays.slot_counts
+        return np.minimum(free, requested)
 
     def _add(self, of_nodes: Ints, need: int) -> None:
         sums = np.concatenate((np.zeros(1, dtype=np.int64), np.cumsum(of_nodes)))
@@ -109,6 +117,27 @@ class JointBounds:
             sum(int(measure.sums[end] - measure.sums[first]) for first, end in ranges) >= measure.need
             for measure in self.measures
         )
+
+    def pools(self, level: int, most: int) -> list[Ranges]:
+        """The anchored domains of a level, alone and with each of the others, where they may fit the gang.
+
+        Level -1: all nodes. most: the most nodes of anchored domains in all pools together.
+        """
+        nodes = len(self.arrays.states)
+        if level < 0:
+            return [((0, nodes),)] if nodes and self.may_hold(((0, nodes),)) else []
+        starts, paid = self.arrays.starts[level], self.arrays.paid[level]
+        ends = np.append(starts[1:], nodes)
+        fits, is_enough = ~paid, bool(paid.any())
+        for measure in self.measures:
+            amounts = measure.of_domains[level]
+            missing = measure.need - int(amounts[paid].sum())
+            fits &= amounts >= missing
+            is_enough &= missing <= 0
+        here = tuple(zip(starts[paid].tolist(), ends[paid].tolist(), strict=True))
+        others = np.flatnonzero(fits)[: most // max(1, sum(end - first for first, end in here))]
+        pools = [(*here, pool) for pool in zip(starts[others].tolist(), ends[others].tolist(), strict=True)]
+        return [here, *pools] if is_enough else pools
 
     def nodes_that_may_hold(self, first: int, end: int) -> Array:
         """The nodes of a range that may fit the gang alone; without cards they do fit it."""
