@@ -256,11 +256,17 @@ def preempt(seen: Observation, now: Decided) -> Decided:
 
 
 def add_model_labels(seen: Observation, now: Decided) -> Decided:
-    """Gated pods that came past the webhook get the nodeSelector of their GPU model."""
+    """Gated pods that came past the webhook get their model's nodeSelector, or go to their scheduler."""
     if seen.policy is None:
         return now
     owned = [gang for gang in seen.gangs if gang.lost_owner is None]
-    return _with_orders(now, "model_labels", model_label_step(owned, seen.view, seen.policy))
+    view, backoff = seen.view, now.memory.backoff
+
+    def is_paused(gang: GangKey) -> bool:
+        return backoff.seconds_left(gang, view.now.seconds) > 0
+
+    orders = model_label_step(owned, view, seen.policy, now.settings.schedulers, is_paused)
+    return _with_orders(now, "model_labels", orders)
 
 
 def place_gangs(seen: Observation, now: Decided) -> Decided:

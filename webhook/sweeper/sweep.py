@@ -9,6 +9,7 @@ one, of this process or of another, continues from the state in the API server.
     an invalid plan names a gated pod                 place      a new plan, as for any pod that waits
     a released pod does not start                     repair     delete it, if its controller recreates it
     the webhook was not called for a gated pod        label      add the nodeSelector of its GPU model
+    another scheduler is to place a gated pod         label      remove its gate; it is no pod of ours then
     a gang is complete and fits                       place      write its plan, release its pods
     it fits only in the place of less important ones  place      write its plan, which names its victims
     a plan names victims                              preempt    evict them; its pods wait until they are gone
@@ -19,7 +20,8 @@ one, of this process or of another, continues from the state in the API server.
 
 Invariants, whichever step it stops in:
 
-1. No pod is released that no Placement names: the plan is written first, in one write.
+1. No pod is released that no Placement names: the plan is written first, in one write. A pod of a scheduler
+   that is not served only loses its gate.
 2. A pod counts on one node at most: where it is bound, else where it was sent, else where it is planned.
    The last two come from the API server, never from the memory of this process alone.
 3. All decisions use one frozen view of the cluster, before anything is written; orders are values. If the

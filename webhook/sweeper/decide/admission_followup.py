@@ -5,6 +5,10 @@ the gate. Such a pod may be given further nodeSelector labels, so those of its G
 is placed. A PriorityClass cannot be added to an existing pod: that is reported. It is also reported where
 members of a gang passed without the gate.
 
+A webhook that is called after the webhook's last call may give a gated pod to another scheduler. Its gate is
+removed, as admission would have done it. It gets no Placement, so that no deadline of ours deletes it while
+it waits for that scheduler. Other changes need no such step: what is gated is placed by its present requests.
+
 GPU pods of opted-in namespaces may have been created without a gate: the webhook fails open by default, so
 that its failure stops no pod. Such a pod holds GPUs that were given to no gang, and its owner gets an Event.
 
@@ -20,14 +24,17 @@ from typing import Final, NamedTuple
 from labeler.contract import keys
 from labeler.contract.event_reasons import EventReason
 from webhook.kube.objects import Pod
+from webhook.kube.planned import PlannedPod
 from webhook.policy import annotations
+from webhook.policy.reference import DEFAULT_SCHEDULER_NAMES
 from webhook.policy.values import GpuModel, NamespaceRules, Policy
 from webhook.scheduling.antiaffinity import NamespaceLabels
 from webhook.scheduling.gpu_requests import whole_number
 from webhook.sweeper.decide.orders import Cause, GangOutcome, ModelLabelOrder, Orders, Warn
 from webhook.sweeper.observe.gangs import OWN_ERROR, GangKey, PodGang
+from webhook.sweeper.observe.plans import scheduler_of
 from webhook.sweeper.observe.view import PROTECTED, View
-from webhook.text import joined
+from webhook.text import joined, quote
 from webhook.workloads import marks
 from webhook.workloads.foreign_requests import foreign_requests
 from webhook.workloads.native_gangs import group_name
@@ -40,23 +47,57 @@ class UnmetError(Exception):
     """A model that the pod cannot have; the message says why."""
 
 
-def model_label_step(gangs: Iterable[PodGang], view: View, policy: Policy) -> Orders:
+def model_label_step(
+    gangs: Iterable[PodGang],
+    view: View,
+    policy: Policy,
+    schedulers: Set[str] = frozenset(DEFAULT_SCHEDULER_NAMES),
+    paused: Callable[[GangKey], bool] = lambda _: False,
+) -> Orders:
     """Labels and warnings of gangs whose members wait. A gang with an outcome is not placed in this pass.
 
-    Planned members are left out: they were handled in an earlier pass.
+    Planned members are left out: they were handled in an earlier pass. schedulers: those to which pods are
+    released with a node. paused: whether the API server has just refused something for a gang.
     """
-    found: list[Orders] = []
-    for gang in gangs:
-        try:
-            found.append(_orders_of(gang, view, policy))
-        except Exception:  # one bad gang never stops the others; nor is it placed without its model
-            logger.exception("model_labels_failed gang=%s", gang.key)
-            found.append(Orders(outcomes=(GangOutcome(gang, OWN_ERROR, Cause.DEFECT),)))
+    found = [_guarded_orders(gang, view, policy, schedulers, paused) for gang in gangs]
     return Orders(
+        releases=tuple(each for own in found for each in own.releases),
         model_label_orders=tuple(each for own in found for each in own.model_label_orders),
         warnings=tuple(each for own in found for each in own.warnings),
         outcomes=tuple(each for own in found for each in own.outcomes),
     )
+
+
+def _guarded_orders(
+    gang: PodGang, view: View, policy: Policy, schedulers: Set[str], paused: Callable[[GangKey], bool]
+) -> Orders:
+    """The same for one gang."""
+    try:
+        left = () if paused(gang.key) else _left_to_schedulers(gang, view, policy, schedulers)
+        return _release_to_schedulers(gang, left) if left else _orders_of(gang, view, policy)
+    except Exception:  # one bad gang never stops the others; nor is it placed without its model
+        logger.exception("model_labels_failed gang=%s", gang.key)
+        return Orders(outcomes=(GangOutcome(gang, OWN_ERROR, Cause.DEFECT),))
+
+
+def _left_to_schedulers(gang: PodGang, view: View, policy: Policy, schedulers: Set[str]) -> Sequence[Pod]:
+    """Its gated pods of schedulers that neither the policy nor the sweeper's settings name.
+
+    Where only one of the two names a scheduler, one of them is to be corrected: such pods go on waiting.
+    """
+    served = {*policy.scheduler_names, *schedulers}
+    waiting = (pod for pod in gang.gated if pod.metadata.uid not in view.planned)
+    return [pod for pod in waiting if scheduler_of(pod) not in served]
+
+
+def _release_to_schedulers(gang: PodGang, pods: Sequence[Pod]) -> Orders:
+    """Remove the gates of these pods and no more: what is released so is no pod of ours."""
+    pairs = ((pod, PlannedPod(name=pod.metadata.name, uid=pod.metadata.uid, node="")) for pod in pods)
+    name = quote(scheduler_of(pods[0]))
+    rule = f"topogate neither gates nor places pods with schedulerName {name}"
+    warning = Warn(pods[0], EventReason.MANIFEST_WARNING, f"{rule}: its gate is removed")
+    outcome = GangOutcome(gang, f"{rule}: their gates are being removed", Cause.INCOMPLETE)
+    return Orders(releases=tuple(pairs), warnings=(warning,), outcomes=(outcome,))
 
 
 def _orders_of(gang: PodGang, view: View, policy: Policy) -> Orders:

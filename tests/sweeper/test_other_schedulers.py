@@ -1,0 +1,82 @@
+"""Gated pods of schedulers that topogate does not serve: they lose their gate, and nothing else is done."""
+
+from collections.abc import Set
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from hack.local.cluster import Cluster
+from tests.sweeper.at_work import create_job, is_gated, sweep, template
+from tests.sweeper.pods import decode, gather_all, pod_json
+from webhook.kube.objects import Pod
+from webhook.kube.planned import PlannedPod
+from webhook.policy.values import Policy
+from webhook.sweeper.decide.admission_followup import model_label_step
+from webhook.sweeper.decide.orders import Orders
+from webhook.sweeper.observe.view import View
+from webhook.sweeper.settings import Settings
+
+SERVED = frozenset({"default-scheduler"})
+VIEW = View([], [], {}, {})
+RULE = 'topogate neither gates nor places pods with schedulerName "volcano"'
+
+
+def pod(name: str, scheduler: str = "") -> Pod:
+    spec: dict[str, Any] = {"schedulerName": scheduler} if scheduler else {}
+    return decode(pod_json(name, **spec))
+
+
+def released(orders: Orders) -> list[tuple[str, str]]:
+    return [(planned.name, planned.node) for _, planned in orders.releases]
+
+
+def step(*pods: Pod, view: View = VIEW, policy: Policy | None = None, served: Set[str] = SERVED) -> Orders:
+    return model_label_step(gather_all(*pods), view, policy or Policy(), served)
+
+
+def test_the_gate_of_a_pod_of_another_scheduler_is_removed_and_its_owner_gets_a_warning() -> None:
+    orders = step(pod("a", "volcano"))
+    assert released(orders) == [("a", "")]
+    assert [each.note for each in orders.warnings] == [f"{RULE}: its gate is removed"]
+    assert [each.reason for each in orders.outcomes] == [f"{RULE}: their gates are being removed"]
+    assert not any(each.is_news for each in orders.outcomes)
+
+
+def test_pods_of_served_schedulers_are_placed() -> None:
+    orders = step(pod("a"), pod("b", "default-scheduler"))
+    assert (orders.releases, orders.outcomes) == ((), ())
+
+
+@pytest.mark.parametrize("by", ["policy", "settings"])
+def test_a_pod_waits_where_policy_and_settings_disagree_on_its_scheduler(by: str) -> None:
+    """To remove the gate would start it anywhere, for a mistake of the operator."""
+    both = ("default-scheduler", "volcano")
+    policy = Policy(scheduler_names=both) if by == "policy" else Policy()
+    served = frozenset(both) if by == "settings" else SERVED
+    assert step(pod("a", "volcano"), policy=policy, served=served).releases == ()
+
+
+def test_no_release_is_ordered_while_one_is_not_observed_yet_or_was_refused() -> None:
+    one = pod("a", "volcano")
+    entry = PlannedPod(name="a", uid=one.metadata.uid, node="")
+    assert step(one, view=replace(VIEW, planned={one.metadata.uid: entry})).releases == ()
+    assert model_label_step(gather_all(one), VIEW, Policy(), SERVED, lambda _: True).releases == ()
+
+
+def test_a_job_of_another_scheduler_is_left_to_it_without_a_placement(
+    definitions: Cluster, namespace: str
+) -> None:
+    api = definitions.api()
+    create_job(api, namespace, "train", 2, template(8, schedulerName="volcano"))
+    pods = sweep(
+        definitions,
+        namespace,
+        Settings(),
+        lambda pods: len(pods) == 2 and not any(map(is_gated, pods)),
+        "the gates to be removed",
+        policy=Policy(),
+    )
+    assert [each["spec"].get("affinity") for each in pods] == [None, None]
+    path = f"/apis/topogate.io/v1alpha1/namespaces/{namespace}/placements"
+    assert api.json("GET", path)["items"] == []
