@@ -150,11 +150,14 @@ def test_an_answer_that_breaks_off_is_a_transient_error_and_the_next_request_sta
         thread.join()
 
 
-def test_a_silent_server_is_not_waited_for_longer_than_asked(tmp_path: Path) -> None:
+@pytest.mark.parametrize("brief", [True, False])
+def test_a_silent_server_is_not_waited_for_longer_than_asked(tmp_path: Path, brief: bool) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
-        api = connect(tmp_path, f"http://127.0.0.1:{listening.getsockname()[1]}")
-        with pytest.raises(ApiError, match="timed out"):
-            api.request("GET", "/x", timeout_seconds=0.3)
+        api = connect(tmp_path, f"http://127.0.0.1:{listening.getsockname()[1]}", brief=brief)
+        for _ in range(2):
+            with pytest.raises(ApiError, match="timed out") as refused:
+                api.request("GET", "/x", timeout_seconds=0.3)
+            assert refused.value.is_transient
 
 
 def test_what_it_does_not_serve_is_left_to_the_pool(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,6 @@
 
 import gc
 import itertools
-import time
 import tracemalloc
 from typing import Any, Literal
 
@@ -164,32 +163,7 @@ def test_a_list_whose_next_page_has_been_compacted_away_begins_again(
     assert api.lists == 2
 
 
-def test_a_version_that_the_server_has_never_had_leads_to_a_new_list(
-    cluster: Cluster, api: Observed, path: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # As after a restore of etcd from a backup: the server asks to wait, and waiting does not help.
-    monkeypatch.setattr(module, "_MAX_PAUSE_SECONDS", 0.1)
-    lists = 1
-
-    def future(query: dict[str, str]) -> None:
-        if "resourceVersion" in query and api.lists == lists:
-            raise ApiError(504, "Timeout", "Too large resource version")
-
-    api.change = future
-    with copy_of(api, path) as copy:
-        create(cluster.api(), path, "one")
-        cluster.wait_for("the object", lambda: "one" in sizes(copy))
-    assert api.lists == 2
-
-
 # --- interruptions ---------------------------------------------------------------------------------
-
-
-def test_silence_is_reported_while_the_api_server_hangs(cluster: Cluster, api: Observed, path: str) -> None:
-    with copy_of(api, path) as copy, cluster.paused("kube-apiserver"):
-        before = copy.silence_seconds
-        # What was on its way to us ends it once more; from then on it grows.
-        cluster.wait_for("the silence to be told", lambda: copy.silence_seconds >= before + 0.25)
 
 
 def test_a_copy_that_is_stopped_ends_its_watch_at_once(cluster: Cluster, api: Observed, path: str) -> None:
@@ -290,15 +264,21 @@ def test_pauses_grow_up_to_a_limit_and_are_never_in_step() -> None:
     assert len({pause_seconds(5) for _ in range(20)}) > 1
 
 
-def test_a_watch_that_ends_at_once_again_and_again_is_not_asked_for_without_pause(
-    cluster: Cluster, api: Observed, path: str
+def test_after_each_failure_in_a_row_the_pause_is_longer(
+    cluster: Cluster, api: Observed, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    failures = list[int]()
+
+    def note(count: int) -> float:
+        failures.append(count)
+        return 0.01
+
     def end_at_once(query: dict[str, str]) -> None:
         if "resourceVersion" in query:
-            query["timeoutSeconds"] = "0"  # no limit; the next line ends it
             raise ApiError(0, "Unreachable", "ended by the test")
 
+    monkeypatch.setattr(module, "pause_seconds", note)
     api.change = end_at_once
     with copy_of(api, path):
-        time.sleep(1)
-    assert len(api.queries) < 10
+        cluster.wait_for("four failures", lambda: len(failures) >= 4)
+    assert failures[:4] == [1, 2, 3, 4]

@@ -42,17 +42,6 @@ def test_a_task_runs_ends_and_its_status_shows_it(team: Team, lives: Lives) -> N
     }  # fmt: skip
 
 
-def test_a_higher_priority_preempts_a_lower_one_which_then_waits(team: Team, lives: Lives) -> None:
-    team.create("low", {"gpu-amount": "8", "priority": "low"})
-    lives.until("low runs", lambda: team.phase("low") == "Running")
-    team.create("high", {"gpu-amount": "8", "priority": "gpu-high-priority"})
-    lives.until("high runs", lambda: team.phase("high") == "Running")
-    lives.until("low waits", lambda: team.phase("low") == "Waiting")
-    assert not [
-        each for each in team.jobs()["low"]["status"].get("conditions", []) if each["type"] == "Failed"
-    ]
-
-
 def allow_none(team: Team, lives: Lives, resource: str) -> str:
     """A quota that allows none of something, once it is counted; returns its path."""
     path = f"/api/v1/namespaces/{team.namespace}/resourcequotas"
@@ -101,18 +90,6 @@ def test_a_task_without_a_template_gets_its_pod_in_a_restricted_namespace(team: 
     }
     team.api.request("POST", task_objects.path(team.namespace), body={**body, "spec": {}})
     lives.until("its pod is there", lambda: bool(team.pods("plain")))
-
-
-def test_a_template_of_very_many_levels_is_reported_and_stops_no_other_task(team: Team, lives: Lives) -> None:
-    deep = b'{"a":' * 5000 + b"1" + b"}" * 5000
-    body = (
-        b'{"apiVersion":"falldio.com/v1","kind":"GPUTask","metadata":{"name":"odd"},"spec":{"template":%s}}'
-    )
-    team.api.request("POST", task_objects.path(team.namespace), body=body % deep)
-    team.create("train", {})
-    lives.until("train runs", lambda: team.phase("train") == "Running")
-    lives.until("odd is told", lambda: team.phase("odd") == "Pending")
-    assert "levels deep" in team.tasks()["odd"]["status"]["reason"]
 
 
 def test_a_foreign_job_with_the_tasks_name_stays_and_is_named(team: Team, lives: Lives) -> None:
