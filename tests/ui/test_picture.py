@@ -5,7 +5,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from labeler.contract import keys
 from tests.ui.pictures import holding, placement_of
 from tests.ui.scenes import COUNTING, SETTINGS, Changes, bound_pod, cluster_of, scene_of, waiting_job
 from webhook.cli.top import gather
@@ -187,7 +186,3 @@ def test_fragmentation_is_the_share_of_free_gpus_outside_of_the_freest_block() -
 )
 def test_percentiles_are_values_that_were_seen(values: list[float], share: float, want: float) -> None:
     assert percentile(values, share) == want
-
-
-def test_the_gate_of_the_scenes_is_ours() -> None:
-    assert waiting_job(1)[0].spec.scheduling_gates[0].name == keys.GATE
