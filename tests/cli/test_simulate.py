@@ -452,40 +452,6 @@ def asking_for(**limits: str) -> dict[str, Any]:
 
 
 GPUS, CPUS = asking_for(**{"nvidia.com/gpu": "4"}), asking_for(cpu="1")
-RAY = {
-    "headGroupSpec": {"template": CPUS},
-    "workerGroupSpecs": [{"groupName": "g", "replicas": 2, "numOfHosts": 2, "template": GPUS}],
-}
-KINDS: dict[str, tuple[str, dict[str, Any], int]] = {
-    # A head of Ray without GPUs is not held, so kube-scheduler places it.
-    "RayCluster": ("ray.io/v1", RAY, 4),
-    "RayJob": ("ray.io/v1", {"rayClusterSpec": RAY}, 4),
-    "TrainJob": (
-        "trainer.kubeflow.org/v1alpha1",
-        {"trainer": {"numNodes": 3, "resourcesPerNode": {"limits": {"nvidia.com/gpu": "4"}}}}, 3,
-    ),
-    "GPUTask": ("falldio.com/v1", {"gpu-amount": "4", "workers": 3}, 3),
-    "Workflow": (
-        "argoproj.io/v1alpha1",
-        {"templates": [{"name": "t", "container": GPUS["spec"]["containers"][0]}]}, 1,
-    ),
-    "CronJob": (
-        "batch/v1", {"jobTemplate": {"spec": {"parallelism": 3, "completions": 3, "template": GPUS}}}, 3,
-    ),
-    "ReplicationController": ("v1", {"replicas": 3, "template": GPUS}, 3),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize(("kind", "of"), KINDS.items(), ids=KINDS)
-def test_every_kind_that_the_sweeper_knows_can_be_simulated(
-    kind: str, of: tuple[str, dict[str, Any], int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    version, spec, pods = of
-    manifest = {"apiVersion": version, "kind": kind, "metadata": {"name": "x"}, "spec": spec}
-    nodes = cluster(*(node(f"n{i}", "b0", 8) for i in range(4)))
-    assert simulated(tmp_path, nodes, manifest) == 0
-    output = capsys.readouterr().out
-    assert len([line for line in output.splitlines() if line.startswith("  ")]) == pods
 
 
 def test_replicas_that_do_not_wait_for_one_another_are_placed_as_far_as_they_fit(
