@@ -1,15 +1,17 @@
-"""What the programs in the cluster are configured with: admission's policy and the sweeper's settings."""
+"""What the programs in the cluster are configured with, and since when the sweeper's leader leads."""
 
 from collections.abc import Mapping
 from typing import Any, Final
 
 from webhook.inquiry.findings import SYSTEM
 from webhook.kube.client import Api
+from webhook.kube.times import since_1970
 from webhook.policy.file import parse_policy
 from webhook.policy.values import Policy
 from webhook.sweeper.settings import FLAGS, Settings, SettingsError, parse, with_flags
 
 _POLICY: Final = f"/api/v1/namespaces/{SYSTEM}/configmaps/topogate-policy"
+_LEASE: Final = f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM}/leases/topogate-sweeper"
 _CONFIG: Final = "--config="
 
 
@@ -17,6 +19,11 @@ def policy_of(api: Api) -> Policy:
     """The policy in force. Raises ApiError, PolicyError."""
     text = (api.json("GET", _POLICY).get("data") or {}).get("policy.yaml", "")
     return parse_policy(text, "the ConfigMap topogate-policy")
+
+
+def leads_since(api: Api) -> float | None:
+    """Since when the sweeper's leader leads, in seconds since 1970; None without one. Raises ApiError."""
+    return since_1970((api.json("GET", _LEASE).get("spec") or {}).get("acquireTime"))
 
 
 def settings_of_sweeper(api: Api) -> Settings:

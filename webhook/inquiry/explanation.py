@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 from labeler.contract import keys
 from webhook.extensions.known import all_extensions, with_owners
-from webhook.inquiry.next_pass import NextPass, next_pass
+from webhook.inquiry.next_pass import NextPass, moment, next_pass
 from webhook.inquiry.preferred import describe_preferred
 from webhook.inquiry.reading import ClusterReading
 from webhook.inquiry.remedies import answer_now, describe_spread, what_would_help
@@ -18,7 +18,7 @@ from webhook.sweeper.decide.orders import Cause, NewPlan
 from webhook.sweeper.extension import ExplainInput
 from webhook.sweeper.observe.gangs import PodGang
 from webhook.sweeper.observe.plans import is_gated, occupied_node, pinned_node, sent_node
-from webhook.sweeper.observe.view import View
+from webhook.sweeper.observe.view import Moment, View
 from webhook.sweeper.report_memory import GangReason
 from webhook.sweeper.settings import Settings
 from webhook.text import counted, few
@@ -28,8 +28,10 @@ class ExplainError(Exception):
     """There is nothing to explain; the message says why."""
 
 
-def explain(cluster: ClusterReading, namespace: str, name: str, settings: Settings) -> Iterator[str]:
-    """The explanation, line by line.
+def explain(
+    cluster: ClusterReading, namespace: str, name: str, settings: Settings, now: Moment | None = None
+) -> Iterator[str]:
+    """The explanation, line by line. now: when the sweeper's next pass is, None for at once.
 
     Raises ExplainError for a pod that does not exist, and for a gated one that is being deleted.
     """
@@ -43,7 +45,7 @@ def explain(cluster: ClusterReading, namespace: str, name: str, settings: Settin
         return
     if pod.metadata.deletion_timestamp:  # then it is of no gang, see gather
         raise ExplainError(f"pod {name} in namespace {namespace} is being deleted, so it is not placed")
-    made = next_pass(cluster, settings, pod)
+    made = next_pass(cluster, settings, pod, now or moment())
     gang = made.gang(made.view.gang_of(pod).placement_key)
     assert gang is not None
     yield from explain_gated(pod, gang, made)

@@ -1,13 +1,15 @@
 """The sweeper's next pass on one reading of the cluster: its own steps, of which nothing is carried out.
 
 It is the first pass of a new leader, with what is kept in the API server: reservations in the status of
-Placements, failing nodes in the record of their extension, and how a gang grew in the age of its pods. What
-the current leader alone remembers, such as back-off after refusals, is not known here.
+Placements, failing nodes in the record of their extension, refusals of kubelets in the failed pods, and how a
+gang grew in the age of its pods. What the current leader alone remembers, such as back-off after refusals of
+the API server, is not known here.
 """
 
 import logging
+import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -25,6 +27,7 @@ from webhook.policy.values import Policy
 from webhook.scheduling.antiaffinity import NamespaceLabels
 from webhook.scheduling.budgets import Budgets
 from webhook.sweeper.decide.attempt import GangMemory, Growth, PassState, Stopwatch
+from webhook.sweeper.decide.kubelet_refusals import KubeletRefusals
 from webhook.sweeper.decide.node_exclusions import ExcludedNodes, merged
 from webhook.sweeper.decide.orders import NewPlan
 from webhook.sweeper.decide.placing import PlacingMemory
@@ -49,7 +52,8 @@ class PassFacts:
 
     size_of: the facts of a gang's controller. owners_of: the owners of a kind ("jobs.batch") by
     "namespace/name", None if they are unknown. record_of: the record of an extension, None if it is unknown.
-    policy: of admission, None if unknown. namespaces: their labels, None likewise.
+    policy: of admission, None if unknown. namespaces: their labels, None likewise. failed: pods.
+    leads_since: when the sweeper's leader first saw gangs, in seconds since 1970, None likewise.
     """
 
     size_of: Callable[[GangKey], OwnerFacts]
@@ -58,6 +62,8 @@ class PassFacts:
     policy: Policy | None = None
     namespaces: NamespaceLabels | None = None
     budgets: Budgets = field(default_factory=Budgets)
+    failed: Sequence[Pod] = ()
+    leads_since: float | None = None
 
     def job(self, namespace: str, name: str, uid: str) -> Job | None:
         """A Job, None if it is unknown."""
@@ -121,10 +127,10 @@ class NextPass:
         return next((plan for plan in plans if plan.gang.key == key), None)
 
 
-def next_pass(cluster: ClusterReading, settings: Settings, first: Pod | None = None) -> NextPass:
-    """The next pass on a reading of the cluster. first: a pod of the gang of interest, see run_pass."""
+def next_pass(cluster: ClusterReading, settings: Settings, first: Pod, now: Moment) -> NextPass:
+    """The pass at this moment on a reading of the cluster. first: a pod of the gang, see run_pass."""
     snapshotter = Snapshotter(cluster, settings)
-    view = with_time(view_of(snapshotter, cluster, settings))
+    view = replace(view_of(snapshotter, cluster, settings), now=now)
     memory = Memory()
     view = with_valid_plans(view, memory.backoff, memory.sent)
     snapshot = snapshotter.snapshot(view)
@@ -133,16 +139,14 @@ def next_pass(cluster: ClusterReading, settings: Settings, first: Pod | None = N
         view, snapshot = without, snapshotter.snapshot(without)
     facts = PassFacts(
         cluster.size_of, cluster.owners, cluster.record, cluster.policy(), cluster.namespace_labels(),
-        cluster.budgets(),
+        cluster.budgets(), cluster.failed(), cluster.leads_since(),
     )  # fmt: skip
-    return run_pass(
-        view, snapshot, settings, facts, "" if first is None else view.gang_of(first).placement_key
-    )
+    return run_pass(view, snapshot, settings, facts, view.gang_of(first).placement_key)
 
 
-def with_time(view: View) -> View:
-    """The view, as of now."""
-    return replace(view, now=Moment(time.monotonic(), datetime.now(UTC)))
+def moment() -> Moment:
+    """Now."""
+    return Moment(time.monotonic(), datetime.now(UTC))
 
 
 def run_pass(
@@ -154,18 +158,22 @@ def run_pass(
     """
     extensions = running(settings, facts.policy, view)
     gangs = _ordered(_gangs(view, settings, facts), view, settings, facts, extensions)
-    excluded = _excluded(gangs, view, settings, facts, extensions)
+    at = view.now.at.timestamp()
+    refusals = KubeletRefusals().after(facts.failed, view.maker_of, at, settings.bad_nodes.avoid_seconds)
+    excluded = merged(
+        [refusals.excluded(gangs, view.nodes, at), *_excluded(gangs, view, settings, facts, extensions)]
+    )
     sources = [each.source for each in extensions if each.source is not None]
     seen = Observation(
         with_objects(view, extensions, facts), snapshot, gangs, 0, facts.budgets, facts.job,
         Stopwatch(time.monotonic), excluded, facts.policy, sources=sources, divide=dividing(all_extensions()),
     )  # fmt: skip
     placing = PlacingMemory(
-        {gang.key: GangMemory(_growth(gang, view)) for gang in gangs},
+        {gang.key: GangMemory(_growth(gang, view, facts.leads_since)) for gang in gangs},
         ReservationLedger(reservations=tuple(_reservations(gangs, view, settings))),
         next((gang.key for gang in gangs if gang.key.placement_key == first), None),
     )
-    return NextPass(seen, decide(seen, Memory(placing=placing), settings, _guarded))
+    return NextPass(seen, decide(seen, Memory(placing=placing, refusals=refusals), settings, _guarded))
 
 
 def _gangs(view: View, settings: Settings, facts: PassFacts) -> Sequence[PodGang]:
@@ -207,36 +215,42 @@ def _excluded(
     settings: Settings,
     facts: PassFacts,
     extensions: Sequence[Extension],
-) -> ExcludedNodes:
+) -> list[ExcludedNodes]:
     """The nodes that gangs do not use, by the records of extensions."""
     found: list[ExcludedNodes] = []
     for extension in extensions:
         if extension.exclude_nodes is not None:
             seen = with_owners(extension, view, facts.owners_of)
             record = _record(extension, facts)
-            given = ExcludeInput(gangs, seen, settings, (), record, False, time.thread_time)
+            given = ExcludeInput(gangs, seen, settings, facts.failed, record, False, time.thread_time)
             with _guarded(extension.name):
                 found.append(extension.exclude_nodes(given, extension.memory)[0])
-    return merged(found)
+    return found
 
 
 def _record(extension: Extension, facts: PassFacts) -> Mapping[str, str] | None:
     return facts.record_of(extension.record.name) if extension.record is not None else None
 
 
-def _growth(gang: PodGang, view: View) -> Growth:
-    """How the gang grew, by the age of its pods."""
+def _growth(gang: PodGang, view: View, leads_since: float | None) -> Growth:
+    """How the gang grew, by the age of its pods; the leader saw none of them before it led."""
+    now, longest = view.now, math.inf
+    if leads_since is not None:
+        longest = max(0.0, now.at.timestamp() - leads_since)
+
+    def since(ages: Iterable[float]) -> float:
+        return now.seconds - min(max(0.0, *ages), longest)
+
     waiting = {pod.metadata.uid: pod for pod in gang.gated if pod.metadata.uid not in view.planned}
+    youngest = min(_age(pod, now) for pod in gang.pods)
+    oldest = [_age(pod, now) for pod in waiting.values()]
     members = frozenset(pod.metadata.uid for pod in gang.pods)
-    ages = [_age(pod, view.now) for pod in gang.pods]
-    since = max((_age(pod, view.now) for pod in waiting.values()), default=None)
-    now = view.now.seconds
-    return Growth(members, now - min(ages, default=0.0), None if since is None else now - since, waiting)
+    return Growth(members, since([youngest]), since(oldest) if waiting else None, waiting)
 
 
 def _age(pod: Pod, now: Moment) -> float:
     created = since_1970(pod.metadata.creation_timestamp)
-    return 0.0 if created is None else max(0.0, now.at.timestamp() - created)
+    return 0.0 if created is None else now.at.timestamp() - created
 
 
 def _reservations(gangs: Sequence[PodGang], view: View, settings: Settings) -> Iterator[Reservation]:

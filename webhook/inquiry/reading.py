@@ -10,7 +10,7 @@ from typing import Any, Final, Protocol, TypeVar
 
 import msgspec
 
-from webhook.inquiry.configuration import policy_of
+from webhook.inquiry.configuration import leads_since, policy_of
 from webhook.kube import drivers, placements, volume_objects
 from webhook.kube.client import Api, ApiError
 from webhook.kube.complaints import EVENTS, FAILED_CREATE, Complaint
@@ -25,7 +25,7 @@ from webhook.scheduling.antiaffinity import NamespaceLabels
 from webhook.scheduling.budgets import Budgets
 from webhook.scheduling.storage import Storage
 from webhook.sweeper.extension import WatchedCollection
-from webhook.sweeper.observe.cache import NAMESPACES, NODES, PODS, UNFINISHED
+from webhook.sweeper.observe.cache import FAILED, NAMESPACES, NODES, PODS, UNFINISHED
 from webhook.sweeper.observe.gangs import GangKey, OwnerFacts
 from webhook.sweeper.observe.owner_sizes import Complaints, Owners
 from webhook.workloads.composite_groups import COMPOSITE_GROUPS, Roots, roots_of
@@ -52,6 +52,8 @@ class ClusterReading:
     read_objects: Callable[[WatchedCollection[Any]], Mapping[str, Any] | None] = lambda _: None
     read_policy: Callable[[], Policy | None] = lambda: None
     read_budgets: Callable[[], Budgets] = Budgets
+    read_failed: Callable[[], Sequence[Pod]] = tuple
+    read_leads_since: Callable[[], float | None] = lambda: None
 
     @classmethod
     def read(cls, api: Api) -> "ClusterReading":
@@ -72,6 +74,8 @@ class ClusterReading:
             functools.cache(lambda collection: _objects(api, collection)),
             functools.cache(lambda: _policy(api)),
             functools.cache(lambda: _budgets(api)),
+            functools.cache(lambda: tuple(read_all(api, PODS, Pod, fieldSelector=FAILED))),
+            functools.cache(lambda: _leads_since(api)),
         )
 
     @classmethod
@@ -123,6 +127,14 @@ class ClusterReading:
     def budgets(self) -> Budgets:
         """The PodDisruptionBudgets; of a user who may not read them, unread ones."""
         return self.read_budgets()
+
+    def failed(self) -> Sequence[Pod]:
+        """The pods that have failed and still exist. Raises ApiError."""
+        return self.read_failed()
+
+    def leads_since(self) -> float | None:
+        """Since when the sweeper's leader leads, in seconds since 1970; None if the user may not know."""
+        return self.read_leads_since()
 
     def pod_group_roots(self) -> Roots:
         """By PodGroup the root of its tree, as far as both kinds are served and read."""
@@ -189,6 +201,13 @@ def _policy(api: Api) -> Policy | None:
         return policy_of(api)
     except (ApiError, PolicyError):
         return None  # the rest of the explanation does not need it
+
+
+def _leads_since(api: Api) -> float | None:
+    try:
+        return leads_since(api)
+    except ApiError:
+        return None  # gangs are then believed to have been seen all the time
 
 
 def _budgets(api: Api) -> Budgets:

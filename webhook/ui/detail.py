@@ -8,7 +8,7 @@ import msgspec
 from webhook.extensions.known import completed
 from webhook.extensions.node_health.avoided_nodes import avoided_line
 from webhook.inquiry.explanation import explain_gated
-from webhook.inquiry.next_pass import PassFacts, run_pass, with_time
+from webhook.inquiry.next_pass import PassFacts, moment, run_pass
 from webhook.inquiry.remedies import answer_now
 from webhook.kube.objects import Pod
 from webhook.placement import Assignment, Gang, NoFit, Snapshot, place
@@ -52,7 +52,7 @@ def detail(row: GangRow, scene: Scene, settings: Settings, facts: PassFacts, rig
     if not row.waiting:
         return Detail(row, [_released_pods(row)], best=_best_of_released(row, scene, settings))
     bounded = replace(settings, pass_seconds=PASS_SECONDS)
-    made = run_pass(with_time(scene.view), scene.snapshot, bounded, facts, first=row.id)
+    made = run_pass(replace(scene.view, now=moment()), scene.snapshot, bounded, facts, first=row.id)
     gang = made.gang(row.id)
     if gang is None:
         return Detail(row, [_released_pods(row)], best=_best_of_released(row, scene, settings))
