@@ -182,18 +182,11 @@ def test_clients_that_never_finish_a_request_do_not_delay_persistent_connections
         contextlib.closing(_connection(webhook)) as connection,
     ):
         assert _call(connection) == 200
-        before = threads(webhook)
         with contextlib.ExitStack() as stack:
             for _ in range(2 * serve.THREADS):
                 stack.enter_context(stalled_in_handshake(webhook))
-            most = before + serve.THREADS - 1  # one is there: it has shaken hands
-            webhook.wait(lambda: threads(webhook) >= most, "all the threads that they get")
-            assert _call(connection) == 200
-
-
-def threads(webhook: Webhook) -> int:
-    """How many threads its worker has."""
-    return len(list(Path(f"/proc/{worker_pid(webhook)}/task").iterdir()))
+            for _ in range(20):  # meanwhile they get all the threads that they can
+                assert _call(connection) == 200
 
 
 def _connection(webhook: Webhook) -> http.client.HTTPSConnection:
