@@ -1,5 +1,6 @@
 """What passes carry out one after the other."""
 
+from types import SimpleNamespace
 from typing import Any, cast
 
 from webhook.sweeper.apply.applier import Applier
@@ -7,6 +8,7 @@ from webhook.sweeper.apply.evictions import Evictor
 from webhook.sweeper.context import Pass, Retries
 from webhook.sweeper.decide.backoff import ApplyMemory
 from webhook.sweeper.decide.orders import Done, Eviction, Orders
+from webhook.sweeper.observe.membership import has_owners
 from webhook.sweeper.observe.view import View
 
 
@@ -15,7 +17,7 @@ class Applies:
 
     def __init__(self, surroundings: Pass) -> None:
         self.surroundings = surroundings
-        self._applier = Applier(surroundings, cast(Any, None))
+        self._applier = Applier(surroundings, cast(Any, SimpleNamespace(owners=lambda: has_owners)))
         self.memory = ApplyMemory()
 
     def apply(self, orders: Orders, view: View) -> Done:

@@ -43,10 +43,12 @@ def create_pod(api: Api, namespace: str, name: str, body: dict[str, Any]) -> Non
     api.request("POST", f"/api/v1/namespaces/{namespace}/pods", body=pod)
 
 
-def create_job(api: Api, namespace: str, name: str, count: int, body: dict[str, Any]) -> None:
+def create_job(
+    api: Api, namespace: str, name: str, count: int, body: dict[str, Any], **metadata: Any
+) -> None:
     pod = {**body, "spec": {**body["spec"], "restartPolicy": "Never"}}
     job = {
-        "metadata": {"name": name},
+        "metadata": {"name": name, **metadata},
         "spec": {"completionMode": "Indexed", "parallelism": count, "completions": count, "template": pod},
     }
     api.request("POST", f"/apis/batch/v1/namespaces/{namespace}/jobs", body=job)

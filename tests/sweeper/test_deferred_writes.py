@@ -129,7 +129,7 @@ def test_nodes_with_releases_that_have_failed_come_after_others_and_on_one_the_o
 
 
 def plan_of_a_gang() -> Any:
-    return SimpleNamespace(gang=SimpleNamespace(key=key_of(PODS[0])))
+    return SimpleNamespace(gang=SimpleNamespace(key=key_of(PODS[0])), pods={})
 
 
 @pytest.mark.parametrize(
@@ -208,7 +208,7 @@ def test_a_deferred_plan_defers_none_of_another_gang_of_that_name(
     applier = applier_of([None], clock=Clock())
     for id_ in ("group-0", "group-1"):
         key = replace(key_of(PODS[0]), id=id_)
-        order: Any = SimpleNamespace(gang=SimpleNamespace(key=key))
+        order: Any = SimpleNamespace(gang=SimpleNamespace(key=key), pods={})
         applier.apply(Orders(plans=(order,)), View(PODS, [], {}, {}))
     applier.close()
     assert tried == ["group-0", "group-1"]

@@ -1,20 +1,21 @@
 """Pods whose controller is gone are no gang: they are neither placed nor released, and evict nobody."""
 
-import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
-import msgspec
 import pytest
 
 from hack.local.cluster import Cluster
+from labeler.contract import keys
+from tests.definitions import define, wait_served
 from tests.support import wait_for_pods
 from tests.sweeper.at_work import Pods, create_job, is_gated, named, run_all, sweep, template
 from tests.sweeper.clock import Clock
 from tests.sweeper.cluster import Nodes, Placing, gpu_pod, places
+from tests.sweeper.owners import PATH, AnsweringApi, found, owner, pod_of, reference
 from webhook.kube import placements
-from webhook.kube.client import MERGE_PATCH, Api, ApiError
-from webhook.kube.objects import Metadata, OwnerReference, Pod
+from webhook.kube.client import MERGE_PATCH, Api
+from webhook.kube.objects import Metadata
 from webhook.kube.placements import Placement, PlacementSpec
 from webhook.kube.planned import PlannedPod
 from webhook.sweeper.decide.orders import Cause
@@ -26,22 +27,6 @@ from webhook.sweeper.settings import Settings
 
 SETTINGS = Settings(settle_seconds=0, patience_seconds=0)
 DELETED = LostOwner("its controller Job/big is deleted")
-
-
-def owner(kind: str, name: str, version: str = "batch/v1") -> dict[str, Any]:
-    return {"apiVersion": version, "kind": kind, "name": name, "uid": f"uid-{name}", "controller": True}
-
-
-def pod_of(kind: str, name: str, number: int = 0, **spec: Any) -> Pod:
-    metadata = {"ownerReferences": [owner(kind, name)]}
-    return gpu_pod(f"{name}-{number}", metadata=metadata, **spec)
-
-
-def found(name: str, uid: str = "", deleted: bool = False, *above: dict[str, Any]) -> Metadata:
-    body = {"name": name, "uid": uid or f"uid-{name}", "ownerReferences": list(above)}
-    return msgspec.convert(
-        body | ({"deletionTimestamp": "2026-01-01T00:00:00Z"} if deleted else {}), Metadata
-    )
 
 
 def placing_on(cluster: Nodes, lost: LostOwner | None) -> Placing:
@@ -104,6 +89,24 @@ def test_a_gang_waits_while_nobody_has_confirmed_that_its_controller_is_gone() -
     ]
 
 
+@pytest.mark.parametrize("is_confirmed", [True, False], ids=["deleted", "asked for"])
+def test_at_no_moment_of_a_garbage_collection_does_a_big_gang_take_evict_or_reserve_anything(
+    is_confirmed: bool,
+) -> None:
+    """20 pods a second of 500; the passes share their memory, as of one leader."""
+    running = [gpu_pod(f"low-{n}", node=f"n{n}", priority=1) for n in range(4)]
+    cluster = Nodes(8, *running)
+    placing = placing_on(cluster, DELETED._replace(is_confirmed=is_confirmed))
+    placing.settings = Settings(settle_seconds=0, patience_seconds=0, reserve_seconds=0)
+    left = [pod_of("Job", "big", number, priority=100) for number in range(500)]
+    for count in [*range(500, 20, -20), *range(20, 0, -1)]:
+        cluster.pods = [*running, *left[:count]]
+        orders = placing.one()
+        placing.clock.now += 1
+        assert (orders.plans, len(orders.outcomes), placing.reserved) == ((), 1, frozenset())
+        assert not any(each.is_news for each in orders.outcomes), "no Event"
+
+
 def test_a_plan_for_pods_of_a_deleted_owner_holds_no_node_and_is_not_released() -> None:
     pod = pod_of("Job", "big")
     cluster = Nodes(1, pod)
@@ -133,32 +136,8 @@ def test_pods_of_a_deleted_owner_are_no_members_of_the_gang_that_takes_its_name(
 # --- asking the API server ----------------------------------------------------------------------------
 
 
-class AnsweringApi:
-    """Answers requests for owners by path, or with an HTTP status."""
-
-    def __init__(self, answers: Mapping[str, dict[str, Any] | int]) -> None:
-        self.answers = dict(answers)
-        self.asked: list[str] = []
-
-    def request(self, _: str, path: str, **__: Any) -> bytes:
-        self.asked.append(path)
-        if path == "/apis/batch/v1":
-            return json.dumps({"resources": [{"kind": "Job", "name": "jobs", "namespaced": True}]}).encode()
-        answer = self.answers.get(path, 404)
-        if isinstance(answer, int):
-            raise ApiError(answer, "", "refused")
-        return json.dumps({"metadata": answer}).encode()
-
-
 def existence(api: AnsweringApi, clock: Clock | None = None, live: Metadata | None = None) -> OwnerExistence:
     return OwnerExistence(cast(Api, api), lambda *_: live, lambda: None, clock or Clock())
-
-
-def reference(name: str = "big", version: str = "batch/v1") -> OwnerReference:
-    return msgspec.convert(owner("Job", name, version), OwnerReference)
-
-
-PATH = "/apis/batch/v1/namespaces/ns/jobs/big"
 
 
 @pytest.mark.parametrize(
@@ -229,35 +208,109 @@ def test_no_namespace_delays_the_questions_of_another() -> None:
 # --- at work ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.cluster
-def test_a_job_that_is_being_deleted_evicts_nobody_and_its_placement_has_the_reason(
-    two_nodes: Cluster, namespace: str
-) -> None:
-    api, jobs = two_nodes.api(), f"/apis/batch/v1/namespaces/{namespace}/jobs"
-    settings = Settings(settle_seconds=0)
-    create_job(api, namespace, "low", 2, template(8, priorityClassName="low"))
-    before = sweep(two_nodes, namespace, settings, lambda pods: run_all(pods, "low", 2), "the low gang")
-    create_job(api, namespace, "big", 2, template(8, priorityClassName="high"))
-    wait_for_pods(two_nodes, namespace, lambda pods: len(named(pods, "big")) == 2, "pods of the big gang")
-    finalized = {"metadata": {"finalizers": ["example.com/finalizer"]}}
-    api.request("PATCH", f"{jobs}/big", body=finalized, content_type=MERGE_PATCH)
-    api.request("DELETE", f"{jobs}/big", query={"propagationPolicy": "Background"})
+class Deletion:
+    """Gang low runs on two nodes, and big, of higher priority, waits for them; then big's owner is deleted."""
 
-    def reasons() -> list[str]:
-        found = api.json("GET", placements.path(namespace))["items"]
-        return [each.get("status", {}).get("reason", "").removesuffix(".") for each in found]
+    def __init__(self, cluster: Cluster, namespace: str) -> None:
+        self.cluster, self.namespace, self.api = cluster, namespace, cluster.api()
+        self.settings = Settings(settle_seconds=0)
+        create_job(self.api, namespace, "low", 2, template(8, priorityClassName="low"))
+        low = sweep(cluster, namespace, self.settings, lambda pods: run_all(pods, "low", 2), "the low gang")
+        self.low = {pod["metadata"]["uid"] for pod in low}
 
-    def is_reported(_: Pods) -> bool:
-        return (
-            "its controller Job/big is being deleted, so its pods are neither placed nor released"
-            in reasons()
+    def path(self, kind: str = "jobs", group: str = "batch/v1") -> str:
+        return f"/apis/{group}/namespaces/{self.namespace}/{kind}"
+
+    def create_big(self, count: int, **metadata: Any) -> None:
+        create_job(self.api, self.namespace, "big", count, template(8, priorityClassName="high"), **metadata)
+        wait_for_pods(
+            self.cluster, self.namespace, lambda pods: len(named(pods, "big")) == count, "pods of big"
         )
 
-    after = sweep(two_nodes, namespace, settings, is_reported, "the reason of the big gang")
-    api.request("PATCH", f"{jobs}/big", body={"metadata": {"finalizers": None}}, content_type=MERGE_PATCH)
-    assert {pod["metadata"]["uid"] for pod in before} <= {
-        pod["metadata"]["uid"] for pod in named(after, "low") if "deletionTimestamp" not in pod["metadata"]
-    }
-    assert all(map(is_gated, named(after, "big")))
-    events = api.json("GET", f"/api/v1/namespaces/{namespace}/events")["items"]
-    assert not [each for each in events if "deleted" in each["message"] and "big" in each["message"]]
+    def delete(self, path: str, policy: str = "Background", finalizers: Sequence[str] = ()) -> None:
+        """finalizers: keep the object there, until end() is called."""
+        body = {"metadata": {"finalizers": [*finalizers]}}
+        if finalizers:
+            self.api.request("PATCH", path, body=body, content_type=MERGE_PATCH)
+        self.api.request("DELETE", path, query={"propagationPolicy": policy})
+
+    def end(self, path: str) -> None:
+        body = {"metadata": {"finalizers": None}}
+        self.api.request("PATCH", path, body=body, content_type=MERGE_PATCH)
+
+    def sweep_until(self, holds: Callable[[Pods], bool], what: str) -> Pods:
+        """Let the sweeper work; the running gang is left alone, and no Event is about the deletion."""
+        pods = sweep(self.cluster, self.namespace, self.settings, holds, what)
+        there = [pod for pod in named(pods, "low") if "deletionTimestamp" not in pod["metadata"]]
+        assert {pod["metadata"]["uid"] for pod in there} == self.low
+        events = self.api.json("GET", f"/api/v1/namespaces/{self.namespace}/events")["items"]
+        assert not [each for each in events if "delet" in each["message"] and "big" in each["message"]]
+        return pods
+
+    def reports(self, reason: str) -> Callable[[Pods], bool]:
+        def is_reported(_: Pods) -> bool:
+            found = self.api.json("GET", placements.path(self.namespace))["items"]
+            return any(reason in each.get("status", {}).get("reason", "") for each in found)
+
+        return is_reported
+
+
+@pytest.fixture
+def deletion(two_nodes: Cluster, namespace: str) -> Deletion:
+    return Deletion(two_nodes, namespace)
+
+
+@pytest.mark.cluster
+def test_a_job_that_is_being_deleted_evicts_nobody_and_its_placement_has_the_reason(
+    deletion: Deletion,
+) -> None:
+    deletion.create_big(2)
+    job = f"{deletion.path()}/big"
+    deletion.delete(job, "Background", ["example.com/finalizer"])
+    reason = "its controller Job/big is being deleted, so its pods are neither placed nor released"
+    pods = deletion.sweep_until(deletion.reports(reason), "the reason of the big gang")
+    assert all(map(is_gated, named(pods, "big")))
+    deletion.end(job)
+
+
+@pytest.mark.cluster
+def test_while_a_big_job_is_collected_in_the_background_nobody_is_evicted(deletion: Deletion) -> None:
+    """Each pass sees fewer of its pods, down to as many as there are nodes."""
+    deletion.create_big(40)
+    deletion.delete(f"{deletion.path()}/big")
+    deletion.sweep_until(lambda pods: not named(pods, "big"), "the end of the big gang")
+
+
+@pytest.mark.cluster
+def test_the_controller_of_a_controller_counts_though_its_kind_is_not_watched(deletion: Deletion) -> None:
+    define(deletion.cluster, "Flow", "example.com", "v1")
+    wait_served(deletion.cluster, "example.com/v1", "Flow")
+    flows = deletion.path("flows", "example.com/v1")
+    flow = deletion.api.json(
+        "POST", flows, body={"apiVersion": "example.com/v1", "kind": "Flow", "metadata": {"name": "f"}}
+    )
+    above = owner("Flow", "f", "example.com/v1") | {"uid": flow["metadata"]["uid"]}
+    deletion.create_big(2, ownerReferences=[above])
+    deletion.delete(f"{flows}/f", "Background", ["example.com/finalizer"])
+    pods = deletion.sweep_until(
+        deletion.reports("its controller Flow/f is being deleted"), "the reason of the big gang"
+    )
+    assert all(map(is_gated, named(pods, "big")))
+    deletion.end(f"{flows}/f")
+
+
+@pytest.mark.cluster
+def test_pods_that_a_job_has_left_behind_wait_until_they_state_how_many_they_are(deletion: Deletion) -> None:
+    deletion.create_big(1)
+    deletion.delete(f"{deletion.path()}/big", "Orphan")
+    deletion.sweep_until(
+        deletion.reports("its controller Job/big is deleted and has left its pods behind"), "the reason"
+    )
+    deletion.delete(f"{deletion.path()}/low")
+    (big,) = named(wait_for_pods(deletion.cluster, deletion.namespace, lambda _: True, "pods"), "big")
+    annotations = {"metadata": {"annotations": {keys.GANG_SIZE_ANNOTATION: "1"}}}
+    path = f"/api/v1/namespaces/{deletion.namespace}/pods/{big['metadata']['name']}"
+    deletion.api.request("PATCH", path, body=annotations, content_type=MERGE_PATCH)
+    sweep(
+        deletion.cluster, deletion.namespace, deletion.settings, lambda pods: run_all(pods, "big", 1), "big"
+    )

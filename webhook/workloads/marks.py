@@ -123,6 +123,9 @@ not matter; unlisted roles come last, by name."""
 JOB_INDEX_FAILURES_ANNOTATION: Final = "batch.kubernetes.io/job-index-failure-count"
 """Written by the Job controller if each index has its own backoff limit."""
 
+STATEFUL_SET_POD_LABEL: Final = "statefulset.kubernetes.io/pod-name"
+"""The name of a pod of a StatefulSet."""
+
 REVISION_LABEL: Final = "controller-revision-hash"
 """The revision of the StatefulSet's template that a pod was created from."""
 

@@ -36,6 +36,7 @@ from webhook.sweeper.decide.orders import (
     Orders,
     Pair,
     ReadBack,
+    cause_of,
 )
 from webhook.sweeper.observe.gangs import OWN_ERROR, GangKey, key_of
 from webhook.sweeper.observe.snapshotter import Snapshotter
@@ -82,7 +83,7 @@ class Applier:
         """Carry all orders out, several plans at once; returns the results, and the memory of writes."""
         deferrals = memory.deferrals.current(self._pass.clock(), self._pass.settings.interval_seconds)
         self._retries, self._gang_of = Retries(self._pass, deferrals), view.gang_of
-        evictor = Evictor(self._retries, memory.evicting)
+        evictor = Evictor(self._retries, memory.evicting, self._snapshotter.owners)
         done = evictor.evict_all(orders.evictions, view)
         done += ModelLabelWriter(self._retries, self._pool, view.gang_of).write_all(orders.model_label_orders)
         done += self._read_back(orders.reads)
@@ -107,10 +108,8 @@ class Applier:
                 return Done()
             if self._pass.clock() >= deadline:
                 return Done(failed=True)
-            if fault := self._write_if_it_holds(order, view):
-                self._pass.cache.changed.set()
-                reason = f"planned again, since the cluster changed: {fault}"
-                return Done(outcomes=(GangOutcome(gang, reason, Cause.CHANGED),))
+            if outcome := self._write_if_it_holds(order, view):
+                return Done(outcomes=(outcome,))
             self._pass.metrics.placed.inc()
             logger.info(
                 "placed gang=%s pods=%d spread=%r proven=%s",
@@ -132,16 +131,21 @@ class Applier:
                 outcomes=(GangOutcome(gang, OWN_ERROR, Cause.DEFECT),), refused=(ApiRefusal(gang.key),)
             )
 
-    def _write_if_it_holds(self, order: NewPlan, view: View) -> str:
-        """Check by the newest that is known, then write; returns why it does not hold, "" if it does."""
+    def _write_if_it_holds(self, order: NewPlan, view: View) -> GangOutcome | None:
+        """Check by the newest that is known, then write; returns why it does not hold, None if it does."""
+        lost = next(filter(None, map(self._snapshotter.owners(), order.pods.values())), None)
+        if lost is not None:
+            return GangOutcome(order.gang, lost.sentence, cause_of(lost))
         if self._pass.cache.usage_version == order.usage_version:
             self._write(order, view)  # the only changes are those of this pass
-            return ""
+            return None
         with self._fresh_lock:  # the next plan is checked with this one
             fault = self._fault(order, view)
             if not fault:
                 self._write(order, view)
-            return fault
+                return None
+        self._pass.cache.changed.set()
+        return GangOutcome(order.gang, f"planned again, since the cluster changed: {fault}", Cause.CHANGED)
 
     def _fault(self, order: NewPlan, before: View) -> str:
         view = plan.without_given_up(self._snapshotter.view(), before)

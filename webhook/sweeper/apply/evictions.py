@@ -4,7 +4,7 @@ The eviction API respects budgets, and the pod's own grace period.
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import groupby
 from typing import Final
@@ -17,6 +17,7 @@ from webhook.sweeper.context import Retries, answered
 from webhook.sweeper.decide.backoff import EvictionTime, Key, Write
 from webhook.sweeper.decide.orders import NO_HURRY, Delay, Done, Eviction, Warn
 from webhook.sweeper.observe.gangs import GangKey
+from webhook.sweeper.observe.membership import LostOwner, has_owners
 from webhook.sweeper.observe.view import View
 
 _ATTEMPTS: Final = 3
@@ -67,9 +68,18 @@ FAILED: Final = "failed"
 
 
 class Evictor:
-    """Carries the evictions of one step out. time: the memory of all steps' time."""
+    """Carries the evictions of one step out.
 
-    def __init__(self, retries: Retries, time: EvictionTime) -> None:
+    time: the memory of all steps' time. owners: returns View.lost_owner as of now.
+    """
+
+    def __init__(
+        self,
+        retries: Retries,
+        time: EvictionTime,
+        owners: Callable[[], Callable[[Pod], LostOwner | None]] = lambda: has_owners,
+    ) -> None:
+        self._owners = owners
         self._pass = retries.surroundings
         self._retries = retries
         self._longest = self._pass.settings.interval_seconds
@@ -94,12 +104,23 @@ class Evictor:
         for gang, together in groupby(orders, lambda order: view.gang_of(order.pod)):
             if self._pass.clock() >= deadline:
                 return self._cut(orders, done)
-            for order in together:
+            own = list(together)
+            is_in_vain = self._is_in_vain(own)
+            for order in own:
                 self._pass.heartbeat()
-                done.append(each := self._evict(order, gang))
+                done.append(each := Done() if is_in_vain else self._evict(order, gang))
                 if not each.evicted and each != Done() and self._pass.clock() >= deadline:
                     return self._cut(orders, done)
         return done
+
+    def _is_in_vain(self, orders: Sequence[Eviction]) -> bool:
+        """Whether pods for which a gang is evicted have lost their controller since that was decided."""
+        # Shared by all orders of a plan.
+        of_plans = {id(order.waiting): order.waiting for order in orders if order.waiting}
+        if not of_plans:
+            return False
+        lost = self._owners()
+        return any(lost(pod) is not None for waiting in of_plans.values() for pod in waiting)
 
     def _ordered(self, orders: Sequence[Eviction], view: View) -> list[Eviction]:
         """Gang by gang, those with failed pods last: else they might take all the time each time."""

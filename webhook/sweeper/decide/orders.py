@@ -16,6 +16,7 @@ from webhook.sweeper.decide.backoff import ApiRefusal, Deferral, Key
 from webhook.sweeper.decide.gang_question import GangQuestion
 from webhook.sweeper.decide.node_exclusions import avoided_sentence
 from webhook.sweeper.observe.gangs import GangKey, PodGang
+from webhook.sweeper.observe.membership import LostOwner
 from webhook.text import counted, few
 
 Pair = tuple[Pod, PlannedPod]
@@ -129,7 +130,8 @@ class Eviction:
     """A released pod to delete, so that its controller recreates it. cause: a word; reason: a sentence.
 
     may_run: whether it is deleted even if it runs. for_others: through the eviction API, which respects
-    PodDisruptionBudgets, since it is evicted for others.
+    PodDisruptionBudgets, since it is evicted for others. waiting: the pods that need its node; it stays once
+    one of them has lost its controller.
     """
 
     pod: Pod
@@ -137,6 +139,7 @@ class Eviction:
     reason: str
     may_run: bool = False
     for_others: bool = False
+    waiting: tuple[Pod, ...] = ()
 
     @property
     def description(self) -> str:
@@ -177,6 +180,11 @@ class Cause(StrEnum):
     REFUSED = "refused"
     VICTIMS = "victims"
     DEFECT = "defect"
+
+
+def cause_of(lost: LostOwner) -> Cause:
+    """Why a gang waits whose pods have lost their controller, or perhaps have."""
+    return Cause.OWNER_DELETED if lost.is_confirmed else Cause.INCOMPLETE
 
 
 @dataclass(frozen=True)

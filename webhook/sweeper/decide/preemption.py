@@ -303,12 +303,16 @@ class Preempting:
     evictions: Mapping[str, Eviction] = field(default_factory=dict)
     sentences: Mapping[str, str] = field(default_factory=dict)
 
-    def evicting(self, group: RunningVictims, pods: Sequence[Pod], reason: str) -> "Preempting":
-        """These pods of a group are evicted."""
+    def evicting(
+        self, group: RunningVictims, pods: Sequence[Pod], plan: "_WaitingPlan", reason: str
+    ) -> "Preempting":
+        """These pods of a group are evicted for a plan."""
         going = {group.gang} if group.whole and pods else set[GangKey]()
         cause = "preempted" if group.whole else "spared"
+        waiting = tuple(plan.waiting)
         orders = {
-            pod.metadata.uid: Eviction(pod, cause, reason, may_run=True, for_others=True) for pod in pods
+            pod.metadata.uid: Eviction(pod, cause, reason, may_run=True, for_others=True, waiting=waiting)
+            for pod in pods
         }
         return replace(self, going=self.going | going, evictions={**self.evictions, **orders})
 
@@ -417,7 +421,7 @@ def _evicting(
             blocked = why
             continue
         budgets = budgets.without(going)
-        found = found.evicting(group, going, _why_evicted(group, plan))
+        found = found.evicting(group, going, plan, _why_evicted(group, plan))
     return found, budgets, blocked
 
 

@@ -36,7 +36,7 @@ from webhook.sweeper.decide.attempt import (
 )
 from webhook.sweeper.decide.gang_question import GangQuestion
 from webhook.sweeper.decide.node_exclusions import GangExclusions
-from webhook.sweeper.decide.orders import Cause
+from webhook.sweeper.decide.orders import Cause, cause_of
 from webhook.sweeper.decide.plan import new_plan
 from webhook.sweeper.decide.preemption import VictimSearch
 from webhook.sweeper.decide.reservation_kinds import (
@@ -70,8 +70,7 @@ def of_existing_owner(attempt: Attempt, now: PassState) -> Attempt | GangWaits:
     lost = attempt.gang.lost_owner
     if lost is None:
         return attempt
-    cause = Cause.OWNER_DELETED if lost.is_confirmed else Cause.INCOMPLETE
-    return GangWaits(cause, lost.sentence, is_final=lost.is_confirmed)
+    return GangWaits(cause_of(lost), lost.sentence, is_final=lost.is_confirmed)
 
 
 def not_gated_by_others(attempt: Attempt, now: PassState) -> Attempt | GangWaits:

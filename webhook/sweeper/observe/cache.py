@@ -155,7 +155,9 @@ class ClusterCache:
         self.pods = Informer(api, PODS, objects.Pod, on_event=self._pod_event, field_selector=UNFINISHED)
         self.nodes = Informer(api, NODES, objects.Node, on_event=self._node_event)
         self.owners = Owners(api, self.changed.set)
-        self.existence = OwnerExistence(api, self._live_owner, self.changed.set)
+        self.existence = OwnerExistence(
+            api, self._live_owner, self.changed.set, is_leaving=self._is_leaving_namespace
+        )
         self.placements = WriteThroughInformer(
             api, placements.ALL, Placement, on_event=lambda *_: self.changed.set()
         )
@@ -259,6 +261,10 @@ class ClusterCache:
             return pod.metadata if pod is not None else None
         return self.owners.metadata_of(namespace, reference)
 
+    def _is_leaving_namespace(self, name: str) -> bool:
+        found = self.namespaces.get(name)
+        return found is not None and bool(found.metadata.deletion_timestamp)
+
     def pod_items(self) -> Iterable[objects.Pod]:
         """All unfinished pods."""
         return self.pods.items().values()
@@ -339,6 +345,7 @@ class ClusterCache:
     def _pod_event(self, before: objects.Pod | None, after: objects.Pod | None) -> None:
         for journal in self._journals:
             journal.note(before, after)
+        self.existence.on_pod(before, after)
         if self.pods.synced:
             for on_event in self._pod_observers:
                 on_event(before, after)

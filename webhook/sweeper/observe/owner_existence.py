@@ -2,21 +2,27 @@
 
 A live copy that lacks a controller proves nothing: the watch may be late, or the kind may not be watched. So
 the API server is asked for that object, beside the passes. Until it has answered, the controller is
-unconfirmed. A kind that is not served, or that may not be read, counts as one that exists.
+unconfirmed. A kind that is not served, or that may not be read, counts as one that exists. When a waiting
+pod is deleted, its controller is unconfirmed again: that may be the first pod of a deleted controller.
+
+A pod that its controller has left behind (orphan deletion) is recognized by its labels. It waits too, unless
+an annotation states the size of its gang: pods lose their owner reference one by one.
 """
 
+import functools
 import logging
 import math
 import re
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 from typing import Final
 
 import msgspec
 
+from labeler.contract import keys
 from webhook.kube.client import METADATA_ONLY, Api, ApiError
 from webhook.kube.discovery import names_by_kind
 from webhook.kube.informer import pause_seconds
@@ -24,6 +30,8 @@ from webhook.kube.objects import Metadata, OwnerReference, Pod
 from webhook.kube.struct import Struct
 from webhook.sweeper.observe.membership import LostOwner
 from webhook.text import printable
+from webhook.workloads import marks
+from webhook.workloads.pod_group_names import marked_gang
 
 
 class OwnerState(Enum):
@@ -44,12 +52,29 @@ _MOST_LEVELS: Final = 8
 """Owners above this level are not looked at: any user may write a circle of references."""
 
 
+Controllers = Set[OwnerReference] | LostOwner | None
+"""The controllers of a pod, if they exist; None if some cannot be read."""
+
+
 def lost_owner(pod: Pod, find: FindOwner) -> LostOwner | None:
     """Which controller of a pod is deleted, is being deleted or is unconfirmed; None if all of them exist."""
-    reference = pod.metadata.controller
+    return _lost_by(pod, _controllers(pod.metadata.namespace, pod.metadata.controller, find))
+
+
+def _lost_by(pod: Pod, controllers: Controllers) -> LostOwner | None:
+    if controllers is None or isinstance(controllers, LostOwner):
+        return controllers
+    return _left_behind(pod, controllers)
+
+
+def _controllers(namespace: str, reference: OwnerReference | None, find: FindOwner) -> Controllers:
+    """A pod's controller and those above it. reference: the pod's own."""
+    existing = set[OwnerReference]()
     for _ in range(_MOST_LEVELS):
-        found = find(pod.metadata.namespace, reference) if reference is not None else OwnerState.UNREADABLE
-        if reference is None or found is OwnerState.UNREADABLE:
+        if reference is None:
+            return existing
+        found = find(namespace, reference)
+        if found is OwnerState.UNREADABLE:
             return None
         name = printable(f"{reference.kind}/{reference.name}")
         if found is OwnerState.UNCONFIRMED:
@@ -58,8 +83,36 @@ def lost_owner(pod: Pod, find: FindOwner) -> LostOwner | None:
             return LostOwner(f"its controller {name} is deleted, {_SO}")
         if found.deletion_timestamp:
             return LostOwner(f"its controller {name} is being deleted, {_SO}")
+        existing.add(reference)
         reference = found.controller
     return None
+
+
+def _left_behind(pod: Pod, controllers: Set[OwnerReference]) -> LostOwner | None:
+    """The controller that has left a pod behind, by the labels that only such a controller writes."""
+    if any(key in pod.metadata.annotations for key in marks.GANG_SIZE_KEYS):
+        return None
+    name = _marked_controller(pod.metadata.labels, controllers)
+    if not name:
+        return None
+    return LostOwner(
+        f"its controller {printable(name)} is deleted and has left its pods behind, so they are neither "
+        f"placed nor released unless {keys.GANG_SIZE_ANNOTATION} on them states how many belong together"
+    )
+
+
+def _marked_controller(labels: Mapping[str, str], existing: Set[OwnerReference]) -> str:
+    """The controller that labels name and that is not among the existing ones; "" where none is named."""
+    job_set = labels.get(marks.JOBSET_NAME_LABEL)
+    if job_set and ("JobSet", job_set) not in ((each.kind, each.name) for each in existing):
+        return f"JobSet/{job_set}"
+    if existing:
+        return ""
+    if pod_name := labels.get(marks.STATEFUL_SET_POD_LABEL):
+        return f"StatefulSet/{pod_name.rpartition('-')[0]}"
+    kind, name, id_ = marked_gang(labels, {}, marks.CONTROLLER_LABELS) or ("", "", "")
+    # A user may write job-name on a pod; the uid beside it is the Job controller's.
+    return f"{kind}/{name}" if name and (kind != "Job" or id_ != name) else ""
 
 
 _SO: Final = "so its pods are neither placed nor released"
@@ -123,12 +176,14 @@ class OwnerExistence:
         live: Callable[[str, OwnerReference], Metadata | None],
         on_change: Callable[[], None],
         clock: Callable[[], float] = time.monotonic,
+        is_leaving: Callable[[str], bool] = lambda namespace: False,
     ) -> None:
         """Prepare; start() begins.
 
         live: looks up a name in the live copies, whatever its uid. on_change: called, in the thread, when
-        there are other answers.
+        there are other answers. is_leaving: whether a namespace is being deleted.
         """
+        self._is_leaving = is_leaving
         self._api = api
         self._live = live
         self._on_change = on_change
@@ -136,6 +191,7 @@ class OwnerExistence:
         self._lock = threading.Lock()
         self._answers: dict[_Key, _Answer] = {}
         self._wanted: dict[str, dict[_Key, OwnerReference]] = {}
+        self._doubted: set[_Key] = set()
         self._kinds: dict[str, tuple[float, Mapping[str, str]]] = {}
         self._wake = threading.Event()
         self._stopping = threading.Event()
@@ -151,35 +207,60 @@ class OwnerExistence:
         self._wake.set()
 
     def lookup(self) -> Callable[[Pod], LostOwner | None]:
-        """Looks pods up as lost_owner does; one controller is looked up once."""
-        known: dict[tuple[str, OwnerReference], LostOwner | None] = {}
+        """Looks pods up as lost_owner does; one controller is looked up once.
+
+        The pods of a namespace that is being deleted are lost, too.
+        """
+        known: dict[tuple[str, OwnerReference | None], Controllers] = {}
+        is_leaving = functools.cache(self._is_leaving)
 
         def lost(pod: Pod) -> LostOwner | None:
-            reference = pod.metadata.controller
-            if reference is None:
-                return None
-            key = pod.metadata.namespace, reference
+            namespace, reference = pod.metadata.namespace, pod.metadata.controller
+            if is_leaving(namespace):
+                return LostOwner(f"its namespace is being deleted, {_SO}")
+            key = namespace, reference
             if key not in known:
-                known[key] = lost_owner(pod, self.find)
-            return known[key]
+                known[key] = _controllers(namespace, reference, self.find)
+            return _lost_by(pod, known[key])
 
         return lost
 
+    def on_pod(self, before: Pod | None, after: Pod | None) -> None:
+        """Doubt the controller of a waiting pod that is deleted, whatever is known of it."""
+        reference = before.metadata.controller if before is not None else None
+        if before is None or reference is None or not before.spec.scheduling_gates:
+            return
+        is_deleted = after is None or bool(after.metadata.deletion_timestamp)
+        if not is_deleted or before.metadata.deletion_timestamp:
+            return
+        namespace = before.metadata.namespace
+        with self._lock:
+            self._doubted.add((namespace, reference.uid))
+            self._want(namespace, reference)
+
     def find(self, namespace: str, reference: OwnerReference) -> Metadata | OwnerState:
         """The object, by a live copy or by the last answer; what is not known is asked for."""
-        live = self._live(namespace, reference)
-        if live is not None and live.uid == reference.uid:
-            return live
         key, now = (namespace, reference.uid), self._clock()
+        live = self._live(namespace, reference)
         with self._lock:
             known = self._answers.get(key)
-            if known is None or known.is_due(now, self._current_seconds):
-                self._wanted.setdefault(namespace, {})[key] = reference
-                self._wake.set()
-            if known is None:
+            if known is not None:
+                self._answers[key] = replace(known, used_at=now)
+                if known.found is OwnerState.ABSENT:
+                    return known.found  # the live copy may be late
+            if key in self._doubted:
+                self._want(namespace, reference)
                 return OwnerState.UNCONFIRMED
-            self._answers[key] = replace(known, used_at=now)
-            return known.found
+            if live is not None and live.uid == reference.uid:
+                return live
+            if known is None or known.is_due(now, self._current_seconds):
+                self._want(namespace, reference)
+            return known.found if known is not None else OwnerState.UNCONFIRMED
+
+    def _want(self, namespace: str, reference: OwnerReference) -> None:
+        """Have the API server asked; the lock is taken."""
+        self._wanted.setdefault(namespace, {})[namespace, reference.uid] = reference
+        self._wake.set()
 
     @property
     def _current_seconds(self) -> float:
@@ -205,9 +286,9 @@ class OwnerExistence:
         failures, is_changed = 0, False
         while not self._stopping.is_set() and (batch := self._take()):
             for namespace, reference in batch:
-                before, answer = self._ask(namespace, reference)
+                is_doubted, before, answer = self._ask(namespace, reference)
                 failures = max(failures, answer.failures)
-                is_changed |= before is None or _differs(before.found, answer.found)
+                is_changed |= is_doubted or before is None or _differs(before.found, answer.found)
         with self._lock:
             since = self._clock() - _UNUSED_SECONDS
             self._answers = {key: each for key, each in self._answers.items() if each.used_at >= since}
@@ -224,10 +305,13 @@ class OwnerExistence:
             self._wanted = {namespace: wanted for namespace, wanted in self._wanted.items() if wanted}
             return found
 
-    def _ask(self, namespace: str, reference: OwnerReference) -> tuple[_Answer | None, _Answer]:
-        """The last answer, and the new one."""
+    def _ask(self, namespace: str, reference: OwnerReference) -> tuple[bool, _Answer | None, _Answer]:
+        """Whether there was doubt, the last answer, and the new one."""
         key = namespace, reference.uid
         found: Metadata | OwnerState | None = None
+        with self._lock:  # before the question: who is deleted meanwhile raises the next one
+            is_doubted = key in self._doubted
+            self._doubted.discard(key)
         try:
             found = self._asked(namespace, reference)
         except (ApiError, msgspec.DecodeError) as error:
@@ -239,7 +323,9 @@ class OwnerExistence:
             before = self._answers.get(key)
             answer = _Answer(found, now, now) if found is not None else _after_failure(before, now)
             self._answers[key] = answer
-        return before, answer
+            if is_doubted and 0 < answer.failures <= _PATIENCE:
+                self._doubted.add(key)
+        return is_doubted, before, answer
 
     def _asked(self, namespace: str, reference: OwnerReference) -> Metadata | OwnerState:
         """The answer of the API server. Raises ApiError if it may answer later, DecodeError."""

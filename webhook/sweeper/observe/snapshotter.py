@@ -91,7 +91,7 @@ class Snapshotter:
 
         owners: returns View.lost_owner as of now.
         """
-        self._owners = owners
+        self.owners = owners
         self._objects = objects
         self._journal = journal
         self._settings = settings
@@ -134,7 +134,7 @@ class Snapshotter:
             self._namespaces = namespaces
         rules = self._conflicts_of(pods, len(nodes)) if gated else conflicts.NONE
         storage = self._objects.storage(any(pod.spec.volumes for pod in gated))
-        lost_owner = self._owners()
+        lost_owner = self.owners()
         lost = {pod.metadata.uid: each for pod in gated if (each := lost_owner(pod)) is not None}
         gone = {uid for uid, each in lost.items() if each.is_confirmed}
         planned = {uid: each for uid, each in planned.items() if uid not in gone}
