@@ -99,6 +99,11 @@ WRONG: dict[str, tuple[str, str]] = {
     ),
     "no yaml": ("a: [", "line 1, column 5"),
     "a key written twice": (HEAD + "gate: a\ngate: b\n", "line 4, column 1: key 'gate' is written twice"),
+    "merged maps of merged maps": (
+        "a0: &a0 {x: 1}\n"
+        + "".join(f"a{n}: &a{n} {{<<: [{', '.join([f'*a{n - 1}'] * 10)}]}}\n" for n in range(1, 10)),
+        "line 6, column 5: has more than 10,000 keys",
+    ),
     "another version": (
         "apiVersion: v1\nkind: AdmissionPolicy\n",
         "apiVersion: must be topogate.io/v1alpha1, not 'v1'",

@@ -23,6 +23,7 @@ from webhook.placement import (
     place,
 )
 from webhook.placement.eligibility import label_holds
+from webhook.placement.names import natural
 from webhook.placement.question import ask, named_nodes
 from webhook.placement.tree import build
 
@@ -133,3 +134,9 @@ def test_capacities_for_pods_that_name_nodes_are_those_that_a_look_at_every_node
             for of in (named, Rules(selector=(("wanted", "yes"),)))
         )
         assert placed(one, snapshot).nodes == placed(other, again).nodes
+
+
+def test_a_name_sorts_by_its_numbers_and_any_name_sorts_in_short_time() -> None:
+    assert sorted(["card10", "card2", "card1b", "card"], key=natural) == ["card", "card1b", "card2", "card10"]
+    assert natural("9" * 5_000)
+    assert natural("²١")

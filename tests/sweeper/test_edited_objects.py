@@ -3,24 +3,34 @@
 import base64
 import gzip
 import logging
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import nullcontext, suppress
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, Final, cast
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from labeler.contract import keys
 from tests.sweeper.clock import Clock
 from tests.sweeper.cluster import Nodes, Placing, gpu_pod
-from webhook.kube import placements
+from tests.sweeper.edits import Defects, NoneFailed, Stored
+from tests.sweeper.empty_api import Empty
+from webhook.kube import decoding, placements
+from webhook.kube.collection import Listing
+from webhook.kube.decoding import Reader
+from webhook.kube.objects import Node, Pod
 from webhook.kube.placements import Placement
 from webhook.scheduling.budgets import Budgets
+from webhook.sweeper.context import Pass
 from webhook.sweeper.decide.attempt import Stopwatch
 from webhook.sweeper.decide.plan import plan_spec
 from webhook.sweeper.decision import Memory, Observation, decide
 from webhook.sweeper.settings import Settings
+from webhook.sweeper.sweep import Sweeper
 
 SETTINGS = Settings(settle_seconds=0)
 
@@ -97,3 +107,153 @@ def test_what_topogate_would_not_have_written_is_reported_once(
     assert [record.getMessage() for record in caplog.records] == [
         f"placement_repaired placement=ns/p unreadable={next(iter(spec))}"
     ]
+
+
+WRONG: Final[dict[str, Any]] = {
+    "spec": {"spec": [1]},
+    "spec.size": {"spec": {"size": "5"}},
+    "spec.pods.1": {"spec": {"pods": [{"name": "a", "uid": "u", "node": "n"}, None]}},
+    "spec.pods": {"spec": {"pods": [5] * 100_000}},
+    "spec.domains": {"spec": {"domains": {"a": {"b": 1}}}},
+    "status.held.0": {"status": {"held": [{}]}},
+}
+
+
+@pytest.mark.parametrize("field", WRONG)
+def test_a_placement_is_read_without_a_field_of_another_type_which_is_reported_once(
+    field: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    decoding._report_left_out.cache_clear()
+    body = {"metadata": {"name": "p", "namespace": "ns", "resourceVersion": "7"}, **WRONG[field]}
+    raw = msgspec.Raw(msgspec.json.encode(body))
+    with caplog.at_level(logging.WARNING):
+        found = [Reader(placements.ALL, Placement).object(raw)[0] for _ in range(3)]
+    assert all(each is not None and each.metadata.resource_version == "7" for each in found)
+    (reported,) = (record.getMessage() for record in caplog.records)
+    assert reported.endswith(field)
+    assert len(found[0].spec.pods if found[0] else ()) == (field == "spec.pods.1")
+
+
+def test_an_object_without_a_readable_name_is_no_placement() -> None:
+    raw = msgspec.Raw(b'{"metadata": {"name": "p", "labels": 5}, "spec": {}}')
+    with pytest.raises(msgspec.ValidationError):
+        Reader(placements.ALL, Placement).object(raw)
+
+
+# --- whole passes over an edited Placement ----------------------------------------------------------
+
+
+GANG: Final[dict[str, Any]] = {"annotations": {keys.GANG_ANNOTATION: "train", keys.GANG_SIZE_ANNOTATION: "2"}}
+
+
+class EditedPasses:
+    """Passes of one sweeper over a gang of which one pod runs and one waits, and its edited Placement."""
+
+    def __init__(self, waiting: Pod, nodes: dict[str, Node]) -> None:
+        running = gpu_pod("run", node="n0", metadata=GANG)
+        self.api, self.clock, self.cache = Stored(), Clock(), NoneFailed(Empty())
+        pods = {f"ns/{each.metadata.name}": each for each in (running, waiting)}
+        self.cache.pods._replace(Listing("1", pods))
+        self.cache.nodes._replace(Listing("1", nodes))
+        surroundings = Pass(self.api, self.cache, replace(SETTINGS, reserve_seconds=0), clock=self.clock)
+        self.sweeper = Sweeper(surroundings)
+
+    def store(self, document: dict[str, Any]) -> None:
+        """What a watch shows of a Placement."""
+        self.api.placement = document
+        item, key, _ = Reader(placements.ALL, Placement).object(msgspec.Raw(msgspec.json.encode(document)))
+        assert item is not None
+        self.cache.placements._replace(Listing("1", {key: item}))
+
+    def sweep(self, times: int = 8) -> None:
+        for _ in range(times):
+            self.sweeper.sweep()
+            self.clock.now += 200
+            if self.api.placement is not None:
+                body = msgspec.json.encode(self.api.placement)
+                item, key, _ = Reader(placements.ALL, Placement).object(msgspec.Raw(body))
+                self.cache.placements._replace(
+                    Listing(str(self.api.version), {key: item} if item is not None else {})
+                )
+
+    @property
+    def is_released(self) -> bool:
+        return any("/pods/wait" in each for each in self.api.writes)
+
+    def close(self) -> None:
+        self.sweeper.close()
+        self.cache.stop()
+
+
+def valid_document() -> dict[str, Any]:
+    """The Placement that a sweeper has written when it ran and waits for a place."""
+    (gang,) = Placing(Nodes(2, gpu_pod("run", metadata=GANG)), SETTINGS).gangs()
+    entries = [
+        {"name": name, "uid": f"uid-{name}", "node": node, "rank": rank, "annotations": {"gas-ts": "1" * 19}}
+        for rank, (name, node) in enumerate({"run": "n0", "wait": "n1"}.items())
+    ]
+    spec = {
+        "gang": "Gang/train", "gangId": gang.key.id, "size": 2, "attempt": 1, "minimum": 1, "usableNodes": 2,
+        "proven": True, "preempts": False, "kept": ["n1"], "domains": {"": "b0"}, "avoided": {"n2": "x"},
+        "victims": [{"pods": ["uid-x"], "whole": True}], "pods": entries, "packed": "",
+    }  # fmt: skip
+    status = {
+        "state": "Waiting", "pods": 2, "released": 1, "bound": 1, "spread": "1 node", "complete": True,
+        "attempt": 1, "reason": "x", "held": ["n1"], "heldUntil": "2026-01-01T00:00:00Z", "turn": "1",
+    }  # fmt: skip
+    metadata = {"name": gang.key.placement_name, "namespace": "ns", "uid": "u", "resourceVersion": "1"}
+    return {"metadata": metadata, "spec": spec, "status": status}
+
+
+def paths_in(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
+    """Each place of a document, outermost first."""
+    if path:
+        yield path
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, each in items:
+        yield from paths_in(each, (*path, key))
+
+
+PATHS: Final = sorted((("spec", *each) for each in paths_in(valid_document()["spec"])), key=str) + sorted(
+    (("status", *each) for each in paths_in(valid_document()["status"])), key=str
+)
+ANY_JSON: Final = st.recursive(
+    st.one_of(
+        st.none(), st.booleans(), st.integers(-(2**63), 2**63 - 1), TEXT, st.sampled_from(BOMBS),
+        st.floats(allow_nan=False, allow_infinity=False),
+        st.sampled_from([2**64, -(2**64), 1e300, "n0", "uid-wait", "uid-run"]),
+    ),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXT, inner, max_size=3),
+    max_leaves=5,
+)  # fmt: skip
+NESTED: Final = st.sampled_from([100, 3_000]).map(lambda depth: msgspec.Raw(b"[" * depth + b"]" * depth))
+
+
+def edited(document: dict[str, Any], path: tuple[str | int, ...], value: Any) -> dict[str, Any]:
+    """The document with this value there, unless an earlier edit has replaced the surroundings."""
+    inner: Any = document
+    with suppress(KeyError, IndexError, TypeError):
+        for part in path[:-1]:
+            inner = inner[part]
+        inner[path[-1]] = value
+    return document
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.lists(st.tuples(st.sampled_from(PATHS), ANY_JSON), min_size=1, max_size=3))
+def test_whatever_a_person_makes_of_a_placement_its_waiting_pod_is_released_without_a_defect(
+    edits: list[tuple[tuple[str | int, ...], Any]],
+) -> None:
+    document = valid_document()
+    for path, value in edits:
+        document = edited(document, path, value)
+    passes = EditedPasses(gpu_pod("wait", metadata=GANG), Nodes(2).nodes)
+    try:
+        with Defects() as defects:
+            passes.store(document)
+            passes.sweep()
+    finally:
+        passes.close()
+    assert not defects.found
+    assert passes.is_released, defects.reported
+    assert len(defects.reported) == len(set(defects.reported)), "each is reported once"

@@ -68,8 +68,8 @@ def test_no_pod_of_a_job_that_cannot_be_read_is_deleted() -> None:
 
 @pytest.mark.parametrize(
     ("limit", "failed", "names"),
-    [(0, "", []), (1, "0", ["train-0"]), (1, "1", []), (3, "2", ["train-0"])],
-    ids=["none allowed", "the first of one", "the second of one", "the third of three"],
+    [(0, "", []), (1, "0", ["train-0"]), (1, "1", []), (3, "2", ["train-0"]), (1, "9" * 5000, ["train-0"])],
+    ids=["none allowed", "the first of one", "the second of one", "the third of three", "edited"],
 )
 def test_an_index_is_not_brought_to_its_own_limit(limit: int, failed: str, names: list[str]) -> None:
     metadata = {"annotations": {marks.JOB_INDEX_FAILURES_ANNOTATION: failed}} if failed else {}

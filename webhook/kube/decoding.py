@@ -1,9 +1,12 @@
 """Decodes the bytes of lists and watches into objects.
 
 An object that does not fit its struct must not hide the others: it is reported by name with the reason, and
-the caller decides. If an object has no readable name either, the whole answer is an error.
+the caller decides. Placements are read without the fields that do not fit, since any client may have edited
+them. If an object has no readable name either, the whole answer is an error.
 """
 
+import contextlib
+import functools
 import logging
 from collections.abc import Iterator
 from typing import Final, Generic, Protocol, TypeVar
@@ -13,10 +16,12 @@ import msgspec
 from labeler.contract import keys
 from webhook.kube.client import ApiError
 from webhook.kube.depth import shallow
+from webhook.kube.leniency import without_unreadable
 from webhook.kube.objects import ListMetadata, Metadata, ObjectList
 from webhook.kube.struct import Struct
 
 _GONE: Final = 410
+_json_decoder: Final = msgspec.json.Decoder()
 
 logger = logging.getLogger(__name__)
 
@@ -57,8 +62,12 @@ class Reader(Generic[T]):
     """Decodes the answers about one collection."""
 
     def __init__(self, path: str, struct: type[T]) -> None:
-        """path is for messages; struct has the fields that are kept of an object."""
+        """path is for messages; struct has the fields that are kept of an object.
+
+        If it has a true class attribute `leaves_out_unreadable`, objects are read without unreadable fields.
+        """
         self._path = path
+        self._struct = struct
         self._event_decoder = msgspec.json.Decoder(Event)
         self._object_decoder: msgspec.json.Decoder[T] = msgspec.json.Decoder(struct)
         self._list_decoder = msgspec.json.Decoder(ObjectList[struct])  # type: ignore[valid-type]
@@ -82,6 +91,11 @@ class Reader(Generic[T]):
             return item, key_of(item), ""
         except msgspec.ValidationError as error:
             key = key_of(decoded(self._envelope_decoder, raw))
+            if getattr(self._struct, "leaves_out_unreadable", False):
+                with contextlib.suppress(msgspec.DecodeError):
+                    item, left_out = without_unreadable(decoded(_json_decoder, raw), self._struct)
+                    _report_left_out(self._path, key, ", ".join(left_out))
+                    return item, key, ""
             logger.error("undecodable path=%s object=%s error=%r", self._path, key, str(error))
             return None, key, str(error)
 
@@ -101,6 +115,12 @@ class Reader(Generic[T]):
     def is_end_of_list(self, raw: msgspec.Raw) -> bool:
         """Whether a bookmark ends a streaming list (KEP-3157)."""
         return keys.INITIAL_EVENTS_END in decoded(self._envelope_decoder, raw).metadata.annotations
+
+
+@functools.lru_cache(maxsize=4096)
+def _report_left_out(path: str, key: str, fields: str) -> None:
+    """Once for each object and its fields."""
+    logger.warning("unreadable_fields path=%s object=%s left_out=%s", path, key, fields)
 
 
 def decoded(decoder: msgspec.json.Decoder[D], text: bytes | msgspec.Raw) -> D:

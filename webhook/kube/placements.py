@@ -8,11 +8,12 @@ that one write makes it durable; the pods of a large plan are packed to fit in i
 import contextlib
 import functools
 import logging
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import msgspec
 
 from webhook.kube.client import MERGE_PATCH, Api, ApiError
+from webhook.kube.decoding import Reader
 from webhook.kube.objects import Metadata
 from webhook.kube.planned import PLAIN_PODS, PlannedPod, pack, unpack
 from webhook.kube.struct import Struct
@@ -122,6 +123,8 @@ class PlacementStatus(Struct, frozen=True, omit_defaults=True):
 class Placement(Struct, frozen=True):
     """The object as the API server has it."""
 
+    leaves_out_unreadable: ClassVar[bool] = True
+
     metadata: Metadata
     spec: PlacementSpec = PlacementSpec()
     status: PlacementStatus = PlacementStatus()
@@ -169,7 +172,15 @@ def _report(key: str, fields: str) -> None:
     logger.warning("placement_repaired placement=%s unreadable=%s", key, fields)
 
 
-_decoder: Final = msgspec.json.Decoder(Placement)
+_reader: Final = Reader(ALL, Placement)
+
+
+def _answered(body: bytes) -> Placement:
+    """The object in an answer of the API server. Raises ApiError if it is none."""
+    placement, key, why = _reader.object(msgspec.Raw(body))
+    if placement is None:
+        raise ApiError(0, "Unreadable", f"the answer about placement {key} cannot be read: {why}")
+    return placement
 
 
 def path(namespace: str, name: str = "") -> str:
@@ -201,7 +212,7 @@ def write_plan(
         "spec": fields,
     }
     if before is None:
-        return _decoder.decode(api.request("POST", path(metadata["namespace"]), body=body))
+        return _answered(api.request("POST", path(metadata["namespace"]), body=body))
     # The API server refuses the write if another client wrote since the read.
     guard = {
         "uid": before.metadata.uid,
@@ -215,7 +226,7 @@ def write_plan(
         body={"metadata": guard, "spec": body["spec"] | gone},
         content_type=MERGE_PATCH,
     )
-    return _decoder.decode(answer)
+    return _answered(answer)
 
 
 def write_status(api: Api, placement: Placement, status: PlacementStatus) -> Placement:
@@ -229,7 +240,7 @@ def write_status(api: Api, placement: Placement, status: PlacementStatus) -> Pla
         body={"metadata": {"uid": metadata.uid}, "status": {**fields, **gone}},
         content_type=MERGE_PATCH,
     )
-    return _decoder.decode(answer)
+    return _answered(answer)
 
 
 def delete(api: Api, placement: Placement) -> None:

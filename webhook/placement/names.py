@@ -4,7 +4,9 @@ import re
 from functools import lru_cache
 from typing import Final
 
-_PARTS: Final = re.compile(r"(\d+)")
+_PARTS: Final = re.compile(r"([0-9]+)")
+_NUMBER: Final = re.compile(r"[0-9]{1,18}")
+"""Longer ones are no numbers that people compare, and take long to convert."""
 
 
 def natural(name: str) -> tuple[tuple[int, int | str], ...]:
@@ -14,4 +16,6 @@ def natural(name: str) -> tuple[tuple[int, int | str], ...]:
 
 @lru_cache(maxsize=200_000)
 def _natural(name: str) -> tuple[tuple[int, int | str], ...]:
-    return tuple((0, int(part)) if part.isdigit() else (1, part) for part in _PARTS.split(name) if part)
+    return tuple(
+        (0, int(part)) if _NUMBER.fullmatch(part) else (1, part) for part in _PARTS.split(name) if part
+    )

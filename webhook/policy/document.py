@@ -34,6 +34,9 @@ def read_yaml(text: str | bytes, source: str) -> Any:
         raise PolicyError(source, ["document: is nested too deeply"]) from None
 
 
+_MOST_KEYS: Final = 10_000
+
+
 class _StrictLoader(yaml.SafeLoader):
     """YAML's safe loader, but every problem is an error with a line, also a repeated key."""
 
@@ -46,6 +49,12 @@ class _StrictLoader(yaml.SafeLoader):
         except Exception:  # noqa: BLE001 - PyYAML raises what its conversions raise, and loses the place
             kind = node.tag.rpartition(":")[2]
             raise _fault_at(node, f"{shown(node.value)} cannot be read as a YAML {kind}") from None
+
+    def flatten_mapping(self, node: yaml.MappingNode) -> None:
+        """Take in what merge keys (<<) name. Raises yaml.YAMLError if that becomes too much."""
+        super().flatten_mapping(node)
+        if len(node.value) > _MOST_KEYS:  # merged maps of merged maps grow exponentially
+            raise _fault_at(node, f"has more than {_MOST_KEYS:,} keys")
 
 
 def _fault_at(node: yaml.Node, message: str) -> yaml.constructor.ConstructorError:

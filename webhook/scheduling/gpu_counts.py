@@ -17,6 +17,7 @@ from webhook.placement.snapshot import NodeState
 from webhook.scheduling.gpus import DEVICES, Counting
 
 _NUMBER: Final = re.compile(r"[1-9][0-9]{0,8}")
+_AMOUNT: Final = re.compile(r"[0-9]{1,9}")
 _REPLICAS: Final = ".replicas"
 _SHARED: Final = ".shared"
 _MIG: Final = "nvidia.com/mig-"
@@ -44,7 +45,7 @@ def gpus_of(pod: Pod, counting: Counting) -> int:
         int(amount)
         for container in pod.spec.containers
         for name, amount in {**container.resources.limits, **container.resources.requests}.items()
-        if counting.names((name,)) and str(amount).isdecimal()
+        if counting.names((name,)) and _AMOUNT.fullmatch(str(amount))
     )
 
 

@@ -28,6 +28,7 @@ from webhook.tasks.task_objects import (
 )
 from webhook.text import printable
 from webhook.workloads.marks import JOB_INDEX_KEY
+from webhook.workloads.ranks import COUNT
 
 ACCEPTED: Final = "Accepted"
 PLACED: Final = "Placed"
@@ -255,7 +256,7 @@ def _node_column(nodes: Sequence[str]) -> str:
 
 def _rank(pod: TaskPod) -> tuple[int, str]:
     text = pod.metadata.labels.get(JOB_INDEX_KEY) or pod.metadata.annotations.get(JOB_INDEX_KEY) or ""
-    return int(text) if text.isdecimal() else 1 << 31, pod.metadata.name
+    return int(text) if COUNT.fullmatch(text) else 1 << 31, pod.metadata.name
 
 
 def _cards(pods: Sequence[TaskPod]) -> str:

@@ -291,6 +291,37 @@ def test_what_cannot_be_read_is_begun_again(text: str) -> None:
     assert failures_in({"failures": text}) == ()
 
 
+EXTREMES = [-(2**63), -1, 10**12, 2**63 - 1]
+
+
+@pytest.mark.parametrize("field", ["created", "at", "ran", "gpus"])
+def test_failures_with_times_and_counts_that_no_sweeper_writes_are_left_out(field: str) -> None:
+    """A time beyond year 9999 cannot be shown, and a later one would count for ever."""
+    for value in EXTREMES:
+        wrong = proven("n1", gang="g", namespace="c")
+        stored = encoded((*TWO, replace(wrong, **{field: value})))  # type: ignore[arg-type]
+        assert failures_in({"failures": stored}, NOW) == TWO
+
+
+def test_failures_without_pods_or_with_huge_texts_are_left_out() -> None:
+    wrong = proven("n1", gang="g", namespace="c")
+    for each in (
+        replace(wrong, pods=()),
+        replace(wrong, cause="x" * 1000),
+        replace(wrong, namespace="n" * 254),
+    ):
+        assert failures_in({"failures": encoded((*TWO, each))}, NOW) == TWO
+
+
+@pytest.mark.parametrize("value", EXTREMES)
+def test_an_avoided_node_whose_time_cannot_be_shown_is_left_out(value: int) -> None:
+    one = {"node": "n0", "by": "*", "model": "", "gangs": 1, "cause": "x", "last": 1, "until": 2}
+    for field in ("last", "until"):
+        assert avoided({"avoided": json.dumps([one, one | {field: value}])}) == avoided(
+            {"avoided": json.dumps([one])}
+        )
+
+
 def test_all_that_is_stored_fits_into_one_object() -> None:
     """The API server takes 1 MiB of a ConfigMap."""
     name = "x" * 253

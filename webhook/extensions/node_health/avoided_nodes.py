@@ -2,12 +2,14 @@
 
 import logging
 from collections.abc import Collection, Iterator, Mapping
+from itertools import chain
 from typing import Any, Final
 
 import msgspec
 
 from labeler.contract import keys
 from webhook.extensions.node_health.failing_nodes import (
+    MOST,
     FailingNode,
     FailingNodes,
     Failures,
@@ -29,6 +31,12 @@ NAME: Final = "topogate-node-failures"
 
 EVERYBODY: Final = "*"
 """All namespaces: no namespace has this name."""
+
+_LONGEST_TEXT: Final = 253
+_MOST_PODS: Final = 10_000
+_CLOCK_SKEW: Final = 86_400.0
+_LAST: Final = 253_402_300_799
+"""The end of the year 9999, in seconds since 1970: later times cannot be shown."""
 
 logger = logging.getLogger(__name__)
 
@@ -55,20 +63,38 @@ def encoded(failures: Failures) -> str:
     return msgspec.json.encode(failures).decode()
 
 
-def failures_in(data: Mapping[str, str]) -> Failures:
-    """The failures in the ConfigMap's data; none if they are unreadable, which is logged."""
+def failures_in(data: Mapping[str, str], now: float = _LAST) -> Failures:
+    """The failures in the ConfigMap's data, without those that no sweeper has written, which is logged.
+
+    now: seconds since 1970. Another sweeper's clock may be a day ahead.
+    """
     text = data.get("failures", "")
     try:
-        return msgspec.json.decode(text, type=tuple[GangFailure, ...]) if text else ()
+        found = msgspec.json.decode(text, type=tuple[GangFailure, ...]) if text else ()
     except msgspec.MsgspecError as error:
         logger.warning("node_failures error=%r", f"the record cannot be read, and starts empty: {error}")
         return ()
+    believed = tuple(each for each in found if _is_believable(each, now + _CLOCK_SKEW))[:MOST]
+    if len(believed) < len(found):
+        logger.warning(
+            "node_failures left_out=%d reason='no sweeper writes such'", len(found) - len(believed)
+        )
+    return believed
+
+
+def _is_believable(failure: GangFailure, latest: float) -> bool:
+    """Whether a sweeper may have written it: a client may edit the ConfigMap."""
+    texts = (failure.namespace, failure.gang, failure.cause, failure.asks, *chain.from_iterable(failure.pods))
+    numbers = failure.created, failure.at, failure.ran, failure.gpus
+    is_short = all(len(text) <= _LONGEST_TEXT for text in texts) and 0 < len(failure.pods) <= _MOST_PODS
+    return is_short and failure.at <= latest and all(0 <= each <= _LAST for each in numbers)
 
 
 def avoided(data: Mapping[str, Any]) -> list[AvoidedNode]:
     """The avoided nodes in the ConfigMap's data. Raises msgspec.MsgspecError."""
     text = data.get("avoided", "")
-    return msgspec.json.decode(text, type=list[AvoidedNode]) if text else []
+    found = msgspec.json.decode(text, type=list[AvoidedNode]) if text else []
+    return [each for each in found if 0 <= each.last <= _LAST and 0 <= each.until <= _LAST]
 
 
 def _avoided_text(failing_nodes: FailingNodes) -> str:

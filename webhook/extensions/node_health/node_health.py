@@ -135,7 +135,8 @@ def exclude_nodes(given: ExcludeInput, memory: HealthMemory) -> tuple[ExcludedNo
     """
     if given.settings.bad_nodes.avoid is not Avoid.OFF and not given.is_record_pending:
         if given.record is not None:
-            memory = replace(memory, failures=failures_in(given.record), is_recorded=bool(given.record))
+            failures = failures_in(given.record, given.view.now.at.timestamp())
+            memory = replace(memory, failures=failures, is_recorded=bool(given.record))
         if given.record is not None or memory.announced is None:
             # Do not announce again what the previous leader has announced.
             memory = observed(replace(given, failed=()), memory)

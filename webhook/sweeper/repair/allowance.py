@@ -13,6 +13,7 @@ from webhook.sweeper.observe.plans import PodId
 from webhook.sweeper.settings import Settings
 from webhook.workloads import marks
 from webhook.workloads.builtin import Job, job_failures_left, job_has_ended_pods, job_ignores_evictions
+from webhook.workloads.ranks import COUNT
 
 _COUNTED_SECONDS: Final = 60.0
 """After this long a deletion of ours shows in its Job's status."""
@@ -137,4 +138,4 @@ def _is_of_job(pod: Pod) -> bool:
 
 def _index_failures(pod: Pod) -> int:
     text = pod.metadata.annotations.get(marks.JOB_INDEX_FAILURES_ANNOTATION, "0")
-    return int(text) if text.isdecimal() else 0
+    return int(text) if COUNT.fullmatch(text) else 0

@@ -1,0 +1,108 @@
+"""Any annotations and labels of pods and nodes: no defect, and the gang beside them is placed."""
+
+from typing import Any, Final
+
+import msgspec
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from labeler.contract import keys
+from labeler.contract.key_reference import KEY_USES
+from tests.sweeper.clock import Clock
+from tests.sweeper.cluster import Nodes, gpu_pod
+from tests.sweeper.edits import Defects, NoneFailed, Stored
+from tests.sweeper.empty_api import Empty
+from tests.sweeper.preemptions import plan
+from webhook.extensions.known import SWITCHES
+from webhook.kube.collection import Listing
+from webhook.kube.objects import Node, Pod
+from webhook.sweeper.context import Pass
+from webhook.sweeper.settings import Settings
+from webhook.sweeper.sweep import Sweeper
+from webhook.workloads import marks
+
+
+def keys_on(kind: str, part: str) -> list[str]:
+    """The keys of the wire contract on objects of a kind, as "pod" and "annotation"."""
+    uses = (use for uses in KEY_USES.values() for use in uses)
+    found = {key for use in uses if kind in use.on and part in use.on for key in use.keys}
+    return sorted(key for key in found if key == key.lower())
+
+
+POD_ANNOTATIONS: Final = sorted({*keys_on("pod", "annotation"), *marks.ALL, *keys.WISH_ANNOTATIONS})
+POD_LABELS: Final = sorted({*keys_on("pod", "label"), *marks.ALL})
+NODE_ANNOTATIONS: Final = keys_on("Node", "annotation")
+NODE_LABELS: Final = keys_on("Node", "label")
+
+NUMBERS: Final = ["0", "1", "2", "-1", "1.5", "1e9", "9" * 9, "9" * 19, "9" * 5_000, "²", "١", "0x10", " 1"]
+WORDS: Final = [
+    "", "true", "no", "node", "block", "block:2", "subblock,node", "card0", "card0,card1|card1", "card0:gt0",
+    "|" * 10_000, "card0=gpu.intel.com/i915:1", "0-0.1_1-2.3", "0.0-1.0", "[[[[", "{}", "null", "\0",
+    "\x1b[2J",
+    "2026-01-01T00:00:00Z", "0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59.9Z", "x" * 100_000, "\n",
+    "[" * 50_000,
+]  # fmt: skip
+TEXT: Final = st.one_of(st.sampled_from(NUMBERS), st.sampled_from(WORDS), st.text(max_size=12))
+LABEL: Final = st.one_of(
+    st.from_regex(r"([A-Za-z0-9][A-Za-z0-9._-]{0,20}[A-Za-z0-9])?", fullmatch=True),
+    st.sampled_from(["", "0", "1", "9" * 63, "card0.card1", "0.1", "0-0.1", "0.0-1.0", "a", "Z1"]),
+)
+
+
+def pods(number: int) -> st.SearchStrategy[Pod]:
+    """A pod of another namespace: gated, running, or released and not bound."""
+
+    def made(annotations: dict[str, str], labels: dict[str, str], state: str, resource: str) -> Pod:
+        metadata = {"namespace": "theirs", "annotations": annotations, "labels": labels, "uid": f"u{number}"}
+        amounts = {resource: "1"}
+        container = {"name": "c", "resources": {"limits": amounts, "requests": amounts}}
+        spec: dict[str, Any] = {"node": "n0"} if state == "bound" else {}
+        if state == "released":
+            spec["schedulingGates"] = []
+        pod = gpu_pod(f"their-{number}", metadata=metadata, **spec)
+        containers = msgspec.convert([container], list[type(pod.spec.containers[0])])  # type: ignore[misc]
+        return msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, containers=containers))
+
+    annotations = st.dictionaries(st.sampled_from(POD_ANNOTATIONS), TEXT, max_size=5)
+    labels = st.dictionaries(st.sampled_from(POD_LABELS), LABEL, max_size=3)
+    resources = st.sampled_from(["nvidia.com/gpu", keys.I915])
+    return st.builds(made, annotations, labels, st.sampled_from(["gated", "bound", "released"]), resources)
+
+
+@st.composite
+def nodes(draw: st.DrawFn) -> Node:
+    """n0, whose labels and annotations are anything."""
+    body = msgspec.to_builtins(Nodes(1).nodes["n0"])
+    body["metadata"]["labels"] = draw(st.dictionaries(st.sampled_from(NODE_LABELS), LABEL, max_size=5))
+    body["metadata"]["annotations"] = draw(
+        st.dictionaries(st.sampled_from(NODE_ANNOTATIONS), TEXT, max_size=4)
+    )
+    body["status"]["allocatable"] |= {keys.I915: "2"}
+    return msgspec.convert(body, Node)
+
+
+@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.tuples(pods(0), pods(1), pods(2)), nodes())
+def test_whatever_is_written_on_pods_and_nodes_a_gang_beside_them_is_released_without_a_defect(
+    theirs: tuple[Pod, ...], node: Node
+) -> None:
+    there = {**Nodes(2).nodes, "n0": node}
+    api, clock, cache = Stored(), Clock(), NoneFailed(Empty())
+    cache.pods._replace(Listing("1", {f"x/{each.metadata.uid}": each for each in (*theirs, gpu_pod("wait"))}))
+    cache.nodes._replace(Listing("1", there))
+    # Of the pods that are released, one is ours.
+    plans = dict([plan("their", {"u0": "n0"}, namespace="theirs")])
+    cache.placements._replace(Listing("1", plans))
+    settings_ = Settings(settle_seconds=0, reserve_seconds=0)
+    switches = tuple(each for each in SWITCHES if each.load().name != "scale_up")
+    sweeper = Sweeper(Pass(api, cache, settings_, clock=clock, extensions=switches))
+    try:
+        with Defects() as defects:
+            for _ in range(3):
+                sweeper.sweep()
+                clock.now += 200
+    finally:
+        sweeper.close()
+        cache.stop()
+    assert not defects.found
+    assert any("/pods/wait" in each for each in api.writes)
