@@ -5,6 +5,7 @@ Sources: Documentation/ABI/testing/sysfs-driver-* of Linux, and the drivers i915
 """
 
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
@@ -54,14 +55,15 @@ def is_integrated(device: Path) -> bool:
 
 
 def count_tiles(card: Path, device: Path) -> int:
-    """Tiles of an Intel card by its drm and PCI device, at least 1.
+    """Tiles of an Intel card by its drm and PCI device, at least 1. Raises OSError if they cannot be listed.
 
     i915 shows a GT a tile, and for integrated GPUs from Meteor Lake on one more, which is for media alone; xe
-    shows tiles.
+    shows tiles. A card that were taken for one of a single tile would get no mask for the tiles of a plan.
     """
     if is_integrated(device):
         return 1
-    return max(1, count(card / "gt", _GT) + count(device, _TILE))
+    gts = (card / "gt").iterdir() if (card / "gt").exists() else ()
+    return max(1, _matching(gts, _GT) + _matching(device.iterdir(), _TILE))
 
 
 def vram_bytes(device: Path) -> int:
@@ -132,7 +134,7 @@ def number(path: Path) -> int | None:
 
 def count(folder: Path, pattern: re.Pattern[str]) -> int:
     """How many entries of a folder have such a name; 0 without the folder."""
-    return sum(1 for entry in entries(folder) if pattern.fullmatch(entry.name))
+    return _matching(entries(folder), pattern)
 
 
 def entries(folder: Path) -> list[Path]:
@@ -141,6 +143,10 @@ def entries(folder: Path) -> list[Path]:
         return list(folder.iterdir())
     except OSError:
         return []
+
+
+def _matching(found: Iterable[Path], pattern: re.Pattern[str]) -> int:
+    return sum(1 for entry in found if pattern.fullmatch(entry.name))
 
 
 def _cards(device: Path) -> list[Path]:

@@ -54,7 +54,7 @@ class PodResources:
         self._channel.close()
 
     def now(self) -> Listing:
-        """The kubelet's pods and their devices. Raises ListingError."""
+        """The kubelet's pods and their devices, in order: it lists them in any. Raises ListingError."""
         found: dict[PodName, dict[str, dict[str, tuple[str, ...]]]] = {}
         try:
             answer = self._list(wire.ListPodResourcesRequest(), timeout=CALL_SECONDS)
@@ -65,10 +65,8 @@ class PodResources:
             for container in pod.containers:
                 resources = containers.setdefault(container.name, {})
                 for each in container.devices:  # the kubelet may list each device of a resource by itself
-                    resources[each.resource_name] = (
-                        *resources.get(each.resource_name, ()),
-                        *each.device_ids,
-                    )
+                    had = resources.get(each.resource_name, ())
+                    resources[each.resource_name] = tuple(sorted((*had, *each.device_ids)))
         return found
 
     def healthy(self, resource: str) -> frozenset[str]:

@@ -28,12 +28,6 @@ log: Final = logging.getLogger(__name__)
 
 HEALTHY: Final = "Healthy"
 UNHEALTHY: Final = "Unhealthy"
-BELIEVED_SECONDS: Final = 1.0
-"""How long a preferred answer is remembered; the kubelet's Allocate follows it within milliseconds.
-
-Later it is looked up again: the pod may be deleted before its Allocate, and another pod may have got the
-same devices.
-"""
 _HEARTBEAT_SECONDS: Final = 3600.0
 
 
@@ -41,7 +35,6 @@ _HEARTBEAT_SECONDS: Final = 3600.0
 class _Answered:
     devices: frozenset[str]
     grant: Grant
-    at: float
 
 
 class Plugin:
@@ -55,12 +48,19 @@ class Plugin:
         self._streams = 0
         self.opened = 0
         """How often the kubelet has begun to listen."""
+        self._calls = 0
+        self._last_call_at = float("-inf")
         self._lock = threading.Lock()
 
     @property
     def is_listened_to(self) -> bool:
         """Whether the kubelet holds a stream of the devices: then it has this plugin registered."""
         return self._streams > 0
+
+    def is_asked(self, seconds: float) -> bool:
+        """Whether the kubelet waits for an answer, or had one so many seconds ago: one more may follow."""
+        with self._lock:
+            return self._calls > 0 or time.monotonic() - self._last_call_at < seconds
 
     def forget(self) -> None:
         """Another kubelet may be listening than before."""
@@ -121,13 +121,19 @@ class Plugin:
 
     @contextlib.contextmanager
     def _refusals(self, call: str, context: Any) -> Iterator[None]:
-        with metrics.DECISION_SECONDS.labels(call).time():
-            try:
+        with self._lock:
+            self._calls += 1
+        try:
+            with metrics.DECISION_SECONDS.labels(call).time():
                 yield
-            except Refusal as refusal:
-                metrics.ALLOCATIONS.labels(self.resource, "refused").inc()
-                log.warning("%s refused (%s): %s", self.resource, call, refusal)
-                context.abort(grpc.StatusCode.FAILED_PRECONDITION, f"topogate: {refusal}")
+        except Refusal as refusal:
+            metrics.ALLOCATIONS.labels(self.resource, "refused").inc()
+            log.warning("%s refused (%s): %s", self.resource, call, refusal)
+            context.abort(grpc.StatusCode.FAILED_PRECONDITION, f"topogate: {refusal}")
+        finally:
+            with self._lock:
+                self._calls -= 1
+                self._last_call_at = time.monotonic()
 
 
 class CardsPlugin(Plugin):
@@ -147,7 +153,7 @@ class CardsPlugin(Plugin):
     ) -> None:
         """shares: devices of each card. resolver: None where no annotation names this vendor's cards.
 
-        teller: is called whenever a container was given devices, and whenever a kubelet begins to listen.
+        reporter: is called whenever a container was given devices, and whenever a kubelet begins to listen.
         """
         super().__init__(resource, inventory)
         self._vendor = vendor
@@ -160,7 +166,9 @@ class CardsPlugin(Plugin):
     def forget(self) -> None:
         """Answers to a kubelet that has ended no longer count."""
         self._answered = None
-        if self._resolver is not None:
+        if (
+            self._resolver is not None and self.opened > 1
+        ):  # the first is the one that was listed at the start
             self._resolver.restarted()
         if self._reporter is not None:
             self._reporter.kubelet_began()
@@ -187,7 +195,7 @@ class CardsPlugin(Plugin):
             devices, grant = self._resolver.prefer(
                 self.resource, size, available, must_include, every, default
             )
-        self._answered = _Answered(frozenset(devices), grant, time.monotonic())
+        self._answered = _Answered(frozenset(devices), grant)
         return devices
 
     def allocate(self, devices: Sequence[str]) -> Edits:
@@ -215,16 +223,16 @@ class CardsPlugin(Plugin):
         return self._inventory.cards(self.resource)
 
     def _grant(self, devices: Sequence[str]) -> Grant:
-        """What was answered a moment ago if the kubelet took it, else what is found out again."""
-        answered, self._answered = self._answered, None
-        if (
-            answered is not None
-            and answered.devices == frozenset(devices)
-            and time.monotonic() - answered.at < BELIEVED_SECONDS
-        ):
-            return answered.grant
+        """What was answered a moment ago if the kubelet took it, else what is found out again.
+
+        A pod may be refused or deleted before its Allocate, and another one may have got the same devices.
+        """
         if self._resolver is None:
             return Grant(DEFAULT)
+        answered, self._answered = self._answered, None
+        is_taken = answered is not None and answered.devices == frozenset(devices)
+        if answered is not None and is_taken and self._resolver.still_asks(answered.grant):
+            return answered.grant
         return self._resolver.confirm(self.resource, devices, by_number(self._inventory.cards()))
 
     def _given(self, grant: Grant, devices: Sequence[str]) -> dict[LocalCard, tuple[int, ...]]:

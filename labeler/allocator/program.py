@@ -6,7 +6,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import IO, Final
 
@@ -17,7 +17,7 @@ from labeler.allocator import cdi
 from labeler.allocator.card_report import CardReporter
 from labeler.allocator.devices import Inventory
 from labeler.allocator.events import Events
-from labeler.allocator.listing import PodResources
+from labeler.allocator.listing import ListingError, PodResources
 from labeler.allocator.monitoring import MonitoringPlugin
 from labeler.allocator.plugin import CardsPlugin, Plugin
 from labeler.allocator.pods import NodePods
@@ -28,8 +28,13 @@ from labeler.api import ApiClient, NodeApiError
 from labeler.health import Health, serve
 from labeler.pod import UsageError
 
-LOCK_SECONDS: Final = 1.0
-RIGHTS_SECONDS: Final = 2.0
+LOCK_SECONDS: Final = 0.02
+"""Between looks at the lock of another allocator: from its end on, the node has no devices."""
+RETRY_SECONDS: Final = 1.0
+LAST_CALLS_SECONDS: Final = 4.0
+"""How long an allocator that is stopped serves on, until the kubelet asks for nothing; twice that at most."""
+_QUIET_SECONDS: Final = 0.2
+"""Between two calls for one pod, the kubelet takes milliseconds."""
 OBSERVE_SECONDS: Final = 10.0
 ANSWER_SECONDS: Final = 2.0
 """Longest wait for one answer of the API server: the kubelet waits as well."""
@@ -126,6 +131,7 @@ class Allocator:
         """Raises UsageError."""
         self._options = options
         self.stop = threading.Event()
+        self._ended = threading.Event()
         self._node = pod.node_name(options)
         if options.vendor == "nvidia" and options.shares > 1:
             raise UsageError("--shares: cards of NVIDIA are handed out whole")
@@ -137,6 +143,7 @@ class Allocator:
         self._pods = NodePods(client, self._node) if client else None
         self._resolver = self._make_resolver(client, self._pods) if client and self._pods else None
         self._reporter = self._make_reporter(client, self._pods) if client and self._pods else None
+        self._plugins = self._make_plugins(self._vendor)
         self._registrations = [
             Registration(
                 plugin,
@@ -145,7 +152,7 @@ class Allocator:
                 self._vendor.competitors(plugin.resource),
                 options.vendor,
             )
-            for plugin in self._plugins(self._vendor)
+            for plugin in self._plugins
         ]
 
     def run(self) -> None:
@@ -153,34 +160,38 @@ class Allocator:
         health = AllocatorHealth(_LONGEST_PAUSE_SECONDS)
         if self._options.health_port is not None:
             serve(health, self._options.health_port)
-        node_lock = self._lock(health)
-        if node_lock is None or not self._may_read(health):
+        node_lock = self._lock(health) if self._wait_until_ready(health) else None
+        if node_lock is None:
             return
+        devices = threading.Thread(target=self._inventory.watch, args=(self._ended,), name="devices")
         with node_lock:
             remove_leftovers(self._folder, self._options.vendor)
-            self._inventory.look()
-            threads = [
-                threading.Thread(target=self._inventory.watch, args=(self.stop,), name="devices"),
-                *(
-                    threading.Thread(target=each.run, args=(self.stop,), name="registration")
-                    for each in self._registrations
-                ),
+            if self._resolver is not None:
+                self._resolver.observe()  # who is there before there are devices does not ask for them
+            registrations = [
+                threading.Thread(target=each.run, args=(self._ended,), name="registration")
+                for each in self._registrations
             ]
+            threads = [devices, *registrations]
             for thread in threads:
                 thread.start()
             try:
                 self._tend(threads, health)
+                log.info("stopping once the kubelet asks for no devices")
+                finish_calls(self._plugins)
             finally:
-                self.stop.set()
                 if self._reporter is not None:
                     self._reporter.withdraw()
+                self._ended.set()
                 self._inventory.wake()
-                for thread in threads:
+                for thread in registrations:
                     thread.join()
+        log.info("stopped serving")
+        devices.join()  # the next allocator does not wait for it
 
     def _tend(self, threads: Sequence[threading.Thread], health: Health) -> None:
         """What is done every second while the threads work."""
-        observe_at, problem = 0.0, ""
+        observe_at, problem = time.monotonic() + OBSERVE_SECONDS, ""
         while not self.stop.wait(1):
             if self._options.cdi and self._vendor.describes_cdi:
                 problem = cdi.keep(self._options.cdi, self._inventory.cards())
@@ -194,39 +205,51 @@ class Allocator:
                 health.heartbeat("; ".join(filter(None, (problem, *problems))))
 
     def _lock(self, health: Health) -> IO[str] | None:
-        """The node's lock, waited for; None if stopped before."""
+        """The node's lock, waited for; None if stopped before.
+
+        Meanwhile another allocator serves the node. This one is ready, so that an update may end that one.
+        """
         logged = ""
+        self._inventory.look()
         while not self.stop.is_set():
             try:
                 return lock(self._folder, self._options.vendor)
             except LockedError as error:
-                problem = str(error)
-            except FileNotFoundError:
-                problem = f"there is no folder {self._folder}: no kubelet has run here"
-            if problem != logged:
-                log.warning("waiting: %s", problem)
-                logged = problem
-            health.heartbeat(problem)
+                if not logged:
+                    logged = f"standing by: {error}"
+                    log.info("%s", logged)
+            health.heartbeat("")
             self.stop.wait(LOCK_SECONDS)
         return None
 
-    def _may_read(self, health: Health) -> bool:
-        """Wait for the right to list pods: without it every GPU pod would be refused. False: stopped."""
+    def _wait_until_ready(self, health: Health) -> bool:
+        """Wait until kubelet and API server answer; False if stopped before.
+
+        Without devices, the node gets no pods. Devices that cannot be given would have them refused.
+        """
         logged = ""
-        while self._pods is not None and not self.stop.is_set():
-            try:
-                self._pods.now()
-                break
-            except NodeApiError as error:
-                if error.status != 403:
-                    break  # a server that is away may be back when a pod comes
-                problem = str(error)
+        while not self.stop.is_set():
+            problem = self._not_ready()
+            if not problem:
+                return True
             if problem != logged:
                 log.warning("waiting: %s", problem)
                 logged = problem
             health.heartbeat(problem)
-            self.stop.wait(RIGHTS_SECONDS)
-        return not self.stop.is_set()
+            self.stop.wait(RETRY_SECONDS)
+        return False
+
+    def _not_ready(self) -> str:
+        """Why no pod could be served now."""
+        if not self._folder.exists():
+            return f"there is no folder {self._folder}: no kubelet has run here"
+        try:
+            if self._pods is not None:
+                self._kubelet.now()
+                self._pods.now()
+        except (ListingError, NodeApiError) as error:
+            return str(error)
+        return ""
 
     def _client(self) -> ApiClient:
         options = self._options
@@ -246,7 +269,7 @@ class Allocator:
     def _make_reporter(self, client: ApiClient, pods: NodePods) -> CardReporter:
         return CardReporter(self._kubelet, pods, client, self._node)
 
-    def _plugins(self, vendor: Vendor) -> list[Plugin]:
+    def _make_plugins(self, vendor: Vendor) -> list[Plugin]:
         options = self._options
         plugins: list[Plugin] = [
             CardsPlugin(
@@ -266,3 +289,20 @@ class Allocator:
                 for resource, shown in vendor.monitoring.items()
             ]
         return plugins
+
+
+def finish_calls(
+    plugins: Collection[Plugin],
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> None:
+    """Wait until the kubelet asks for nothing: a pod that is being served would be refused.
+
+    Under a kubelet that asks again and again, a shorter and shorter pause is enough.
+    """
+    began = clock()
+    while (past := (clock() - began) / LAST_CALLS_SECONDS) < 2:
+        quiet = _QUIET_SECONDS * max(0.0, 1 - past)
+        if not any(plugin.is_asked(quiet) for plugin in plugins):
+            return
+        sleep(_QUIET_SECONDS / 20)

@@ -32,6 +32,8 @@ PREFIX: Final = "topogate-"
 KUBELET: Final = "kubelet.sock"
 LOOK_SECONDS: Final = 0.2
 """Between looks: a kubelet that starts again refuses pods until its plugins are registered."""
+SUCCESSION_SECONDS: Final = 0.02
+"""Between looks while the kubelet still lists devices of an allocator that has just ended."""
 LISTEN_SECONDS: Final = 3.0
 """How long after a registration the kubelet may take to ask for the devices."""
 REGISTER_SECONDS: Final = 3.0
@@ -96,8 +98,13 @@ class Registration:
                 self.poll(time.monotonic())
             except Exception:  # whatever it was, the next attempt must follow
                 log.exception("%s: a turn failed", self._plugin.resource)
-            stop.wait(LOOK_SECONDS)
+            stop.wait(self.pause(time.monotonic()))
         self.close()
+
+    def pause(self, now: float) -> float:
+        """Seconds until the next look."""
+        succeeds = self._competitor_since is not None and not self._is_conflict(now)
+        return SUCCESSION_SECONDS if succeeds else LOOK_SECONDS
 
     def poll(self, now: float) -> None:
         """Do what is to be done now; now: seconds of a monotonic clock."""
@@ -122,7 +129,7 @@ class Registration:
             return
         competitor = self._competitor(now)
         if competitor:
-            self._try_at = now + (_COMPETITOR_RETRY_SECONDS if self._is_conflict(now) else LOOK_SECONDS)
+            self._try_at = now + (_COMPETITOR_RETRY_SECONDS if self._is_conflict(now) else self.pause(now))
             return
         self._register(now)
 

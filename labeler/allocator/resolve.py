@@ -7,7 +7,7 @@ allocator and the kubelet may be restarted between any two calls. The kubelet wa
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from labeler.allocator import events
@@ -74,13 +74,14 @@ class Grant:
     """What a container is given.
 
     pod, container: None where they are not known, which is so for a default only. shares: the planned cards
-    with their tiles; () for a default.
+    with their tiles; () for a default. listing: what the kubelet listed then.
     """
 
     how: str
     pod: LocalPod | None = None
     container: LocalContainer | None = None
     shares: tuple[SlotCard, ...] = ()
+    listing: Listing | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True)
@@ -144,7 +145,8 @@ class Resolver:
             ]
             _check_hierarchies([each for _, each in found.served.containers], shares)
             labels = [cards[share.card].label for share in shares]
-            return planned_devices(labels, available, must_include), Grant(found.how, pod, container, shares)
+            grant = Grant(found.how, pod, container, shares, found.listing)
+            return planned_devices(labels, available, must_include), grant
 
     def confirm(self, resource: str, devices: Sequence[str], cards: Cards) -> Grant:
         """What the container gets that the kubelet gives these devices. Raises Refusal if they are wrong."""
@@ -164,6 +166,16 @@ class Resolver:
                     first = first or refusal
             assert first is not None, "a served pod has a container that is served"
             raise first
+
+    def still_asks(self, grant: Grant) -> bool:
+        """Whether the container of an answer is still the one that is served: the kubelet's list is the same.
+
+        It changes when a container has its devices, when its pod is refused, and when the next pod comes.
+        """
+        try:
+            return self._listing.now() == grant.listing
+        except ListingError:
+            return False
 
     def observe(self) -> None:
         """Note which pods are there while nobody asks for devices; to be called every few seconds.
@@ -275,5 +287,5 @@ def _check_hierarchies(containers: Sequence[LocalContainer], shares: Sequence[Sl
 
 def _by_default(found: _Found) -> Grant:
     if found.served is None:
-        return Grant(DEFAULT)
-    return Grant(DEFAULT, found.served.pod, found.served.containers[0][1])
+        return Grant(DEFAULT, listing=found.listing)
+    return Grant(DEFAULT, found.served.pod, found.served.containers[0][1], listing=found.listing)

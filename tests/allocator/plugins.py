@@ -1,5 +1,6 @@
 """A device plugin served beside a played kubelet."""
 
+from collections.abc import Callable
 from typing import Any
 
 from labeler.allocator.devices import Inventory
@@ -37,19 +38,23 @@ class Site:
         self.allocated: dict[str, dict[str, tuple[str, ...]]] = {}
         self.cards = [card(0), card(1, links=(LINK,)), card(2)]
         self.asked = 0
+        self.pod = pod
+        self.others: Listing = {}
+        self.on_asked: Callable[[], None] = lambda: None
         site = self
 
         class World:
             def now(self) -> Any:
                 site.asked += 1
-                return (pod,)
+                site.on_asked()
+                return (site.pod,)
 
             def warn(self, *_: object) -> None:
                 pass
 
         class Listed:
             def now(self) -> Listing:
-                return {pod.key: site.allocated}
+                return {site.pod.key: site.allocated, **site.others}
 
             def lists_the_living_alone(self) -> bool:
                 return True
@@ -79,6 +84,10 @@ class Site:
         request = wire.AllocateRequest(container_requests=asks)
         answer: wire.AllocateResponse = self.kubelet.call("Allocate", request, wire.AllocateResponse)
         return answer.container_responses[0]
+
+
+def asking(count: int) -> LocalContainer:
+    return LocalContainer("c", {I915: count})
 
 
 def planned(cards: str, tiles: str = "", monitoring: int = 0, xe: int = 0) -> LocalPod:

@@ -1,6 +1,8 @@
 """The cards as the kernel shows them, in a folder instead of /sys and /dev."""
 
+import errno
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -61,6 +63,25 @@ def test_what_is_no_card_for_containers_is_left_out(
 ) -> None:
     (pci(tmp_path) / file).write_text(text)
     assert intel.cards() == ()
+
+
+def test_a_card_whose_tiles_cannot_be_counted_is_unhealthy_and_hides_no_other(
+    intel: Intel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Taken for a card of one tile, it would be handed out without a mask for the tiles of a plan."""
+    plug(tmp_path, MachineCard(2, tiles=2, bus=2))
+    lists = Path.iterdir
+
+    def iterdir(folder: Path) -> Iterator[Path]:
+        if folder.name == "gt" and folder.parent.name == "card2":
+            raise OSError(errno.EMFILE, "Too many open files")
+        return lists(folder)
+
+    monkeypatch.setattr(Path, "iterdir", iterdir)
+    assert {card.number: card.problem for card in intel.cards()} == {
+        1: "",
+        2: "its tiles cannot be counted: Too many open files",
+    }
 
 
 def test_a_gpu_of_the_processor_can_be_left_out_as_the_labeler_can(intel: Intel, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import grpc
 import pytest
 
-from labeler.allocator import cdi, plugin
+from labeler.allocator import cdi
 from labeler.allocator.devices import Inventory
 from labeler.allocator.monitoring import MonitoringPlugin
 from labeler.allocator.values import LocalCard, LocalContainer, LocalPod
@@ -15,7 +15,7 @@ from labeler.allocator.vendors import Places
 from labeler.allocator.vendors.intel import Intel
 from labeler.allocator.wire import deviceplugin_pb2 as wire
 from tests.allocator.conftest import Kubelet
-from tests.allocator.plugins import I915, LINK, MONITORING, XE, Site, card, planned
+from tests.allocator.plugins import I915, LINK, MONITORING, XE, Site, asking, card, planned
 
 
 @pytest.fixture
@@ -24,12 +24,6 @@ def site(kubelet: Kubelet, request: pytest.FixtureRequest) -> Iterator[Site]:
     made.register()
     yield made
     made.registration.close()
-
-
-@pytest.fixture(autouse=True)
-def a_moment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is asked for right afterwards is, on the busiest machine."""
-    monkeypatch.setattr(plugin, "BELIEVED_SECONDS", 3600.0)
 
 
 def test_the_kubelet_learns_of_every_share_and_that_it_may_ask(kubelet: Kubelet, site: Site) -> None:
@@ -66,20 +60,37 @@ def test_a_new_card_is_listed(kubelet: Kubelet, site: Site) -> None:
     assert kubelet.wait_for_devices(2)["card7-1"] == "Healthy"
 
 
-@pytest.mark.parametrize("why", ["believed", "used", "another kubelet", "too old"])
-def test_a_preferred_answer_is_believed_once_by_the_same_kubelet_and_briefly(
-    site: Site, monkeypatch: pytest.MonkeyPatch, why: str
+@pytest.mark.parametrize("why", ["believed", "used", "another kubelet", "another pod"])
+def test_a_preferred_answer_is_believed_once_by_the_same_kubelet_and_for_the_same_pod(
+    site: Site, why: str
 ) -> None:
     site.prefer("card1-0")
     if why == "used":
         site.allocate("card1-0")
     if why == "another kubelet":
         site.plugin.forget()
-    if why == "too old":
-        monkeypatch.setattr(plugin, "BELIEVED_SECONDS", 0.0)
+    if why == "another pod":
+        site.others = {("ns", "other"): {"c": {I915: ("card0-0",)}}}
     asked = site.asked
     site.allocate("card1-0")
     assert (site.asked > asked) == (why != "believed")
+
+
+@pytest.mark.parametrize("site", [{"pod": LocalPod("ns", "none", "u0", {}, (asking(1),))}], indirect=True)
+def test_the_pod_after_one_that_was_refused_gets_its_own_tiles_of_the_same_devices(site: Site) -> None:
+    """On a full node the kubelet asks for the last devices without asking which are preferred."""
+    assert site.prefer("card1-0") == ["card1-0"]
+    site.pod = planned("card1", "card1:gt1")
+    assert dict(site.allocate("card1-0").envs)["ZE_AFFINITY_MASK"] == "1"
+
+
+def test_a_plugin_is_asked_while_a_call_lasts_and_for_a_moment_after_it(site: Site) -> None:
+    assert not site.plugin.is_asked(90)
+    during: list[bool] = []
+    site.on_asked = lambda: during.append(site.plugin.is_asked(0))
+    site.prefer("card1-0")
+    assert during == [True]
+    assert (site.plugin.is_asked(90), site.plugin.is_asked(0)) == (True, False)
 
 
 def test_a_container_gets_files_paths_and_mask_of_its_card(site: Site) -> None:

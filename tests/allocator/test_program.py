@@ -12,6 +12,10 @@ from typing import Any
 import pytest
 
 from hack.local.processes import open_tied
+from labeler.allocator.plugin import Plugin
+from labeler.allocator.program import finish_calls
+from labeler.allocator.wire import deviceplugin_pb2 as wire
+from labeler.allocator.wire import podresources_pb2 as podresources
 from labeler.contract import keys
 from tests.allocator.conftest import Kubelet
 from tests.allocator.machine import MachineCard, plug
@@ -29,12 +33,15 @@ class ApiServer(ThreadingHTTPServer):
         self.allowed: set[str | None] = set()
         """Who may list pods: a user that is impersonated, None for the token's own."""
         self.reported: dict[str, str | None] = {}
+        self.status = 200
+        self.pods: list[dict[str, Any]] = []
         server = self
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
                 is_allowed = self.headers.get("Impersonate-User") in server.allowed
-                self._answer(200 if is_allowed else 403, {"items": [], "message": "pods is forbidden"})
+                status = server.status if is_allowed else 403
+                self._answer(status, {"items": server.pods, "message": "pods is forbidden"})
 
             def do_PATCH(self) -> None:
                 body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
@@ -61,8 +68,12 @@ def server() -> Iterator[ApiServer]:
         yield made
 
 
+Start = Callable[[str], Popen[str]]
+"""Starts the program with a log of this name."""
+
+
 @pytest.fixture
-def process(kubelet: Kubelet, server: ApiServer, tmp_path: Path) -> Iterator[Popen[str]]:
+def start(kubelet: Kubelet, server: ApiServer, tmp_path: Path) -> Iterator[Start]:
     """The program, on a node with one card."""
     plug(tmp_path, MachineCard(0, tiles=2, bus=3))
     (tmp_path / "token").write_text("x")
@@ -71,11 +82,22 @@ def process(kubelet: Kubelet, server: ApiServer, tmp_path: Path) -> Iterator[Pop
         f"--server=http://127.0.0.1:{server.server_port}", f"--token-file={tmp_path / 'token'}",
         f"--kubelet={kubelet.folder}", f"--sys={tmp_path / 'sys'}", f"--dev={tmp_path / 'dev'}",
     ]  # fmt: skip
-    with (tmp_path / "log").open("w") as file:
-        process = open_tied(command, stderr=file)
-        yield process
+    started: list[Popen[str]] = []
+
+    def run(log: str) -> Popen[str]:
+        with (tmp_path / log).open("w") as file:
+            started.append(open_tied(command, stderr=file))
+        return started[-1]
+
+    yield run
+    for process in started:
         process.terminate()
-        assert process.wait(90) == 0
+    assert [process.wait(90) for process in started] == [0] * len(started)
+
+
+@pytest.fixture
+def process(start: Start) -> Popen[str]:
+    return start("log")
 
 
 @pytest.fixture
@@ -89,6 +111,94 @@ def wait_for(condition: Callable[[], bool], log: Path) -> None:
     while not condition():
         assert time.monotonic() < deadline, log.read_text()
         time.sleep(0.02)
+
+
+@pytest.mark.parametrize("away", ["the API server", "the kubelet"])
+def test_it_takes_no_resource_before_it_could_serve_a_pod(
+    kubelet: Kubelet, server: ApiServer, start: Start, tmp_path: Path, away: str
+) -> None:
+    """A node without devices gets no pods. One whose devices cannot be given would have them refused."""
+    server.allowed.add("system:node:n")
+    if away == "the API server":
+        server.status = 503
+    else:
+        kubelet.stop()
+        kubelet.start(lists_pods=False)
+    start("log")
+    log = tmp_path / "log"
+    wait_for(lambda: "waiting: " in log.read_text(), log)
+    assert ("HTTP 503" if away == "the API server" else "pod-resources socket") in log.read_text()
+    assert not kubelet.registered
+    server.status = 200
+    kubelet.stop()
+    kubelet.start()
+    wait_for(lambda: len(kubelet.registered) == 2, log)
+
+
+def test_the_next_allocator_waits_beside_the_one_that_serves_and_takes_over_when_it_ends(
+    kubelet: Kubelet, server: ApiServer, start: Start, tmp_path: Path
+) -> None:
+    server.allowed.add("system:node:n")
+    first = start("log")
+    kubelet.wait_for_devices(2)
+    start("next")
+    log = tmp_path / "next"
+    wait_for(lambda: "standing by: another allocator holds" in log.read_text(), log)
+    assert len(kubelet.registered) == 2
+    first.terminate()
+    assert first.wait(90) == 0
+    kubelet.wait_for_devices(4)
+    assert sorted(len(devices) for _, devices in kubelet.offers.values()) == [1, 2]
+    assert all(kubelet.lists), "no list of devices was ever empty"
+
+
+def test_pods_that_only_the_kubelet_knows_are_no_obstacle_to_the_first_pod_after_a_restart(
+    kubelet: Kubelet, server: ApiServer, start: Start
+) -> None:
+    """They were there before the devices were, so none of them asks for any."""
+    server.allowed.add("system:node:n")
+    static = podresources.PodResources(namespace="kube-system", name="static")
+    kubelet.pods = podresources.ListPodResourcesResponse(pod_resources=[static])
+    start("log")
+    kubelet.wait_for_devices(2)
+    first = podresources.PodResources(namespace="ns", name="p")
+    container = {"name": "c", "resources": {"limits": {keys.I915: "1"}}}
+    metadata = {"namespace": "ns", "name": "p", "uid": "u", "annotations": {"gas-container-cards": "card0"}}
+    server.pods = [{"metadata": metadata, "spec": {"containers": [container]}}]
+    kubelet.pods = podresources.ListPodResourcesResponse(pod_resources=[static, first])
+    kubelet.registered.sort(key=lambda each: each.resource_name == keys.I915)
+    ask = wire.ContainerAllocateRequest(devices_ids=["card0-1"])
+    request = wire.AllocateRequest(container_requests=[ask])
+    (answer,) = kubelet.call("Allocate", request, wire.AllocateResponse).container_responses
+    assert [each.host_path for each in answer.devices] == ["/dev/dri/card0", "/dev/dri/renderD128"]
+
+
+class Asked(Plugin):
+    """A plugin that the kubelet asks until a time, with pauses of so many seconds."""
+
+    def __init__(self, until: float, pauses: float) -> None:
+        self.until = until
+        self.pauses = pauses
+        self.now = 0.0
+
+    def is_asked(self, seconds: float) -> bool:
+        return self.now < self.until and seconds >= self.pauses
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+@pytest.mark.parametrize(
+    ("until", "pauses", "ends"),
+    [(0, 0, 0), (1.5, 0, 1.5), (60, 0.1, 2.0), (60, 0, 8.0)],
+    ids=["nobody asks", "one call", "calls with pauses", "a call without end"],
+)
+def test_an_allocator_that_is_stopped_serves_on_until_the_kubelet_asks_for_nothing(
+    until: float, pauses: float, ends: float
+) -> None:
+    plugin = Asked(until, pauses)
+    finish_calls([plugin], lambda: plugin.now, plugin.sleep)
+    assert plugin.now == pytest.approx(ends, abs=0.05)
 
 
 @pytest.mark.parametrize("who", ["system:node:n", None], ids=["as its node", "as itself, before 1.36"])

@@ -14,6 +14,7 @@ from labeler.allocator.monitoring import MonitoringPlugin
 from labeler.allocator.register import (
     COMPETITOR_SECONDS,
     LISTEN_SECONDS,
+    LOOK_SECONDS,
     LockedError,
     Registration,
     lock,
@@ -215,9 +216,12 @@ def test_own_devices_of_before_a_restart_are_no_other_plugins_once_the_kubelet_d
     kubelet.allocatable = healthy(MONITORING, "all")
     site.tick()
     assert not kubelet.registered
+    pause = site.registration.pause(site.now)
+    assert pause < LOOK_SECONDS, "it drops them within milliseconds"
     kubelet.allocatable = healthy(MONITORING)
-    site.tick()
+    site.tick(pause)
     kubelet.wait_for_devices(1)
+    assert site.registration.pause(site.now) == LOOK_SECONDS
 
 
 @pytest.mark.parametrize("file_stays", [True, False])

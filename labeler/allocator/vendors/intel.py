@@ -101,15 +101,23 @@ class Intel:
             f"/dev/dri/by-path/pci-{address}-{'card' if name.startswith('card') else 'render'}"
             for name in names
         ]
+        tiles, problem = self._tiles(entry, device)
         return LocalCard(
             number=number,
             resource=resource,
             nodes=tuple(f"/dev/dri/{name}" for name in names),
             links=tuple(link for link in by_path if self._seen(link).is_symlink()),
             pci_address=address,
-            tiles=count_tiles(entry, device),
-            problem=self._problem(device, names),
+            tiles=tiles,
+            problem=problem or self._problem(device, names),
         )
+
+    def _tiles(self, entry: Path, device: Path) -> tuple[int, str]:
+        """How many it has, and why that is not known."""
+        try:
+            return count_tiles(entry, device), ""
+        except OSError as error:
+            return 1, f"its tiles cannot be counted: {error.strerror}"
 
     def _problem(self, device: Path, names: list[str]) -> str:
         if not names:

@@ -296,7 +296,7 @@ spec:
         seccompProfile:
           type: RuntimeDefault
       serviceAccountName: allocator
-      terminationGracePeriodSeconds: 5
+      terminationGracePeriodSeconds: 15
       tolerations:
         - operator: Exists
       volumes:
@@ -321,6 +321,7 @@ spec:
 {{- end }}
   updateStrategy:
     rollingUpdate:
-      maxUnavailable: 1
+      maxSurge: 1
+      maxUnavailable: 0
     type: RollingUpdate
 {{- end }}
