@@ -401,6 +401,64 @@ def test_a_pod_that_admission_refuses_or_leaves_alone_has_no_place(
     assert output in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    ("spec", "why"),
+    [
+        ({"schedulerName": "volcano"}, "is not placed by topogate: other-scheduler"),
+        ({"nodeName": "a"}, "is not placed by topogate: node-name-set"),
+    ],
+)
+def test_a_pod_that_others_place_has_no_place(
+    spec: dict[str, Any], why: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert simulated(tmp_path, cluster(node("a", "b0", 8)), with_spec(job(1), **spec)) == 1
+    assert why in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "labels", [{}, {keys.INJECTION_LABEL: "disabled"}, {keys.INJECTION_LABEL: "enabled"}]
+)
+def test_a_pod_of_a_namespace_that_the_files_show_as_not_opted_in_has_no_place(
+    labels: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    namespace = {"kind": "Namespace", "metadata": {"name": "default", "labels": labels}}
+    is_opted_in = labels == {keys.INJECTION_LABEL: keys.INJECTION_ENABLED}
+    assert simulated(tmp_path, cluster(node("a", "b0", 8), namespace), job(1)) == (0 if is_opted_in else 1)
+    assert ("namespace default is not opted in" in capsys.readouterr().out) == (not is_opted_in)
+
+
+@pytest.mark.parametrize(
+    ("spec", "remedy"),
+    [
+        (
+            {"containers": [{"name": "c", "resources": {"limits": {"habana.ai/gaudi": 4}}}]},
+            "add habana.ai/gaudi to gpuResources of admission's policy",
+        ),
+        (
+            {"containers": [{"name": "c", "resources": {"limits": {"cpu": 1}}}]},
+            "annotate their pod template, for example with topogate.io/preferred-topology",
+        ),
+        (
+            {"containers": [{"name": "c"}], "resourceClaims": [{"name": "gpu", "resourceClaimName": "g"}]},
+            "set resourceClaims in admission's policy",
+        ),
+    ],
+    ids=["another vendor", "CPU only", "claims"],
+)
+def test_pods_that_admission_does_not_gate_are_placed_with_a_note_on_what_would_gate_them(
+    spec: dict[str, Any], remedy: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = with_spec(job(2), **spec)
+    there = cluster(node("a", "b0", 8, **{"habana.ai/gaudi": "8"}))
+    assert simulated(tmp_path, there, made) == 0
+    found = capsys.readouterr()
+    assert "Gang train: 2 pods on" in found.out
+    assert "note: admission gates none of these pods" in found.err
+    assert f"To have topogate place them, {remedy}" in found.err
+    assert simulated(tmp_path, there, job(2)) == 0
+    assert "admission gates none" not in capsys.readouterr().err
+
+
 def test_an_annotation_on_the_job_instead_of_its_pods_is_noted_as_lint_notes_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -8,7 +8,7 @@ import msgspec
 
 from labeler.contract import keys
 from webhook.admission import patch
-from webhook.admission.decide import DENIED, Decision, decide
+from webhook.admission.decide import DENIED, LEFT_ALONE, Decision, decide
 from webhook.admission.injection import NOTE_PATH
 from webhook.admission.review import NewPod
 from webhook.kube.objects import PriorityClass
@@ -31,12 +31,13 @@ class AdmissionRules:
     """What admission decides from.
 
     classes: PriorityClasses by name. ask: asks a cluster about a pod of a namespace, in addition to the
-    decision by the policy; None without a cluster.
+    decision by the policy; None without a cluster. not_opted_in: namespaces that lack the label for topogate.
     """
 
     policy: Policy
     classes: Mapping[str, PriorityClass]
     ask: "Callable[[Mapping[str, Any], str, Admitted], Admitted] | None" = None
+    not_opted_in: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -70,6 +71,8 @@ def admit(pod: Mapping[str, Any], namespace: str, rules: AdmissionRules) -> Admi
     Raises msgspec.ValidationError for what is not a pod, and ApiError if the cluster does not answer.
     """
     body = {"metadata": pod.get("metadata") or {}, "spec": pod.get("spec") or {}}
+    if namespace in rules.not_opted_in:
+        return Admitted(Decision(LEFT_ALONE, NOT_GATED), {**pod, **body}, [])
     found = _decided(pod, body, namespace, rules)
     return found if rules.ask is None else rules.ask(body, namespace, found)
 

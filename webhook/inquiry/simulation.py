@@ -26,7 +26,7 @@ from webhook.policy.values import Policy
 from webhook.scheduling import antiaffinity, conflicts, convert, unmodelled
 from webhook.scheduling.nodes import node_of
 from webhook.sweeper.observe import gangs
-from webhook.sweeper.observe.gangs import PodGang, key_of
+from webhook.sweeper.observe.gangs import GangKey, PodGang, key_of
 from webhook.sweeper.observe.plans import is_gated
 from webhook.sweeper.observe.view import View
 from webhook.workloads.ranks import EQUAL_RANKS
@@ -61,17 +61,22 @@ class Dump:
     """A cluster as files describe it.
 
     there: pods that use capacity of nodes, with the file of each. policy: of its ConfigMap, None if the files
-    have none; classes: PriorityClasses by name.
+    have none; classes: PriorityClasses by name. not_opted_in: Namespaces without our label.
     """
 
     nodes: list[objects.Node]
     there: list[tuple[objects.Pod, Path]]
     policy: Policy | None
     classes: dict[str, objects.PriorityClass]
+    not_opted_in: set[str] = field(default_factory=set)
 
     def rules(self, policy: Policy | None) -> AdmissionRules:
         """What admission decides from; what the files lack is as the manifests ship it."""
-        return AdmissionRules(policy or self.policy or shipped_policy(), self.classes or shipped_classes())
+        return AdmissionRules(
+            policy or self.policy or shipped_policy(),
+            self.classes or shipped_classes(),
+            not_opted_in=frozenset(self.not_opted_in),
+        )
 
 
 def read(files: list[Path], manifest: Path, policy: Policy | None = None, namespace: str = "") -> Rehearsed:
@@ -159,14 +164,22 @@ def _with(dump: Dump, document: dict[str, Any], file: Path) -> Dump:
         pod = documents.decoded(objects.Pod, defaults.defaulted(document), str(file))
         if convert.occupies(pod):
             dump.there.append((_with_uid(pod), file))
+    elif kind == "Namespace":
+        labels = documents.decoded(objects.Namespace, document, str(file)).metadata.labels
+        if labels.get(keys.INJECTION_LABEL) != keys.INJECTION_ENABLED:
+            dump.not_opted_in.add(name_of(document))
     elif kind == "PriorityClass":
         dump.classes[name_of(document)] = documents.decoded(objects.PriorityClass, document, str(file))
     elif kind == "ConfigMap" and name_of(document) == "topogate-policy":
-        try:
-            return replace(dump, policy=parse_policy(document["data"]["policy.yaml"], str(file)))
-        except (KeyError, TypeError, PolicyError) as error:
-            raise InputError(f"{file}: ConfigMap topogate-policy: {error}") from None
+        return replace(dump, policy=_policy_of(document, file))
     return dump
+
+
+def _policy_of(document: Mapping[str, Any], file: Path) -> Policy:
+    try:
+        return parse_policy(document["data"]["policy.yaml"], str(file))
+    except (KeyError, TypeError, PolicyError) as error:
+        raise InputError(f"{file}: ConfigMap topogate-policy: {error}") from None
 
 
 def _with_uid(pod: objects.Pod) -> objects.Pod:
@@ -211,7 +224,7 @@ class ManifestPods:
 
     def gangs(self) -> list[PodGang]:
         """The gangs that the sweeper would see, in its order. Raises PlacementError."""
-        by_key: dict[gangs.GangKey, tuple[list[Waiting], list[Waiting]]] = {}
+        by_key: dict[GangKey, tuple[list[Waiting], list[Waiting]]] = {}
         pods = list(self._made())
         some_gated = any(is_gated(pod, keys.GATE_PREFIX) for _, _, pod in pods)
         for name, rank, pod in pods:
@@ -219,16 +232,18 @@ class ManifestPods:
             by_key.setdefault(key_of(pod), ([], []))[is_free].append((name, rank, pod))
             if is_free:
                 self.notes.append(f"pod {name} asks for no GPU and is not gated: kube-scheduler places it")
-        made = []
-        for key, (waiting, free) in by_key.items():
-            if waiting:
-                gang = gang_of(self.name, waiting, key, free)
-                enough = self.minima.get((key.kind, key.name))
-                if gang.minimum is None and enough is not None:
-                    gang = replace(gang, minimum=min(enough, len(gang.pods)))
-                self.notes += [f"gang {key.name}: {note}" for note in _notes_of(gang)]
-                made.append(gang)
+        if self.admitted and pods and not some_gated:
+            self.notes.append(_why_none_is_gated([pod for _, _, pod in pods]))
+        made = [self._gang(key, waiting, free) for key, (waiting, free) in by_key.items() if waiting]
         return sorted(made, key=gangs.by_age)
+
+    def _gang(self, key: GangKey, waiting: list[Waiting], free: list[Waiting]) -> PodGang:
+        gang = gang_of(self.name, waiting, key, free)
+        enough = self.minima.get((key.kind, key.name))
+        if gang.minimum is None and enough is not None:
+            gang = replace(gang, minimum=min(enough, len(gang.pods)))
+        self.notes += [f"gang {key.name}: {note}" for note in _notes_of(gang)]
+        return gang
 
     def _made(self) -> Iterator[Waiting]:
         """The pods as their controllers create them."""
@@ -343,8 +358,25 @@ def _notes_of(gang: PodGang) -> Iterator[str]:
         yield f"the manifest has {len(gang.pods)} of its {gang.size} pods; the others are not placed"
 
 
+def _why_none_is_gated(pods: Sequence[objects.Pod]) -> str:
+    """That admission gates none of these pods, and what makes it do so."""
+    containers = (each for pod in pods for each in (*pod.spec.containers, *pod.spec.init_containers))
+    amounts = ({**each.resources.limits, **each.resources.requests} for each in containers)
+    asked = sorted({name for each in amounts for name in each if "/" in name})
+    if any(pod.spec.resource_claims for pod in pods):
+        remedy = "set resourceClaims in admission's policy"
+    elif asked:
+        remedy = f"add {', '.join(asked)} to gpuResources of admission's policy"
+    else:
+        remedy = f"annotate their pod template, for example with {keys.PREFERRED_TOPOLOGY_ANNOTATION}"
+    return (
+        "admission gates none of these pods, as they ask for no GPU that its policy names: kube-scheduler "
+        f"places them, perhaps elsewhere. To have topogate place them, {remedy}"
+    )
+
+
 def gang_of(
-    name: str, pods: list[Waiting], key: gangs.GangKey | None = None, free: Sequence[Waiting] = ()
+    name: str, pods: list[Waiting], key: GangKey | None = None, free: Sequence[Waiting] = ()
 ) -> PodGang:
     """Pods as one gang, with the topology requests that they carry, as the sweeper would see it.
 
@@ -355,7 +387,7 @@ def gang_of(
     if key is None:
         own = (pod.metadata.annotations.get(keys.GANG_ANNOTATION) for _, _, pod in pods)
         name = next(filter(None, own), name)
-        key = gangs.GangKey(pods[0][2].metadata.namespace, "manifest", name, name)
+        key = GangKey(pods[0][2].metadata.namespace, "manifest", name, name)
     made: list[objects.Pod] = []
     ranks: dict[str, int] = {}
     for number, (pod_name, rank, pod) in enumerate(pods):
