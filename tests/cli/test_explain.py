@@ -18,6 +18,7 @@ from webhook.kube.objects import OwnerReference, Pod
 from webhook.kube.placements import Placement
 from webhook.policy.fair import FairOrder
 from webhook.sweeper.observe.gangs import key_of
+from webhook.sweeper.observe.membership import LostOwner
 from webhook.sweeper.observe.snapshotter import Snapshotter
 from webhook.sweeper.settings import Settings
 from webhook.workloads.native_gangs import POD_GROUPS, NativePodGroup
@@ -41,6 +42,17 @@ def test_a_gang_that_fits_is_reported_with_its_domain() -> None:
     assert "in the gang Job/train" in text
     assert "2 pods exist, 2 expected; 2 wait, 0 are released" in text
     assert "Now: the sweeper's next pass places it: 2 pods placed on 1 block" in text
+
+
+def test_a_gang_whose_controller_is_deleted_has_the_sweepers_reason() -> None:
+    lost = LostOwner("its controller Job/train is deleted, so its pods are neither placed nor released")
+    reading = dataclasses.replace(
+        cluster(job_pods(2), parallelism=2), read_lost_owners=lambda pods: lambda _: lost
+    )
+    text = explained(reading)
+    assert f"Now: {lost.sentence}" in text
+    assert "placed on" not in text
+    assert "would help" not in text
 
 
 def test_a_gang_that_lacks_pods_waits_for_them() -> None:

@@ -13,6 +13,8 @@ from tests.sweeper.at_work import Pods, create_job, is_gated, named, run_all, sw
 from tests.sweeper.clock import Clock
 from tests.sweeper.cluster import Nodes, Placing, gpu_pod, places
 from tests.sweeper.owners import PATH, AnsweringApi, found, owner, pod_of, reference
+from webhook.inquiry.explanation import explain
+from webhook.inquiry.reading import ClusterReading
 from webhook.kube import placements
 from webhook.kube.client import MERGE_PATCH, Api
 from webhook.kube.objects import Metadata
@@ -209,7 +211,7 @@ def test_no_namespace_delays_the_questions_of_another() -> None:
 
 
 class Deletion:
-    """Gang low runs on two nodes, and big, of higher priority, waits for them; then big's owner is deleted."""
+    """Gang low runs on two nodes; big, of higher priority, waits for them until big's owner is deleted."""
 
     def __init__(self, cluster: Cluster, namespace: str) -> None:
         self.cluster, self.namespace, self.api = cluster, namespace, cluster.api()
@@ -296,6 +298,9 @@ def test_the_controller_of_a_controller_counts_though_its_kind_is_not_watched(de
         deletion.reports("its controller Flow/f is being deleted"), "the reason of the big gang"
     )
     assert all(map(is_gated, named(pods, "big")))
+    name = named(pods, "big")[0]["metadata"]["name"]
+    explained = explain(ClusterReading.read(deletion.api), deletion.namespace, name, deletion.settings)
+    assert {"Now: the same."} & set(explained), "explain asks for it too"
     deletion.end(f"{flows}/f")
 
 

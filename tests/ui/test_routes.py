@@ -10,14 +10,25 @@ from flask.testing import FlaskClient
 
 from labeler.contract import keys
 from tests.sweeper.pods import decode, pod_json
-from tests.ui.scenes import bound_pod, cluster_of, gpu_container, page_of, scene_of, waiting_job
+from tests.ui.scenes import (
+    COUNTING,
+    SETTINGS,
+    bound_pod,
+    cluster_of,
+    gpu_container,
+    page_of,
+    scene_of,
+    waiting_job,
+)
 from webhook.inquiry.explanation import explain
 from webhook.kube.objects import Pod
+from webhook.sweeper.observe.membership import LostOwner
 from webhook.sweeper.settings import Settings
 from webhook.ui import pages
 from webhook.ui.answer_cache import AnswerCache
 from webhook.ui.detail import detail
 from webhook.ui.gang_rows import GangRow
+from webhook.ui.live import Artist
 from webhook.ui.viewer_access import COOKIE, LaptopAccess
 from webhook.workloads.native_gangs import POD_GROUPS
 
@@ -136,6 +147,16 @@ def test_a_gang_is_explained_in_the_sentences_of_topogate_explain() -> None:
     body: Any = page.get(f"/api/gang?id={only_gang(page)}").json
     assert body["sentences"] == list(explain(cluster, "ns", "train-0", Settings()))
     assert any("capacity for 7 of 9" in line for line in body["sentences"])
+
+
+def test_a_gang_whose_controller_is_deleted_is_explained_in_the_sentences_of_topogate_explain() -> None:
+    lost = LostOwner("its controller Job/train is deleted, so its pods are neither placed nor released")
+    cluster = replace(cluster_of(waiting_job(2), size=2), read_lost_owners=lambda pods: lambda _: lost)
+    scene = Artist(cluster, SETTINGS, COUNTING, owners=lambda: lambda _: lost).scene()
+    page = page_of(scene, size=2)
+    body: Any = page.get(f"/api/gang?id={only_gang(page)}").json
+    assert body["sentences"] == list(explain(cluster, "ns", "train-0", Settings()))
+    assert f"Now: {lost.sentence}" in body["sentences"]
 
 
 def test_a_gang_of_a_pod_group_is_explained_in_the_sentences_of_topogate_explain() -> None:

@@ -129,7 +129,8 @@ class NextPass:
 
 def next_pass(cluster: ClusterReading, settings: Settings, first: Pod, now: Moment) -> NextPass:
     """The pass at this moment on a reading of the cluster. first: a pod of the gang, see run_pass."""
-    snapshotter = Snapshotter(cluster, settings)
+    lost_owner = cluster.lost_owners(first.metadata.namespace)
+    snapshotter = Snapshotter(cluster, settings, owners=lambda: lost_owner)
     view = replace(view_of(snapshotter, cluster, settings), now=now)
     memory = Memory()
     view = with_valid_plans(view, memory.backoff, memory.sent)

@@ -27,6 +27,8 @@ from webhook.scheduling.storage import Storage
 from webhook.sweeper.extension import WatchedCollection
 from webhook.sweeper.observe.cache import FAILED, NAMESPACES, NODES, PODS, UNFINISHED
 from webhook.sweeper.observe.gangs import GangKey, OwnerFacts
+from webhook.sweeper.observe.membership import LostOwner, has_owners
+from webhook.sweeper.observe.owner_existence import MOST_LEVELS, OwnerExistence
 from webhook.sweeper.observe.owner_sizes import Complaints, Owners
 from webhook.workloads.composite_groups import COMPOSITE_GROUPS, Roots, roots_of
 from webhook.workloads.native_gangs import POD_GROUPS
@@ -35,6 +37,9 @@ PAGE_SIZE: Final = 500
 OWNERS_SECONDS: Final = 10.0
 
 T = TypeVar("T")
+
+LostOwnerOf = Callable[[Pod], LostOwner | None]
+"""As View.lost_owner."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +59,7 @@ class ClusterReading:
     read_budgets: Callable[[], Budgets] = Budgets
     read_failed: Callable[[], Sequence[Pod]] = tuple
     read_leads_since: Callable[[], float | None] = lambda: None
+    read_lost_owners: Callable[[Sequence[Pod]], LostOwnerOf] = lambda _: has_owners
 
     @classmethod
     def read(cls, api: Api) -> "ClusterReading":
@@ -76,6 +82,7 @@ class ClusterReading:
             functools.cache(lambda: _budgets(api)),
             functools.cache(lambda: tuple(read_all(api, PODS, Pod, fieldSelector=FAILED))),
             functools.cache(lambda: _leads_since(api)),
+            lambda pods: _lost_owners(api, owners, pods),
         )
 
     @classmethod
@@ -127,6 +134,15 @@ class ClusterReading:
     def budgets(self) -> Budgets:
         """The PodDisruptionBudgets; of a user who may not read them, unread ones."""
         return self.read_budgets()
+
+    def lost_owners(self, namespace: str) -> LostOwnerOf:
+        """Returns which controller of a waiting pod of this namespace does not exist, see View.lost_owner.
+
+        The controllers of other namespaces count as existing: each may take a request.
+        """
+        pods = [pod for pod in self.pods if pod.metadata.namespace == namespace and pod.spec.scheduling_gates]
+        lost_owner = self.read_lost_owners(pods)
+        return lambda pod: lost_owner(pod) if pod.metadata.namespace == namespace else None
 
     def failed(self) -> Sequence[Pod]:
         """The pods that have failed and still exist. Raises ApiError."""
@@ -238,6 +254,26 @@ def read_all(api: Api, path: str, kind: type[T], **query: str) -> Iterator[T]:
         if not page.metadata.continue_:
             return
         more["continue"] = page.metadata.continue_
+
+
+def _lost_owners(api: Api, owners: Owners, pods: Sequence[Pod]) -> LostOwnerOf:
+    """Asks the API server for the controllers of these pods that were not read, level by level."""
+
+    @functools.cache
+    def is_leaving(namespace: str) -> bool:
+        try:
+            found = api.json("GET", f"{NAMESPACES}/{namespace}")
+        except ApiError:
+            return False  # the rest of the explanation does not need it
+        return bool(found["metadata"].get("deletionTimestamp"))
+
+    existence = OwnerExistence(api, owners.metadata_of, lambda: None, is_leaving=is_leaving)
+    for _ in range(MOST_LEVELS):
+        lost = existence.lookup()
+        if all(found is None or found.is_confirmed for found in map(lost, pods)):
+            break
+        existence.answer_all()
+    return existence.lookup()
 
 
 def _asker(api: Api, owners: Owners) -> Callable[[GangKey], OwnerFacts]:

@@ -86,7 +86,7 @@ def find(row: GangRow, scene: Scene, settings: Settings, facts: PassFacts) -> Po
 
     gated = [pod for pod in scene.view.gated if mine(pod)]
     others = [pod for pod in scene.view.others if mine(pod)]
-    gathered = gather(gated, others, facts.size_of, scene.view.gang_of)
+    gathered = gather(gated, others, facts.size_of, scene.view.gang_of, lost_owner=scene.view.lost_owner)
     gangs = completed(gathered, scene.view, settings, facts.owners_of)
     return next((gang for gang in gangs if gang.key.placement_key == row.id), None)
 

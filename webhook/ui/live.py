@@ -19,6 +19,7 @@ from webhook.sweeper.extension import WatchedCollection
 from webhook.sweeper.observe.cache import ClusterCache
 from webhook.sweeper.observe.fewest_domains import FewestDomains
 from webhook.sweeper.observe.gangs import GangKey
+from webhook.sweeper.observe.membership import LostOwner, has_owners
 from webhook.sweeper.observe.snapshotter import Objects, Snapshotter
 from webhook.sweeper.observe.view import View
 from webhook.sweeper.settings import Settings
@@ -82,10 +83,14 @@ class Artist:
         settings: Settings,
         counting: Counting,
         avoided: Callable[[], Mapping[str, str]] = dict,
+        owners: Callable[[], Callable[[Pod], LostOwner | None]] = lambda: has_owners,
     ) -> None:
-        """avoided: returns the nodes where pods fail, and why these are avoided."""
+        """avoided: returns the nodes where pods fail, and why these are avoided.
+
+        owners: returns View.lost_owner as of now.
+        """
         self._avoided = avoided
-        self._snapshotter = Snapshotter(source, settings)
+        self._snapshotter = Snapshotter(source, settings, owners=owners)
         self._adder = ResourceAdder(settings, source.read_collections)
         self._counting = counting
         self._known: dict[str, _KnownPod] = {}
@@ -162,7 +167,7 @@ class Live:
     ) -> None:
         """Nothing is read before start(). avoided: see Artist."""
         self._cache = cache
-        self._artist = Artist(cache, settings, counting, avoided)
+        self._artist = Artist(cache, settings, counting, avoided, cache.existence.lookup)
         self._history = history
         self._clock = clock
         self._stopping = threading.Event()

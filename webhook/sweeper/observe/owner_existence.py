@@ -48,7 +48,7 @@ class OwnerState(Enum):
 FindOwner = Callable[[str, OwnerReference], Metadata | OwnerState]
 """Takes a namespace and a reference; returns the metadata of exactly this object, or why there is none."""
 
-_MOST_LEVELS: Final = 8
+MOST_LEVELS: Final = 8
 """Owners above this level are not looked at: any user may write a circle of references."""
 
 
@@ -70,7 +70,7 @@ def _lost_by(pod: Pod, controllers: Controllers) -> LostOwner | None:
 def _controllers(namespace: str, reference: OwnerReference | None, find: FindOwner) -> Controllers:
     """A pod's controller and those above it. reference: the pod's own."""
     existing = set[OwnerReference]()
-    for _ in range(_MOST_LEVELS):
+    for _ in range(MOST_LEVELS):
         if reference is None:
             return existing
         found = find(namespace, reference)
