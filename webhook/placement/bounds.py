@@ -5,7 +5,7 @@ Facts about the inside of a domain are computed once for each vertex and cached 
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import accumulate
 
 from webhook.placement.budget import Budget
@@ -87,6 +87,18 @@ def shape(vertex: Vertex) -> object:
         mine = vertex.top, vertex.bottom, vertex.own, vertex.free_slots, vertex.slot_counts[:1], vertex.kind
         vertex.notes["shape"] = (*mine, frozenset(inside.items()))
     return vertex.notes["shape"]
+
+
+def first_of_equals(parts: Sequence[Vertex], numbers: Iterable[int], most: int) -> list[int]:
+    """The numbers without those of domains that differ only in names from `most` earlier ones."""
+    seen = Counter[object]()
+    found = []
+    for number in numbers:
+        form = shape(parts[number])
+        seen[form] += 1
+        if seen[form] <= most:
+            found.append(number)
+    return found
 
 
 def child_slot_counts(vertex: Vertex) -> list[int]:

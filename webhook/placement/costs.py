@@ -115,7 +115,9 @@ class Ranking:
 
 def ranking(pod_class: PodClass, snapshot: Snapshot) -> Ranking | None:
     """The ranking of nodes by the pods' preferences; None where all nodes are equal, the usual case."""
-    if not pod_class.preferred and not any(map(_has_soft_taints, snapshot.blocks.values())):
+    if _SOFT not in snapshot.facts:
+        snapshot.facts[_SOFT] = any(map(_has_soft_taints, snapshot.blocks.values()))
+    if not pod_class.preferred and not snapshot.facts[_SOFT]:
         return None
     return Ranking(pod_class, snapshot) or None
 

@@ -168,6 +168,9 @@ class Snapshot:
     topology: Topology
     nodes: Mapping[str, NodeState]
     blocks: Mapping[Path, Block]
+    """In name order."""
+    facts: dict[Any, Any] = field(default_factory=dict)
+    """Results about the nodes without their pods."""
 
     @staticmethod
     def build(
@@ -224,11 +227,16 @@ class Snapshot:
             blocks = dict(self.blocks)
             for key, each in changed.items():
                 blocks[key] = blocks[key].with_states(each)
-        return replace(self, nodes=states, blocks=blocks) if changed else self
+        facts = {} if nodes else self.facts
+        return replace(self, nodes=states, blocks=blocks, facts=facts) if changed else self
 
     def largest(self, resource: str) -> int:
         """The largest allocatable amount of a resource on any node."""
-        return max((block.largest(resource) for block in self.blocks.values()), default=0)
+        if resource not in self.facts:
+            each = (block.largest(resource) for block in self.blocks.values())
+            self.facts[resource] = max(each, default=0)
+        amount: int = self.facts[resource]
+        return amount
 
     def assume(self, assignment: Assignment, gang: Gang) -> "Snapshot":
         """This snapshot with the gang's members on the nodes of the assignment."""
@@ -294,7 +302,8 @@ def _blocks(states: Mapping[str, NodeState], levels: int, previous: Snapshot | N
     for key, members in grouped.items():
         known = old.get(key)
         blocks[key] = make_block(key, members, levels) if known is None else _renewed(known, members, levels)
-    return blocks
+    order = old if old.keys() == blocks.keys() else sorted(blocks, key=lambda key: [*map(natural, key)])
+    return {key: blocks[key] for key in order}
 
 
 def _renewed(known: Block, members: list[NodeState], levels: int) -> Block:

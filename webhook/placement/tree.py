@@ -14,7 +14,6 @@ from webhook.placement.budget import Budget
 from webhook.placement.cards.choose import signature
 from webhook.placement.costs import Costs, Score
 from webhook.placement.model import PodClass
-from webhook.placement.names import natural
 from webhook.placement.question import MANY_CLASSES, Counts, Question, is_in, is_usable
 from webhook.placement.snapshot import Block, Domain, NodeState, Path, Snapshot, key_of
 from webhook.placement.vertex import Leaves, Vertex
@@ -47,11 +46,9 @@ def build(question: Question, snapshot: Snapshot, budget: Budget) -> Tree:
     """
     costs = question.costs()
     score = score_of(question, snapshot)
-    blocks = [_block_tree(question, block, costs, score, budget) for block in snapshot.blocks.values()]
-    children = sorted(
-        (block.vertex for block in blocks if block.vertex is not None),
-        key=lambda v: [natural(part) for part in v.key],
-    )
+    key = _Key(question, score) if _is_lasting(question) else None
+    blocks = [_block_tree(question, block, costs, score, budget, key) for block in snapshot.blocks.values()]
+    children = [block.vertex for block in blocks if block.vertex is not None]
     free_slots = sum(child.free_slots for child in children)
     root = Vertex(-1, -1, (), free_slots, 0, tuple(children))
     return Tree(root, all(block.exact for block in blocks), sum(block.steps for block in blocks))
@@ -74,13 +71,31 @@ class _BlockTree(NamedTuple):
     steps: int = 0
 
 
-def _block_tree(question: Question, block: Block, costs: Costs, score: Score, budget: Budget) -> _BlockTree:
-    """A block's part of the tree, from the block's cache if it does not depend on the gang itself."""
+class _Key:
+    """The key of a question's results in the caches of blocks. It computes its hash once."""
+
+    def __init__(self, question: Question, score: Score) -> None:
+        self._parts = "tree", question.classes, score.key, question.machine, question.card_steps
+        self._hash = hash(self._parts)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Key) and self._parts == other._parts
+
+
+def _block_tree(
+    question: Question, block: Block, costs: Costs, score: Score, budget: Budget, key: _Key | None
+) -> _BlockTree:
+    """A block's part of the tree, from the block's cache if it does not depend on the gang itself.
+
+    key: in that cache, None if the results depend on the gang.
+    """
     if not _may_use(question, block):
         return _BlockTree(None, True)
-    if not (_is_lasting(question) and _is_untouched(question, block)):
+    if key is None or not _is_untouched(question, block):
         return _Builder(question, block, costs, score, budget).tree()
-    key = ("tree", question.classes, score.key, question.machine, question.card_steps)
     known: tuple[_BlockTree, int] | None = block.cache.get(key)
     if known is not None and known[1] <= budget.left:
         budget.take(known[1])
@@ -253,7 +268,7 @@ class _Builder:
         return [(self.states[n], tuple([of_class[n] for of_class in self.slot_counts])) for n in one_of]
 
     def vertex(self, domain: Domain, level: int) -> Vertex | None:
-        self.vertices += 1
+        self.vertices += len(domain.children) != 1
         if domain.index >= 0:
             return self._leaf(domain)
         if domain.flat and domain.key not in self.question.anchored:

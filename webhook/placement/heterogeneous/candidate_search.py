@@ -8,8 +8,7 @@ remains is proven optimal. The headroom, a tie-break, is in no bound here.
 """
 
 import heapq
-from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import combinations, filterfalse
 from math import comb
 from typing import Final, NamedTuple
@@ -17,7 +16,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from webhook.placement import capacity
-from webhook.placement.bounds import shape
+from webhook.placement.bounds import first_of_equals, shape
 from webhook.placement.budget import Budget
 from webhook.placement.costs import SCORE_BITS
 from webhook.placement.evaluate import Solution
@@ -312,32 +311,16 @@ class CandidateSearch:
             top = np.sort(contributed, axis=0)[::-1][: size - 1].sum(axis=0)
             enough = np.flatnonzero((contributed + top >= needs).all(axis=1))  # every set consists of these
             others, contributed = [others[number] for number in enough], contributed[enough]
-        others, contributed = self._first_of_equals(others, contributed, size)
+        first = first_of_equals([each.vertex for each in others], range(len(others)), size)
+        others, contributed = [others[number] for number in first], contributed[first]
         if comb(len(others), size) > SETS:
             self.is_certain = False
             yield from self._roomiest(others, contributed, needs, size)
             return
         self.budget.take(comb(len(others), size))
-        known: dict[object, int] = {}
-        forms = [known.setdefault(shape(each.vertex), len(known)) for each in others]
-        distinct = {
-            tuple(sorted(map(forms.__getitem__, chosen))): chosen
-            for chosen in reversed([*combinations(range(len(others)), size)])
-        }
-        for chosen in reversed(distinct.values()):
-            if (contributed[list(chosen)].sum(axis=0) >= needs).all():
-                yield [others[number] for number in chosen]
-
-    @staticmethod
-    def _first_of_equals(
-        others: list[DomainRange], contributed: Ints, most: int
-    ) -> tuple[list[DomainRange], Ints]:
-        """The first few of the domains of each shape, and their contributions. most: of one shape."""
-        numbers: dict[object, list[int]] = defaultdict(list)
-        for number, each in enumerate(others):
-            numbers[shape(each.vertex)].append(number)
-        chosen = sorted(number for equal in numbers.values() for number in equal[:most])
-        return [others[number] for number in chosen], contributed[chosen]
+        for numbers in _distinct_sets(others, size):
+            if (contributed[list(numbers)].sum(axis=0) >= needs).all():
+                yield [others[number] for number in numbers]
 
     @staticmethod
     def _roomiest(
@@ -347,3 +330,13 @@ class CandidateSearch:
         value = np.minimum(contributed / np.maximum(needs, 1), 1.0).min(axis=1)
         order = np.lexsort((np.arange(len(others)), -value))
         yield [others[number] for number in order[:size]]
+
+
+def _distinct_sets(domains: Sequence[DomainRange], size: int) -> Iterable[tuple[int, ...]]:
+    """Sets of so many domains, by number: of those that differ only in names the first one."""
+    known: dict[object, int] = {}
+    forms = [known.setdefault(shape(each.vertex), len(known)) for each in domains]
+    first = dict[tuple[int, ...], tuple[int, ...]]()
+    for numbers in combinations(range(len(domains)), size):
+        first.setdefault(tuple(sorted(map(forms.__getitem__, numbers))), numbers)
+    return first.values()

@@ -23,7 +23,7 @@ it small in large clusters:
 """
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import accumulate, chain
 from operator import itemgetter
@@ -126,9 +126,6 @@ _PARTS = 4
 _Found = tuple[int, Filled]
 """The cost, and the chosen nodes and domains."""
 
-_Bounded = tuple[int, int, Vertex]
-"""A lower bound of the cost, the part of it for the domains around, and a domain."""
-
 
 class CoveringSearch:
     """The search for one question, with spare slots beside the workers."""
@@ -146,17 +143,20 @@ class CoveringSearch:
     def solve(self, root: Vertex) -> _Found | None:
         """The optimum and its cost. Raises OutOfSteps."""
         best: _Found | None = None
-        for bound, around, domain in self._distinct(self._regions(root)):
+        seen: set[object] = set()
+        for bound, around, domain in self._regions(root):
             if best is not None and bound >= best[0]:
                 break
+            if self._is_repeated(domain, seen):
+                continue
             base = around + (0 if domain.state is not None else domain.own)
             found = self.inside(domain, None if best is None else best[0] - base)
             if found is not None:
                 best = (base + found[0], found[1])
         return best
 
-    def _regions(self, root: Vertex) -> list[_Bounded]:
-        """The domains of the required level with capacity for the gang."""
+    def _regions(self, root: Vertex) -> list[tuple[int, int, Vertex]]:
+        """Lower bounds of the cost, the costs of the domains around, and domains of the required level."""
         enough = [each for each in regions(root, self.question.required) if each[1].free_slots >= self.least]
         bounded = [
             (around + (self._bound(domain) if len(enough) > 1 else 0), around, domain)
@@ -164,18 +164,15 @@ class CoveringSearch:
         ]
         return sorted(bounded, key=itemgetter(0))
 
-    def _distinct(self, domains: Iterable[_Bounded]) -> Iterator[_Bounded]:
-        """The domains but for those that differ only in their names from an earlier one."""
-        seen: set[object] = set()
-        for each in domains:
-            domain = each[2]
-            if not self.question.anchored or domain.state is not None:  # else they are few
-                self.budget.spend()
-                form = shape(domain)
-                if form in seen:
-                    continue
-                seen.add(form)
-            yield each
+    def _is_repeated(self, domain: Vertex, seen: set[object]) -> bool:
+        """Whether a domain differs only in its names from one that was searched. seen: their shapes."""
+        if self.question.anchored and domain.state is None:
+            return False  # few domains are left then
+        self.budget.spend()
+        form = shape(domain)
+        is_repeated = form in seen
+        seen.add(form)
+        return is_repeated
 
     def inside(self, vertex: Vertex, limit: int | None) -> _Found | None:
         """The best solution inside a domain with enough free slots, without the domain's cost; None if none
@@ -192,9 +189,12 @@ class CoveringSearch:
         if machine is not None and vertex.bottom + 1 >= machine:
             return None
         best: _Found | None = None
-        for least, _, child in self._distinct(self._by_bound(vertex)):
+        seen: set[object] = set()
+        for least, child in self._by_bound(vertex):
             if limit is not None and least >= limit:
                 break
+            if self._is_repeated(child, seen):
+                continue
             own = 0 if child.state is not None else child.own
             found = self.inside(child, None if limit is None else limit - own)
             if found is not None:
@@ -208,7 +208,7 @@ class CoveringSearch:
             return None
         return vertex.own, Filled(0, self.workers, 1, vertex.own, vertex.state)
 
-    def _by_bound(self, vertex: Vertex) -> list[_Bounded]:
+    def _by_bound(self, vertex: Vertex) -> list[tuple[int, Vertex]]:
         """The children with capacity for the gang, and a lower bound of their costs, the lowest first.
 
         If anchors use exactly one child, it is the only one, since the others cost more.
@@ -216,13 +216,13 @@ class CoveringSearch:
         if vertex.leaves is not None:
             cheapest = vertex.leaves.cheapest(self.least)
             self.budget.spend()
-            return [] if cheapest is None else [(cheapest.own, 0, cheapest)]
+            return [] if cheapest is None else [(cheapest.own, cheapest)]
         if self.question.anchored:
             used = [vertex.parts[number] for number in anchored_children(vertex, self.costs)]
-            return [(0, 0, child) for child in used if len(used) == 1 and child.free_slots >= self.least]
+            return [(0, child) for child in used if len(used) == 1 and child.free_slots >= self.least]
         enough = [part for part in vertex.parts if part.free_slots >= self.least]
         self.budget.spend(len(enough))
-        return sorted(((self._bound(part), 0, part) for part in enough), key=itemgetter(0))
+        return sorted(((self._bound(part), part) for part in enough), key=itemgetter(0))
 
     def _bound(self, child: Vertex) -> int:
         if child.state is not None or self.question.anchored:
@@ -283,12 +283,13 @@ class CoveringSearch:
         wanted = self.workers // unit if are_distinct else self.least
         screened = self.screening.matter(vertex, levels, unit, wanted)
         if screened is not None:
-            least, first, second = screened
-            inside = DomainKnapsack(terms, vertex, wanted, least)
+            numbers, first, second = screened
+            inside = DomainKnapsack(terms, vertex, wanted, numbers)
             counts = self._fewest(inside, terms)
-            if counts and counts[vertex.bottom + 1] <= first and counts[vertex.bottom + 2] <= second:
+            if counts and counts[levels[0]] <= first and counts[levels[1]] <= second:
                 return inside
-        return DomainKnapsack(self._terms(vertex, levels), vertex, wanted)
+        least = self.screening.all_that_differ(vertex, unit, wanted) if vertex.parts else None
+        return DomainKnapsack(self._terms(vertex, levels), vertex, wanted, least)
 
     def _levels(self, vertex: Vertex) -> list[int]:
         """The levels for which the search must find the number of domains.

@@ -5,7 +5,6 @@ many, each child must take the pods that do not fit into the others (see priced)
 anyway and cost nothing.
 """
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate, chain
 
@@ -15,7 +14,7 @@ from webhook.placement.bounds import (
     anchored_children,
     census,
     fewest_children,
-    shape,
+    first_of_equals,
     slot_counts_at,
     slot_counts_beside,
 )
@@ -175,12 +174,13 @@ class Screening:
         None: no child is excluded. It uses upper bounds of the capacity of a child and its subdomains; slices
         at the child's own level may reduce it.
         """
-        first, second = vertex.bottom + 1, vertex.bottom + 2
+        first = vertex.bottom + 1
         machine = self.costs.depth if self.costs.machine is None else self.costs.machine
-        if not vertex.parts or not {first, second} <= set(levels) or first >= machine:
+        if not vertex.parts or len(levels) < 2 or first >= machine:
             return None  # more machines may cost less
+        second = levels[1]
         finer_level, finer = next((part for part in self.question.slices if part[0] > first), (second, 1))
-        children = self._children(vertex, finer, unit // finer)
+        children = self._children(vertex, second, finer, unit // finer)
         least, fewest = children.fewest_children(wanted)
         if second >= machine:
             return least, fewest, sum(found[0] for found in census(vertex))
@@ -189,11 +189,14 @@ class Screening:
             return None
         enough = self._enough(children, fewest, finer, wanted) if finer_level <= second else None
         least, most = self._priced(children, least, wanted, fewest, most + self.spare.most, enough)
-        return self._distinct(vertex, least, fewest), fewest, most
+        return self._distinct(vertex, least, fewest, children.anchored), fewest, most
 
-    def _children(self, vertex: Vertex, unit: int, ratio: int) -> _Children:
-        """The children of a domain with their subdomains. unit: in pods; ratio: units per outer unit."""
-        level, anchored = vertex.bottom + 2, set[int]()
+    def _children(self, vertex: Vertex, level: int, unit: int, ratio: int) -> _Children:
+        """The children of a domain with their subdomains of a level.
+
+        unit: in pods. ratio: units per outer unit.
+        """
+        anchored = set[int]()
         if self.question.anchored:
             anchored = anchored_children(vertex, self.costs)
             slot_counts = [slot_counts_beside(part, level, self.costs) for part in vertex.parts]
@@ -221,20 +224,28 @@ class Screening:
         amounts, most = priced(heads, of_parts, anchored, wanted * ratio, fewest, most, enough, self.budget)
         return {number: -(-amount // ratio) for number, amount in amounts.items()}, most
 
-    def _distinct(self, vertex: Vertex, least: Mapping[int, int], fewest: int) -> dict[int, int]:
+    def _distinct(
+        self, vertex: Vertex, least: Mapping[int, int], fewest: int, anchored: set[int]
+    ) -> dict[int, int]:
         """The children without surplus equal ones: of those that differ only in names, the first few stay."""
-        if self.question.anchored or len(least) <= 2 * fewest:
+        if len(least) <= 2 * fewest:
             return dict(least)
-        seen = Counter[object]()
-        distinct = {}
-        for number, units in least.items():
-            part = vertex.parts[number]
-            self.budget.spend(1 + (census(part)[-1][0] // SHAPED if part.state is None else 0))
-            form = shape(part)
-            seen[form] += 1
-            if seen[form] <= fewest:
-                distinct[number] = units
-        return distinct
+        self.budget.spend(1 + census(vertex)[-1][0] // SHAPED)
+        chosen = first_of_equals(vertex.parts, (each for each in least if each not in anchored), fewest)
+        return {number: least[number] for number in sorted([*anchored.intersection(least), *chosen])}
+
+    def all_that_differ(self, vertex: Vertex, unit: int, wanted: int) -> dict[int, int]:
+        """The children that the best solution can use, of equal ones as many as it can use at most.
+
+        unit: pods per unit. wanted: units.
+        """
+        everything = dict.fromkeys(range(len(vertex.parts)), 0)
+        most = wanted + self.spare.most
+        anchored = anchored_children(vertex, self.costs) if self.question.anchored else set[int]()
+        machine = self.costs.depth if self.costs.machine is None else self.costs.machine
+        if unit == 1 and vertex.bottom + 1 < machine:  # its children then have the fewest domains
+            most = fewest_children([part.free_slots for part in vertex.parts], anchored, wanted)[1]
+        return self._distinct(vertex, everything, most, anchored)
 
     def _enough(self, children: _Children, fewest: int, finer: int, wanted: int) -> int:
         """The capacity of subdomains that suffices in any so many children. finer: pods per unit of them."""
