@@ -82,22 +82,22 @@ def without_injection(pod: NewPod, policy: Policy) -> NewPod:
     """The pod as its author and other webhooks have it, also where the API server itself added the gate."""
     spec, note = pod.spec, _note_of(pod)
     changes: dict[str, Any] = {}
-    own_gates = _own_gates(policy)
-    if any(gate.name in own_gates for gate in spec.scheduling_gates or ()):
-        changes["scheduling_gates"] = [
-            gate for gate in spec.scheduling_gates or () if gate.name not in own_gates
-        ]
+    gates, own_gates = spec.scheduling_gates or [], _own_gates(policy)
+    of_others = [gate for gate in gates if gate.name not in own_gates]
+    if len(of_others) < len(gates):
+        changes["scheduling_gates"] = of_others
     if _is_own_group(spec.scheduling_group, policy):
         changes["scheduling_group"] = None
-    if note.node_selector and spec.node_selector:
-        changes["node_selector"] = {
-            key: value for key, value in spec.node_selector.items() if note.node_selector.get(key) != value
-        }
+    if note.node_selector:
+        there = (spec.node_selector or {}).items()
+        changes["node_selector"] = {k: v for k, v in there if note.node_selector.get(k) != v}
     if note.priority_class and spec.priority_class_name == note.priority_class:
         changes |= msgspec.structs.asdict(note.replaced)
-    if not changes:
-        return pod
-    return msgspec.structs.replace(pod, spec=msgspec.structs.replace(spec, **changes))
+    return pod if not changes else _with_spec(pod, changes)
+
+
+def _with_spec(pod: NewPod, changes: Mapping[str, Any]) -> NewPod:
+    return msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, **changes))
 
 
 def operations(pod: NewPod, without: NewPod, wanted: Injection, policy: Policy) -> list[patch.Operation]:

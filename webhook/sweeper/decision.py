@@ -25,7 +25,6 @@ from webhook.sweeper.decide.admission_followup import (
     WarningsOf,
     model_label_step,
     warn_of_manifests,
-    warn_of_ungated,
 )
 from webhook.sweeper.decide.asking import DivideGang, undivided
 from webhook.sweeper.decide.attempt import PassInput, PassState, Stopwatch
@@ -45,6 +44,7 @@ from webhook.sweeper.decide.preemption import (
 )
 from webhook.sweeper.decide.release_queue import ReleaseQueue, SentReleases, Timestamps
 from webhook.sweeper.decide.reservations import ReservationInput, ReservationLedger, ReservationSource
+from webhook.sweeper.decide.ungated_pods import Reported, Ungated, warn_of_ungated
 from webhook.sweeper.observe.gangs import GangKey, PodGang
 from webhook.sweeper.observe.view import Moment, View, identity
 from webhook.sweeper.repair.allowance import Allowance, JobOf, after_deletion
@@ -60,7 +60,7 @@ class Memory:
     """All state that lasts longer than one pass, as one frozen value.
 
     given_up: uids of gated pods whose plans were dropped and not replaced. ungated: namespaces whose ungated
-    pods were reported. extensions: by the name of an extension, its own frozen memory.
+    pods were reported, with the cause. extensions: by the name of an extension, its own frozen memory.
     """
 
     backoff: Backoff = field(default_factory=Backoff)
@@ -71,7 +71,7 @@ class Memory:
     repairs: RepairMemory = field(default_factory=RepairMemory)
     victims: VictimsSince = field(default_factory=dict)
     broken: BrokenSince = field(default_factory=dict)
-    ungated: frozenset[str] = frozenset()
+    ungated: Reported = frozenset()
     manifests: WarningsOf = field(default_factory=dict)
     apply: ApplyMemory = field(default_factory=ApplyMemory)
     report: ReportMemory = field(default_factory=ReportMemory)
@@ -107,7 +107,7 @@ class Observation:
     """The input of a pass.
 
     snapshot: None if no pod waits. gangs: those with a waiting pod, the most urgent first. usage_version: see
-    Changes. policy: of admission, None if unknown. ungated: by namespace, pods that were not gated. sources:
+    Changes. policy: of admission, None if unknown. ungated: pods that were not gated, see there. sources:
     of further reservations, divide: the variants of a gang, both from extensions.
     """
 
@@ -120,7 +120,7 @@ class Observation:
     watch: Stopwatch
     excluded: ExcludedNodes = NOTHING_EXCLUDED
     policy: Policy | None = None
-    ungated: Mapping[str, Sequence[Pod]] = field(default_factory=dict)
+    ungated: Ungated = field(default_factory=dict)
     sources: Sequence[ReservationSource] = ()
     divide: DivideGang = undivided
 

@@ -35,21 +35,22 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import Final
 
-from webhook.kube.objects import Pod
 from webhook.scheduling.budgets import Budgets
 from webhook.sweeper.apply.applier import Applier
 from webhook.sweeper.context import Pass
-from webhook.sweeper.decide.admission_followup import UngatedPods
 from webhook.sweeper.decide.attempt import Stopwatch
 from webhook.sweeper.decide.node_exclusions import merged
 from webhook.sweeper.decide.orders import NO_HURRY, Done, Orders
 from webhook.sweeper.decide.plan import with_valid_plans, without_overbooked
 from webhook.sweeper.decide.release_queue import sentences
 from webhook.sweeper.decide.reservations import LATER_STAGE, STARVATION
+from webhook.sweeper.decide.ungated_pods import Ungated, UngatedCause, UngatedPods
 from webhook.sweeper.decision import Decided, Memory, Observation, decide
 from webhook.sweeper.hooks import ExtensionHooks, with_claims_waiting
+from webhook.sweeper.observe.creator_fields import read_creator_fields
 from webhook.sweeper.observe.gangs import GangCache, GangKey, PodGang, gather
 from webhook.sweeper.observe.snapshotter import Snapshotter
 from webhook.sweeper.observe.view import Moment, View
@@ -181,14 +182,15 @@ class Sweeper:
             self._memory = replace(self._memory, extensions=memories)
         return gangs
 
-    def _look_for_ungated(self) -> Mapping[str, Sequence[Pod]]:
-        """Pods that came past admission, by namespace; they are counted."""
+    def _look_for_ungated(self) -> Ungated:
+        """Pods that came past admission; those that it has missed are counted."""
         policy, labels = self._pass.policy(), self._pass.cache.namespace_labels()
-        found: Mapping[str, Sequence[Pod]] = {}
+        found: Ungated = {}
         with self._guarded("ungated"):
             if policy is not None and labels is not None:
-                found = self._ungated.by_namespace(policy, labels)
-                self._pass.metrics.ungated.value = sum(map(len, found.values()))
+                found = self._ungated.by_cause(policy, labels, partial(read_creator_fields, self._pass.api))
+                missed = found.get(UngatedCause.MISSED, {})
+                self._pass.metrics.ungated.value = sum(map(len, missed.values()))
         return found
 
     # --- apply ----------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Labels and messages that pods and users did not get at admission. Pure, but for UngatedPods.
+"""Labels and messages that pods and users did not get at admission. Pure.
 
 The webhook may not have been called for a gated pod: the API server itself or the pod's author may have added
 the gate. Such a pod may be given further nodeSelector labels, so those of its GPU model are added before it
@@ -9,14 +9,10 @@ A webhook that is called after the webhook's last call may give a gated pod to a
 removed, as admission would have done it. It gets no Placement, so that no deadline of ours deletes it while
 it waits for that scheduler. Other changes need no such step: what is gated is placed by its present requests.
 
-GPU pods of opted-in namespaces may have been created without a gate: the webhook fails open by default, so
-that its failure stops no pod. Such a pod holds GPUs that were given to no gang, and its owner gets an Event.
-
 Admission warnings become Events for the owner of a gang: the author of a Job never sees its pods' warnings.
 """
 
 import logging
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from itertools import islice
 from typing import Final, NamedTuple
@@ -200,6 +196,7 @@ def _of_members(gang: PodGang, view: View, policy: Policy) -> Iterator[Warn]:
         for pod in gang.released
         if not view.is_ours(pod)
         and not is_opted_out(pod)
+        and not is_left_to_others(pod, policy)
         and any(map(policy.is_gpu_resource, resources_of(pod)))
     ]
     if past:
@@ -224,60 +221,7 @@ def resources_of(pod: Pod) -> Iterator[str]:
                 yield name
 
 
-# --- pods without a gate ------------------------------------------------------------------------------
-
-
-LASTS_SECONDS: Final = 3600.0
-"""A pod counts for at most this long after admission missed it."""
-
-
-class UngatedPods:
-    """Those created in the last hour, since this process watches. on_pod runs in the thread of the watch."""
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        """clock: seconds from anywhere."""
-        self._clock = clock
-        self._created: dict[str, tuple[Pod, float]] = {}
-
-    def on_pod(self, before: Pod | None, after: Pod | None) -> None:
-        """Record a pod when first seen, before its gate can have been removed; forget a deleted one."""
-        if after is None:
-            if before is not None:
-                self._created.pop(before.metadata.uid, None)
-        elif before is None and not after.spec.scheduling_gates:
-            self._created[after.metadata.uid] = (after, self._clock())
-
-    def by_namespace(self, policy: Policy, labels: NamespaceLabels) -> Mapping[str, list[Pod]]:
-        """Those that admission would have gated. labels: of namespaces, by name."""
-        since = self._clock() - LASTS_SECONDS
-        found: dict[str, list[Pod]] = {}
-        for uid, (pod, created) in list(self._created.items()):
-            if created < since or not _is_for_us(pod, policy, labels):
-                self._created.pop(uid, None)
-            else:
-                found.setdefault(pod.metadata.namespace, []).append(pod)
-        return found
-
-
-def warn_of_ungated(
-    found: Mapping[str, Sequence[Pod]], warned: Set[str]
-) -> tuple[tuple[Warn, ...], frozenset[str]]:
-    """One warning for a namespace, until none of its pods counts any more; and the namespaces warned.
-
-    found: pods by namespace. warned: namespaces whose pods were reported.
-    """
-    return tuple(_warning(name, pods) for name, pods in found.items() if name not in warned), frozenset(found)
-
-
-def _warning(namespace: str, pods: Sequence[Pod]) -> Warn:
-    return Warn(
-        pods[0],
-        EventReason.PODS_NOT_GATED,
-        f"GPU pods of namespace {namespace} are created without a gate, {pods[0].metadata.name} "
-        "among them: the API server got no answer from the admission webhook in time. They use GPUs that no "
-        "plan knows of. Ask your administrator for more webhook replicas, or for the component "
-        "in-process-gate, which gates pods without the webhook",
-    )
+# --- pods that admission leaves alone -----------------------------------------------------------------
 
 
 def is_served(namespace: str, policy: Policy, labels: NamespaceLabels) -> bool:
@@ -287,15 +231,7 @@ def is_served(namespace: str, policy: Policy, labels: NamespaceLabels) -> bool:
     return labels.get(namespace, {}).get(keys.INJECTION_LABEL) == keys.INJECTION_ENABLED
 
 
-def _is_for_us(pod: Pod, policy: Policy, labels: NamespaceLabels) -> bool:
-    if not is_served(pod.metadata.namespace, policy, labels):
-        return False
-    if is_opted_out(pod) or _is_left_to_others(pod, policy):
-        return False
-    return any(map(policy.is_gpu_resource, resources_of(pod)))
-
-
-def _is_left_to_others(pod: Pod, policy: Policy) -> bool:
+def is_left_to_others(pod: Pod, policy: Policy) -> bool:
     """Whether admission leaves it alone, whatever it asks for."""
     owner = pod.metadata.controller
     return (
