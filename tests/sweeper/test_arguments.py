@@ -1,9 +1,14 @@
 """The arguments of the sweeper, and what it answers about itself."""
 
 import http.client
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
 
 import pytest
 
+from labeler.contract import keys
 from tests.sweeper.pods import job_pod, no_size
 from webhook.inquiry.reading import ClusterReading
 from webhook.policy.values import Policy
@@ -11,6 +16,7 @@ from webhook.probes import serve
 from webhook.sweeper.main import _parser, _report_missing_extra, _settings
 from webhook.sweeper.metrics import Metrics
 from webhook.sweeper.observe.snapshotter import Snapshotter
+from webhook.sweeper.settings import levels_fault, parse
 
 
 def test_an_ignored_namespace_is_left_alone() -> None:
@@ -71,3 +77,32 @@ def test_what_the_policy_asks_for_and_the_installation_lacks_is_logged(
     _report_missing_extra(Policy(resource_claims=resource_claims))
     assert len(caplog.messages) == lines
     assert all("run the image topogate-dra, or install topogate[dra]" in each for each in caplog.messages)
+
+
+LEVELS: Final = "levels: {block: example.com/b, clique: example.com/c}"
+
+
+@pytest.mark.parametrize(
+    ("levels", "accepted", "fault"),
+    [
+        (LEVELS, keys.LEVEL_NAMES, "levels: the names (block, clique) differ from topologyLevels"),
+        ("", ("block", "clique"), "write topologyLevels: [block, subblock, host] into the policy"),
+        (LEVELS, ("block", "clique"), ""),
+        ("", keys.LEVEL_NAMES, ""),
+    ],
+    ids=["only in the settings", "only in the policy", "in both", "in neither"],
+)
+def test_admission_accepts_the_levels_that_there_are(
+    levels: str, accepted: tuple[str, ...], fault: str
+) -> None:
+    found = levels_fault(parse(levels, "the file"), Policy(topology_levels=accepted))
+    assert (fault in found) if fault else not found
+
+
+def test_it_does_not_start_while_admission_accepts_other_levels_than_there_are(tmp_path: Path) -> None:
+    (tmp_path / "settings.yaml").write_text(LEVELS)
+    (tmp_path / "policy.yaml").write_text("apiVersion: topogate.io/v1alpha1\nkind: AdmissionPolicy\n")
+    flags = ["--config", tmp_path / "settings.yaml", "--policy", tmp_path / "policy.yaml"]
+    program = [sys.executable, "-m", "webhook.sweeper.main", *flags, "--kubeconfig", tmp_path / "none"]
+    done = subprocess.run(program, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, "differ from topologyLevels" in done.stderr) == (2, True), done.stderr

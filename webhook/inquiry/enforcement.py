@@ -5,11 +5,12 @@ from datetime import datetime
 from typing import Any, Final
 
 from labeler.contract import keys
-from webhook.inquiry.configuration import policy_of
+from webhook.inquiry.configuration import policy_of, settings_of_sweeper
 from webhook.inquiry.findings import REAPPLY, SYSTEM, Finding, State, found, some
 from webhook.inquiry.trust import is_issued_by_others
 from webhook.kube.client import Api, ApiError
 from webhook.policy.document import PolicyError
+from webhook.sweeper.settings import levels_fault
 
 GUARDS: Final = (
     "topogate-pods",
@@ -48,6 +49,19 @@ def classes(api: Api, now: datetime) -> Iterator[Finding]:
         yield found(State.ILL, sentence, f"Create them, or correct the policy. {REAPPLY}")
     else:
         yield found(State.WELL, f"the PriorityClasses of all {len(named)} tiers exist")
+
+
+def levels(api: Api, now: datetime) -> Iterator[Finding]:
+    """The policy accepts the levels that the sweeper knows."""
+    try:
+        fault = levels_fault(settings_of_sweeper(api), policy_of(api))
+    except PolicyError as error:
+        yield found(State.UNKNOWN, f"the policy cannot be used: {error}")
+        return
+    if fault:
+        yield found(State.ILL, fault, "Correct the policy or the sweeper's settings.")
+    else:
+        yield found(State.WELL, "the policy accepts the levels of the sweeper's settings")
 
 
 def admission(api: Api, now: datetime) -> Iterator[Finding]:

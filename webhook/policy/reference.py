@@ -101,7 +101,7 @@ FIELDS: Final = (
         "topologyLevels",
         "level names",
         keys.LEVEL_NAMES,
-        "the names that topology annotations may use, coarsest first",
+        "the names that topology annotations may use, coarsest first; those of the sweeper's `levels`",
     ),
     PolicyField(
         "schedulerNames",

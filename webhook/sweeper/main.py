@@ -18,7 +18,7 @@ from webhook.kube.lease import Elector
 from webhook.policy.store import OptionalPolicy, watch_files
 from webhook.policy.values import Policy
 from webhook.sweeper.process import run
-from webhook.sweeper.settings import FLAGS, Settings, SettingsError, add_mode, load, with_flags
+from webhook.sweeper.settings import FLAGS, Settings, SettingsError, add_mode, levels_fault, load, with_flags
 
 LEASE: Final = "topogate-sweeper"
 NAMESPACE: Final = "topogate-system"
@@ -33,7 +33,9 @@ def main(arguments: list[str] | None = None) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopping.set())
     try:
-        settings = _settings(options)
+        settings, policy = _settings(options), OptionalPolicy(options.policy)
+        policy.refresh()
+        _check_levels(settings, policy.policy)
         api = Api.connect(options.kubeconfig, user_agent="topogate-sweeper")
     except (SettingsError, ConnectError) as error:
         for line in str(error).splitlines():  # of settings, each is a fault of its own
@@ -45,8 +47,6 @@ def main(arguments: list[str] | None = None) -> int:
         # Renewals have a connection pool of their own: they must not wait behind releases.
         own = Api.connect(options.kubeconfig, user_agent="topogate-sweeper-lease")
         elector = Elector(own, options.namespace, LEASE, identity)
-    policy = OptionalPolicy(options.policy)
-    policy.refresh()
     _report_missing_extra(policy.policy)
     watching = watch_files([policy.refresh])
     address, port = options.metrics_address, options.metrics_port
@@ -55,6 +55,12 @@ def main(arguments: list[str] | None = None) -> int:
     finally:
         watching.set()
     return 0
+
+
+def _check_levels(settings: Settings, policy: Policy | None) -> None:
+    """Raises SettingsError if admission accepts other levels than there are."""
+    if policy is not None and (fault := levels_fault(settings, policy)):
+        raise SettingsError("topogate-sweeper", [fault])
 
 
 def _report_missing_extra(policy: Policy | None) -> None:

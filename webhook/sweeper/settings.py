@@ -35,6 +35,7 @@ from webhook.policy.fields import (
     texts,
 )
 from webhook.policy.reference import DEFAULT_GPU_RESOURCES
+from webhook.policy.values import Policy
 from webhook.scheduling.gpus import DEFAULT_GPU_CLASSES, MODEL_LABELS, Counting
 from webhook.sweeper.extension_settings import BadNodes, ScaleUp, SpareNodes
 from webhook.workloads import marks
@@ -397,3 +398,15 @@ def _with(settings: Settings, found: dict[str, Any]) -> Settings:
     if "levels" in found:
         found["topology"] = found.pop("levels")
     return replace(settings, options=replace(settings.options, **options), **found)
+
+
+def levels_fault(settings: Settings, policy: Policy) -> str:
+    """In what the levels of the settings differ from those that admission accepts, "" if in nothing."""
+    ours, accepted = settings.topology.level_names, policy.topology_levels
+    if ours == accepted:
+        return ""
+    return (
+        f"levels: the names ({', '.join(ours)}) differ from topologyLevels of admission's policy "
+        f"({', '.join(accepted)}): write topologyLevels: [{', '.join(ours)}] into the policy, or its "
+        "webhook warns of requests that are right, and GPUTasks with them are refused"
+    )
