@@ -1,6 +1,5 @@
 """The local control plane itself: it starts, it is real, and nothing of it stays behind."""
 
-import os
 import signal
 import subprocess
 import sys
@@ -9,12 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from hack.local import nodes, processes
+from hack.local import nodes
 from hack.local.build import NoControlPlaneError, Programs, programs
 from hack.local.cluster import Cluster, ClusterError
 from hack.local.processes import started
 from tests.support import register_nodes, wait_for_pods
-from webhook.kube.client import Api, ApiError
 
 
 def test_pods_bound_by_the_real_scheduler_run_on_simulated_nodes(cluster: Cluster, namespace: str) -> None:
@@ -57,55 +55,6 @@ def test_pods_of_a_job_succeed_only_where_they_ask_for_it(cluster: Cluster, name
         pod["metadata"]["labels"]["batch.kubernetes.io/job-name"]: pod["status"]["phase"] for pod in pods
     }
     assert phases == {"ends": "Succeeded", "stays": "Running"}
-
-
-BUSY = """
-import threading, time
-def work():
-    while True:
-        time.sleep(0.0001)
-for _ in range(100):
-    threading.Thread(target=work).start()
-print("at work", flush=True)
-"""
-
-
-def test_a_program_that_is_paused_stands_still_in_each_of_its_threads(tmp_path: Path) -> None:
-    log, processors = tmp_path / "log", os.sched_getaffinity(0)
-    os.sched_setaffinity(0, {min(processors)})  # the threads have to wait for this one to see the signal
-    process = processes.start([sys.executable, "-c", BUSY], log, tied=True)
-    try:
-        while "at work" not in log.read_text():
-            assert process.alive, log.read_text()
-            time.sleep(0.01)
-        for _ in range(20):
-            processes.pause(process)
-            states = [path.read_text().rpartition(")")[2].split()[0] for path in threads_of(process)]
-            process.send(signal.SIGCONT)
-            assert states == ["T"] * 101
-    finally:
-        os.sched_setaffinity(0, processors)
-        process.send(signal.SIGKILL)
-        processes.wait_ended(process, 5)
-
-
-def threads_of(process: processes.Started) -> list[Path]:
-    return list(Path(f"/proc/{process.pid}/task").glob("*/stat"))
-
-
-def test_a_service_account_without_a_role_is_refused(
-    cluster: Cluster, namespace: str, tmp_path: Path
-) -> None:
-    answer = cluster.api().json(
-        "POST",
-        f"/api/v1/namespaces/{namespace}/serviceaccounts/default/token",
-        body={"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}},
-    )
-    (tmp_path / "token").write_text(answer["status"]["token"])
-    cluster.write_token_kubeconfig(tmp_path / "kubeconfig", tmp_path / "token")
-    with pytest.raises(ApiError, match="cannot list resource") as caught:
-        Api.connect(tmp_path / "kubeconfig", user_agent="test").request("GET", "/api/v1/nodes")
-    assert caught.value.status == 403
 
 
 @pytest.fixture
