@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from flask.testing import FlaskClient
 
+from labeler.contract import keys
 from tests.admission.alone import app_dependencies, decisions_counted
 from tests.admission.harness import gpu_pod
 from tests.admission.reviews import review
@@ -141,3 +142,12 @@ def test_large_bodies_are_read_one_at_a_time(
     )
     assert answer.status_code == 200
     assert bool(locks) == waits
+
+
+def test_a_denial_has_the_status_of_something_forbidden_and_says_why(client: FlaskClient) -> None:
+    _, body = post(client, review(gpu_pod("a", annotations={keys.PRIORITY_ANNOTATION: "no-such-tier"})))
+    response = json.loads(body)["response"]
+    assert not response["allowed"]
+    assert response["status"]["code"] == 403
+    assert "no-such-tier" in response["status"]["message"]
+    assert decisions_counted(client) == {("denied", "unknown-tier"): 1}
