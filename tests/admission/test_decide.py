@@ -19,7 +19,7 @@ from webhook.admission.decide import decide
 from webhook.admission.review import NewPod
 from webhook.kube.objects import Metadata, PriorityClass
 from webhook.policy.file import parse_policy
-from webhook.policy.values import GpuModel, Policy
+from webhook.policy.values import GpuModel, NamespaceRules, Policy
 from webhook.workloads import marks
 
 OWN_PREFIX: Final = "example.com/wait-"
@@ -383,6 +383,18 @@ def test_the_nodes_of_a_model_are_those_that_hand_out_what_the_pod_asks_for(
     pod = gpu_pod(resource=resource, annotations={keys.GPU_MODEL_ANNOTATION: "h100"})
     decision = decided(pod, policy=Policy(gpu_models=(h100,)))
     assert {"nvidia.com/gpu.product": product} in [each.value for each in decision.operations]
+
+
+def test_the_default_model_of_a_namespace_yields_to_a_pod_that_selects_another_with_a_warning() -> None:
+    h100 = GpuModel("H100", {"nvidia.com/gpu.product": "NVIDIA-H100"})
+    policy = Policy(gpu_models=(h100,), namespaces={"team": NamespaceRules(default_gpu_model="H100")})
+    usual, other = gpu_pod(), gpu_pod()
+    other["spec"]["nodeSelector"] = {"nvidia.com/gpu.product": "NVIDIA-A100"}
+    chosen = {"nvidia.com/gpu.product": "NVIDIA-H100"}
+    assert chosen in [each.value for each in decided(usual, "team", policy=policy).operations]
+    decision = decided(other, "team", policy=policy)
+    assert chosen not in [each.value for each in decision.operations]
+    assert decision.warnings == ("namespace default GPU model H100 is not for pods that ask for another",)
 
 
 @pytest.mark.parametrize("suffix", ["", "-SHARED", "-MIG-1g.10gb", "-MIG-1g.10gb-SHARED"])

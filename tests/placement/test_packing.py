@@ -140,6 +140,12 @@ def test_packing_agrees_with_trying_everything(seed: int) -> None:
     assert fits(states, pods) is feasible(states, pods)
 
 
+@pytest.mark.parametrize(("limit", "exact"), [(1, True), (2, False)])
+def test_a_count_that_ends_early_is_exact_only_where_it_reached_its_limit(limit: int, exact: bool) -> None:
+    card, demand = packing.Bin((10,), (True,)), packing.DemandClass((1,), 1, 1)
+    assert packing.most((card,), (demand,), limit, longest=0)[:2] == (1, exact)
+
+
 def test_nodes_with_the_same_cards_free_are_decided_once(steps: list[int]) -> None:
     for order in (cards(8, 37), cards(8, 37)[::-1]):
         assert count_slots(order, HONEST, 3).pods == 3

@@ -84,6 +84,7 @@ def test_a_new_leader_reads_the_pods_planned_for_a_node_before_it_releases_one_t
     leader.one()
     assert (sorted(server.read), server.tried) == (["a-0", "b-1"] if not paused else server.read, [])
     assert server.read
+    assert leader.queue.due_seconds <= 1, "what is read is acted on soon"
     found = passes(leader, 30)
     assert [name for name, _ in found] == [name for name in ("a-0", "b-1") if name[0] != paused]
     assert found[0][1] <= 2
