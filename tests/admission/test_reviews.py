@@ -144,7 +144,7 @@ def test_large_bodies_are_read_one_at_a_time(
     assert bool(locks) == waits
 
 
-def test_a_denial_has_the_status_of_something_forbidden_and_says_why(client: FlaskClient) -> None:
+def test_a_denial_has_the_status_of_something_forbidden_and_its_reason(client: FlaskClient) -> None:
     _, body = post(client, review(gpu_pod("a", annotations={keys.PRIORITY_ANNOTATION: "no-such-tier"})))
     response = json.loads(body)["response"]
     assert not response["allowed"]
