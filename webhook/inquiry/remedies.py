@@ -22,7 +22,13 @@ from webhook.text import counted, few
 Named = Callable[[str], str]
 """How to print a pod or gang ("namespace/name"), which the reader may not know."""
 
-_BEFORE_PLACING: Final = (Cause.INCOMPLETE, Cause.HINDERED, Cause.OTHER_GATE, Cause.OTHER_SCHEDULER)
+_BEFORE_PLACING: Final = (
+    Cause.INCOMPLETE,
+    Cause.FEWER_PODS,
+    Cause.HINDERED,
+    Cause.OTHER_GATE,
+    Cause.OTHER_SCHEDULER,
+)
 """The placement core is not asked about such gangs; whether they would fit is of interest all the same."""
 
 _NO_REMEDY: Final = (Cause.OWNER_DELETED, Cause.VICTIMS, Cause.CHANGED, Cause.DEFECT)

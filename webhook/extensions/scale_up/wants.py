@@ -149,7 +149,9 @@ def _pruned(value: Any, name: str = "") -> Any:
 
 _ASKING: Final = frozenset({Cause.NO_CAPACITY, Cause.UNDECIDED})
 """Causes that more nodes may solve."""
-_PASSING: Final = frozenset({Cause.RESERVED, Cause.CHANGED, Cause.INCOMPLETE, Cause.REFUSED, Cause.DEFECT})
+_PASSING: Final = frozenset(
+    {Cause.RESERVED, Cause.CHANGED, Cause.INCOMPLETE, Cause.FEWER_PODS, Cause.REFUSED, Cause.DEFECT}
+)
 """Causes that may end in the next pass, so requests are not withdrawn."""
 
 KnownWant = tuple[frozenset[tuple[str, str]], Want]

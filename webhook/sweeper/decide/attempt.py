@@ -118,6 +118,13 @@ def seconds_to_complete(gang: PodGang, growth: Growth, settings: Settings, now: 
     return max(0.0, settled - now)
 
 
+def seconds_to_report(gang: PodGang, growth: Growth, settings: Settings, now: float) -> float:
+    """How much longer a gang that lacks pods may lack them before that is reported."""
+    if not _has_known_pods(gang):
+        return math.inf  # it is placed as it is after that time
+    return max(0.0, growth.grown_at + settings.settle_seconds - now)
+
+
 def patience_for(gang: PodGang, settings: Settings) -> float:
     """For how many seconds without a new pod a gang waits for others.
 
@@ -178,13 +185,14 @@ class GangMemory:
     """The results of earlier passes for a gang: they only save work, and losing them delays.
 
     failure: its last one, if nothing but that has happened since. victims: names of its victims that were
-    logged. cost_seconds: how long its last question took.
+    logged. cost_seconds: how long its last question took. is_short: whether pods of it have not come in time.
     """
 
     growth: Growth
     failure: Failure | None = None
     victims: tuple[str, ...] = ()
     cost_seconds: float = 0.0
+    is_short: bool = False
 
 
 # --- the input of a pass ------------------------------------------------------------------------------

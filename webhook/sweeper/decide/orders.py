@@ -168,6 +168,7 @@ class Cause(StrEnum):
     """Why a gang has no place, in one word for metrics; the reason says the rest."""
 
     INCOMPLETE = "incomplete"
+    FEWER_PODS = "fewer-pods"
     OWNER_DELETED = "owner-deleted"
     HINDERED = "controller-hindered"
     OTHER_GATE = "other-gate"

@@ -302,7 +302,8 @@ def _conclude(gang: PodGang, outcome: Outcome, now: PassState, found: _Results) 
             logger.info("preempts gang=%s victims=%s", gang.key, ",".join(outcome.victims[:10]))
         found.memories[gang.key] = GangMemory(memory.growth, victims=outcome.victims)
         return now.with_plan(outcome.plan)
-    found.memories[gang.key] = replace(memory, failure=outcome.failure)
+    is_short = outcome.cause is Cause.FEWER_PODS
+    found.memories[gang.key] = replace(memory, failure=outcome.failure, is_short=is_short)
     return _conclude_waits(gang, outcome, now, found)
 
 

@@ -30,7 +30,9 @@ from webhook.sweeper.decide.attempt import (
     KnownAnswer,
     PassedOver,
     PassState,
+    patience_for,
     seconds_to_complete,
+    seconds_to_report,
     seconds_to_settle,
     shape_of,
 )
@@ -109,11 +111,13 @@ def complete(attempt: Attempt, now: PassState) -> Attempt | GangWaits:
     if seconds <= 0:
         return attempt
     expected = "its size is not known" if gang.size is None else f"{gang.size} are expected"
-    return GangWaits(
-        Cause.INCOMPLETE,
-        f"{counted(len(gang.pods), 'pod is', 'pods are')} there, {expected}",
-        due_seconds=seconds,
-    )
+    sentence = f"{counted(len(gang.pods), 'pod is', 'pods are')} there, {expected}"
+    to_report = seconds_to_report(gang, attempt.memory.growth, now.settings, now.at)
+    if to_report and not attempt.memory.is_short:
+        return GangWaits(Cause.INCOMPLETE, sentence, due_seconds=min(seconds, to_report))
+    patience = patience_for(gang, now.settings)
+    sentence += f"; those that are there are placed once no other has come for {patience:.0f} s"
+    return GangWaits(Cause.FEWER_PODS, sentence, due_seconds=seconds)
 
 
 # --- allowed nodes ------------------------------------------------------------------------------------
