@@ -15,7 +15,7 @@ from tests.admission.neighbour import neighbour
 from tests.support import delete
 from tests.sweeper.at_work import create_pod, template
 from tests.sweeper.pods import decode, pod_json
-from webhook.kube.client import Api, ApiError
+from webhook.kube.client import Api
 from webhook.kube.objects import Condition, Pod
 from webhook.policy.values import NamespaceRules, Policy
 from webhook.sweeper.context import Pass
@@ -29,7 +29,7 @@ from webhook.sweeper.decide.ungated_pods import (
 )
 from webhook.sweeper.metrics import Metrics
 from webhook.sweeper.observe.cache import ClusterCache
-from webhook.sweeper.observe.creator_fields import CreatorFields, creator_fields
+from webhook.sweeper.observe.creator_fields import CreatorFields, NotReadNowError, creator_fields
 from webhook.sweeper.settings import Settings
 from webhook.sweeper.sweep import Sweeper
 
@@ -244,18 +244,14 @@ def test_one_pod_of_each_controller_is_read_once_and_a_pass_reads_few() -> None:
     assert len(set(read)) == len(read)
 
 
-@pytest.mark.parametrize(("status", "counted"), [(503, {}), (0, {}), (422, {"in": 1})])
-def test_a_pod_that_cannot_be_read_now_is_read_again_and_counts_if_it_never_can(
-    status: int, counted: dict[str, int]
-) -> None:
+def test_a_pod_that_cannot_be_read_now_is_read_in_a_later_pass() -> None:
     ungated = UngatedPods()
     ungated.on_pod(None, pod())
 
     def fail(found: Pod) -> CreatorFields:
-        raise ApiError(status, "reason", "message")
+        raise NotReadNowError
 
-    found = ungated.by_cause(POLICY, LABELS, fail).get(UngatedCause.MISSED, {})
-    assert {name: len(pods) for name, pods in found.items()} == counted
+    assert ungated.by_cause(POLICY, LABELS, fail) == {}
     assert counts(ungated) == {"in": 1}
 
 

@@ -15,7 +15,6 @@ from enum import StrEnum
 from typing import Final, NamedTuple
 
 from labeler.contract.event_reasons import EventReason
-from webhook.kube.client import ApiError
 from webhook.kube.objects import Pod
 from webhook.policy.values import Policy
 from webhook.scheduling.antiaffinity import NamespaceLabels
@@ -26,7 +25,7 @@ from webhook.sweeper.decide.admission_followup import (
     resources_of,
 )
 from webhook.sweeper.decide.orders import Warn
-from webhook.sweeper.observe.creator_fields import CreatorFields
+from webhook.sweeper.observe.creator_fields import CreatorFields, NotReadNowError
 
 LASTS_SECONDS: Final = 3600.0
 """A pod counts for at most this long after admission missed it."""
@@ -52,7 +51,7 @@ Ungated = Mapping[UngatedCause, Mapping[str, Sequence[Pod]]]
 Reported = frozenset[tuple[UngatedCause, str]]
 """The causes and namespaces of which an Event was written."""
 ReadCreatorFields = Callable[[Pod], CreatorFields | None]
-"""See read_creator_fields; raises ApiError."""
+"""See read_creator_fields; raises NotReadNowError."""
 
 
 class _Created(NamedTuple):
@@ -128,10 +127,8 @@ class UngatedPods:
             begun = self._clock()
             try:
                 self._causes[maker] = cause_of(read(pod), policy)
-            except ApiError as error:
-                if error.is_for_now:
-                    return  # the next pass reads it again
-                self._causes[maker] = UngatedCause.MISSED
+            except NotReadNowError:
+                return  # the next pass reads it again
             if self._clock() - begun >= _SLOW_SECONDS:
                 return
 

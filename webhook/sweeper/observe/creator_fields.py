@@ -6,7 +6,7 @@ The API server notes the fields of a new object before it calls any webhook (cre
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
-from webhook.kube.client import Api
+from webhook.kube.client import Api, ApiError
 from webhook.kube.objects import Pod
 from webhook.kube.paths import pod_path
 
@@ -19,6 +19,10 @@ class CreatorFields(NamedTuple):
 
     resources: frozenset[str]
     names_node: bool
+
+
+class NotReadNowError(Exception):
+    """The API server does not answer, or the pod is gone, as the watch will show."""
 
 
 def creator_fields(pod: Mapping[str, Any]) -> CreatorFields | None:
@@ -36,12 +40,21 @@ def creator_fields(pod: Mapping[str, Any]) -> CreatorFields | None:
 
 
 def read_creator_fields(api: Api, pod: Pod) -> CreatorFields | None:
-    """The same of a pod in the cluster, None also if another pod has its name by now. Raises ApiError."""
+    """The same of a pod in the cluster, None also if it can never be read.
+
+    Raises NotReadNowError.
+    """
     if not pod.metadata.managed_fields:
         return None
-    found = api.json("GET", pod_path(pod), timeout_seconds=_TIMEOUT_SECONDS)
-    is_same = found["metadata"]["uid"] == pod.metadata.uid
-    return creator_fields(found) if is_same else None
+    try:
+        found = api.json("GET", pod_path(pod), timeout_seconds=_TIMEOUT_SECONDS)
+    except ApiError as error:
+        if error.is_for_now or error.status == 404:
+            raise NotReadNowError from error
+        return None
+    if found["metadata"]["uid"] != pod.metadata.uid:
+        raise NotReadNowError
+    return creator_fields(found)
 
 
 def _amounts(fields: Mapping[str, Any]) -> Iterator[str]:
