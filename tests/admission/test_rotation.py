@@ -9,7 +9,7 @@ import jsonpatch
 import pytest
 
 from webhook.admission import rotation
-from webhook.admission.certificates import Waits, split
+from webhook.admission.certificates import Waits, issue, split
 from webhook.admission.rotation import CONFIGURATIONS, Names, Rotation
 from webhook.kube.client import Api, ApiError
 
@@ -154,6 +154,16 @@ def test_an_expired_certificate_is_replaced_at_once_when_its_secret_can_be_writt
     assert scene.process().run() == ["issue"]
     assert scene.server.published == [before, scene.server.served]
     assert scene.server.served != before
+
+
+def test_a_certificate_for_the_name_that_the_api_server_uses_is_usable(scene: Scene) -> None:
+    """As an operator may have written it: for one of the two names that are issued."""
+    pair = issue(Names().hosts[:1], now=NOW)
+    rotation._Secrets(scene.server, Names()).write("topogate-webhook-tls", pair, {})
+    scene.server.objects[WEBHOOKS]["webhooks"][0]["clientConfig"]["caBundle"] = base64.b64encode(
+        pair.authority
+    ).decode()
+    assert Rotation(scene.server, waits=WAITS, clock=lambda: NOW).run() == []
 
 
 def test_a_secret_that_was_written_meanwhile_is_not_overwritten(scene: Scene) -> None:

@@ -42,9 +42,10 @@ def test_a_node_that_is_right_is_not_written() -> None:
     assert not difference(metadata, want({RACK: "r"}, {NAME: "n"}), LEVELS)
 
 
-def test_only_what_differs_is_written() -> None:
+def test_only_what_differs_is_written(caplog: pytest.LogCaptureFixture) -> None:
     metadata = node({RACK: "r", HOST: "old"}, {OWNED: f"{HOST},{RACK}"})
     assert difference(metadata, want({RACK: "r", HOST: "h"}), LEVELS) == LabelChange({HOST: "h"}, {})
+    assert caplog.text == "", "its own label is nobody else's"
 
 
 def test_an_own_label_that_no_longer_holds_is_removed() -> None:

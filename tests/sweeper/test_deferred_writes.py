@@ -19,7 +19,7 @@ from webhook.sweeper.apply import release
 from webhook.sweeper.apply.applier import Applier
 from webhook.sweeper.context import Pass
 from webhook.sweeper.decide.backoff import FIRST_SECONDS
-from webhook.sweeper.decide.orders import NO_HURRY, Done, Eviction, ModelLabelOrder, Orders
+from webhook.sweeper.decide.orders import NO_HURRY, Cause, Done, Eviction, ModelLabelOrder, Orders
 from webhook.sweeper.observe.gangs import key_of
 from webhook.sweeper.observe.view import View
 from webhook.sweeper.settings import Settings
@@ -192,6 +192,22 @@ def test_plans_that_cannot_be_written_now_make_fewer_and_fewer_passes_due(
         clock.now += due[-1]
     applier.close()
     assert due == [1, 2, 4, 8, 16, 30]
+
+
+@pytest.mark.parametrize(("status", "avoids"), [(409, False), (403, True)])
+def test_after_a_plan_that_is_refused_for_good_the_next_pass_comes_soon(
+    status: int, avoids: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def write(*_: Any) -> str:
+        raise ApiError(status, "Refused", "no")
+
+    monkeypatch.setattr(Applier, "_write_if_it_holds", write)
+    applier = applier_of([None], clock=Clock())
+    done = applier.apply(Orders(plans=(plan_of_a_gang(),)), View(PODS, [], {}, {}))
+    applier.close()
+    assert done.failed
+    assert bool(done.refused) is avoids
+    assert [each.cause for each in done.outcomes] == [Cause.REFUSED]
 
 
 def test_a_deferred_plan_defers_none_of_another_gang_of_that_name(

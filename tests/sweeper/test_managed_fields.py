@@ -72,10 +72,12 @@ class Server(Api):
     def __init__(self, pod: dict[str, Any], refuse: Callable[[Any], None] = lambda _: None) -> None:
         self.pod = pod
         self.requests: list[str] = []
+        self.queries: list[Any] = []
         self._refuse = refuse
 
-    def request(self, method: str, path: str, *, body: Any = None, **_: Any) -> bytes:
+    def request(self, method: str, path: str, *, body: Any = None, query: Any = None, **_: Any) -> bytes:
         self.requests.append(method)
+        self.queries.append(query)
         if method == "PATCH":
             self._refuse(body)
             try:
@@ -108,6 +110,7 @@ def test_release_and_forgetting_are_one_request() -> None:
     server = Server(written(UPDATED))
     assert released(server, written(UPDATED)) is Outcome.RELEASED
     assert server.requests == ["PATCH"]
+    assert server.queries == [{"fieldValidation": "Ignore", "timeout": "8s"}], "as cheap as can be"
     assert server.pod["metadata"]["managedFields"] == [{}]
 
 

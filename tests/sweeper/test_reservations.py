@@ -115,6 +115,11 @@ def test_a_reservation_that_does_not_help_has_a_cooldown_of_its_own_length() -> 
     assert case.reserved()
 
 
+def test_a_reservation_ends_at_the_time_of_day_that_people_are_shown() -> None:
+    reserved = Case(running("busy", "n2")).reserve("n1")
+    assert 0 <= (reserved.ends - datetime.now(UTC)).total_seconds() <= HOLD
+
+
 def test_other_nodes_are_reserved_for_what_is_left_of_the_time() -> None:
     """Else a gang that is recreated again and again would reserve nodes for ever."""
     case = Case(running("busy", "n2"))
