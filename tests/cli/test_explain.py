@@ -130,7 +130,7 @@ def test_nodes_that_its_namespace_avoids_are_named_with_the_reason() -> None:
     why = "pods of 3 gangs failed there and ran elsewhere"
 
     def by(namespace: str, *nodes: str) -> ClusterReading:
-        avoided_nodes = [AvoidedNode(name, namespace, "", 3, "a fault", 0, 2**40) for name in nodes]
+        avoided_nodes = [AvoidedNode(name, namespace, "", 3, "a fault", 0, 2**37) for name in nodes]
         data = {"avoided": msgspec.json.encode(avoided_nodes).decode()}
         return dataclasses.replace(
             cluster(job_pods(2)), read_record=lambda name: data if name == NAME else None

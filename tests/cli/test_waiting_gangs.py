@@ -3,6 +3,7 @@
 from datetime import UTC, datetime
 from typing import Any, cast
 
+import msgspec
 import pytest
 
 from labeler.contract import keys
@@ -10,7 +11,7 @@ from tests.ui.scenes import GRID, Changes, cluster_of, waiting_job
 from webhook.inquiry import waiting_gangs
 from webhook.inquiry.findings import State
 from webhook.inquiry.reading import ClusterReading
-from webhook.kube.client import Api
+from webhook.kube.client import Api, ApiError
 from webhook.sweeper.observe.gangs import key_of
 
 NOW = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)
@@ -23,6 +24,8 @@ class Cluster:
         self.created, self.size = created, size
 
     def json(self, method: str, path: str, **_: Any) -> dict[str, Any]:
+        if not path.endswith("/placements"):
+            raise ApiError(404, "NotFound", "the sweeper has no Deployment here")
         name = key_of(waiting_job(1)[0]).placement_name
         metadata = {"namespace": "ns", "name": name, "creationTimestamp": f"2026-01-01T{self.created}:00Z"}
         spec = {"gang": "Job/my-job", "size": self.size}
@@ -81,6 +84,18 @@ def test_a_gang_that_can_never_be_placed_as_written_is_named(
     ((state, sentence),) = found(monkeypatch, pods, **annotations)
     assert state is State.ODD
     assert sentence.endswith(f"can never be placed as it is written: {why}")
+
+
+def test_a_gang_for_a_scheduler_that_is_not_served_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As explain says: nothing but another scheduler's name ends its wait."""
+    pods = [
+        msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, scheduler_name="volcano"))
+        for pod in waiting_job(2)
+    ]
+    monkeypatch.setattr(ClusterReading, "read_usage", lambda api: cluster_of(pods))
+    (finding,) = waiting_gangs.examine(cast(Api, Cluster("11:59")), NOW)
+    assert finding.state is State.ODD
+    assert "its scheduler 'volcano' is not one that topogate serves" in finding.sentence
 
 
 def test_a_required_level_on_nodes_without_topology_labels_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

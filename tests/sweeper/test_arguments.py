@@ -102,7 +102,7 @@ def test_admission_accepts_the_levels_that_there_are(
 def test_it_does_not_start_while_admission_accepts_other_levels_than_there_are(tmp_path: Path) -> None:
     (tmp_path / "settings.yaml").write_text(LEVELS)
     (tmp_path / "policy.yaml").write_text("apiVersion: topogate.io/v1alpha1\nkind: AdmissionPolicy\n")
-    flags = ["--config", tmp_path / "settings.yaml", "--policy", tmp_path / "policy.yaml"]
-    program = [sys.executable, "-m", "webhook.sweeper.main", *flags, "--kubeconfig", tmp_path / "none"]
+    flags = [f"--config={tmp_path}/settings.yaml", f"--policy={tmp_path}/policy.yaml"]
+    program = [sys.executable, "-m", "webhook.sweeper.main", *flags, f"--kubeconfig={tmp_path}/none"]
     done = subprocess.run(program, capture_output=True, text=True, timeout=60)
     assert (done.returncode, "differ from topologyLevels" in done.stderr) == (2, True), done.stderr

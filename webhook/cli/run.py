@@ -220,6 +220,7 @@ def _rehearse(api: "Api", made: dict[str, Any]) -> int:
     """Print where it would be placed: 0 if it fits now, 1 if it would wait or be refused."""
     import msgspec
 
+    from webhook.inquiry.configuration import settings_or_defaults
     from webhook.inquiry.reading import ClusterReading
     from webhook.inquiry.rehearsal import rehearse
     from webhook.kube.client import ApiError
@@ -227,7 +228,6 @@ def _rehearse(api: "Api", made: dict[str, Any]) -> int:
     from webhook.placement import PlacementError
     from webhook.policy.document import PolicyError
     from webhook.policy.file import parse_policy
-    from webhook.sweeper.settings import Settings
     from webhook.tasks.task_objects import Task
     from webhook.tasks.wanted import RefusedError, TaskRules, job_wanted
 
@@ -246,7 +246,7 @@ def _rehearse(api: "Api", made: dict[str, Any]) -> int:
         print_line(f"{name} would not start: {error}")
         return 1
     try:
-        found = rehearse(cluster, job, Settings())
+        found = rehearse(cluster, job, settings_or_defaults(api))
     except PlacementError as error:
         print_line(f"{name} would wait: {error}")
         return 1

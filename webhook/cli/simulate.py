@@ -27,7 +27,7 @@ from webhook.inquiry.simulation import (
     read,
     read_manifest,
 )
-from webhook.placement import Assignment, Budget, Mode, NoFit, Options, PlacementError, Snapshot
+from webhook.placement import Assignment, Budget, Mode, NoFit, PlacementError, Snapshot
 from webhook.placement.model import Placed
 from webhook.placement.names import natural
 from webhook.policy.document import PolicyError
@@ -118,15 +118,19 @@ def _ask(args: argparse.Namespace) -> tuple[Rehearsed, list[PlacedGang]]:
     else:
         scene = _of_cluster(args, policy)
     gangs = [with_levels(gang, args.required, args.preferred) for gang in scene.gangs]
-    return scene, list(place_each(replace(scene, gangs=gangs), _options(args)))
+    return scene, list(place_each(replace(scene, gangs=gangs), _settings(args, scene).options))
 
 
-def _options(args: argparse.Namespace) -> Options:
-    return Options(mode=Mode(args.mode or Mode.BEST_FIT))
+def _settings(args: argparse.Namespace, scene: Rehearsed) -> Settings:
+    """The sweeper's, with the mode that is asked for."""
+    options = scene.settings.options
+    mode = Mode(args.mode) if args.mode else options.mode
+    return replace(scene.settings, options=replace(options, mode=mode))
 
 
 def _of_cluster(args: argparse.Namespace, policy: Policy | None) -> Rehearsed:
     """The manifest and the kubeconfig's cluster, whose admission is asked by dry run."""
+    from webhook.inquiry.configuration import settings_or_defaults
     from webhook.inquiry.dry_run import DryRun
     from webhook.inquiry.lint_cluster import read_rules
     from webhook.inquiry.reading import ClusterReading
@@ -136,7 +140,7 @@ def _of_cluster(args: argparse.Namespace, policy: Policy | None) -> Rehearsed:
     dry_run = DryRun(api)
     found = read_manifest(args.manifest, read_rules(api, policy, dry_run), session.namespace_of(args))
     found.notes += dry_run.notes
-    return rehearse_manifest(ClusterReading.read(api), found, Settings())
+    return rehearse_manifest(ClusterReading.read(api), found, settings_or_defaults(api))
 
 
 def _by_maker(placed: Sequence[PlacedGang]) -> list[list[PlacedGang]]:
@@ -154,7 +158,7 @@ def _show(placed: Sequence[PlacedGang], scene: Rehearsed, args: argparse.Namespa
         named = [{"gang": each.gang.key.name, **own} for each, own in zip(placed, found, strict=True)]
         session.show(found[0] if len(found) == 1 else {"gangs": named}, args.output)
         return
-    victims = VictimNotes(scene.view, _options(args))
+    victims = VictimNotes(scene.view, _settings(args, scene))
     for replicas in _by_maker(placed):
         if len(replicas) == 1:
             _print(replicas[0], victims)
@@ -205,9 +209,9 @@ class VictimNotes:
     One work budget is for all of them.
     """
 
-    def __init__(self, view: View, options: Options) -> None:
-        self._view, self._settings = view, Settings(options=options)
-        self._budget = Budget(QUESTIONS * options.bound)
+    def __init__(self, view: View, settings: Settings) -> None:
+        self._view, self._settings = view, settings
+        self._budget = Budget(QUESTIONS * settings.options.bound)
         self._known: dict[Hashable, str] = {}
 
     def note(self, placed: PlacedGang, whom: str = "it") -> str:

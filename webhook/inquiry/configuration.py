@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from webhook.inquiry.findings import SYSTEM
-from webhook.kube.client import Api
+from webhook.kube.client import Api, ApiError
 from webhook.kube.times import since_1970
 from webhook.policy.file import parse_policy
 from webhook.policy.values import Policy
@@ -45,6 +45,14 @@ def settings_of_sweeper(api: Api) -> Settings:
         if each.startswith("--") and name in FLAGS:
             settings = _with_flag(settings, name, value)
     return settings
+
+
+def settings_or_defaults(api: Api) -> Settings:
+    """The sweeper's settings, the defaults where they cannot be read."""
+    try:
+        return settings_of_sweeper(api)
+    except ApiError:
+        return Settings()
 
 
 def _with_flag(settings: Settings, name: str, text: str) -> Settings:

@@ -29,7 +29,7 @@ from webhook.scheduling.budgets import Budgets
 from webhook.sweeper.decide.attempt import GangMemory, Growth, PassState, Stopwatch
 from webhook.sweeper.decide.kubelet_refusals import KubeletRefusals
 from webhook.sweeper.decide.node_exclusions import ExcludedNodes, merged
-from webhook.sweeper.decide.orders import NewPlan
+from webhook.sweeper.decide.orders import GangOutcome, NewPlan
 from webhook.sweeper.decide.placing import PlacingMemory
 from webhook.sweeper.decide.plan import with_valid_plans, without_overbooked
 from webhook.sweeper.decide.release_queue import sentences
@@ -120,6 +120,11 @@ class NextPass:
     def reason(self, key: GangKey) -> GangReason | None:
         """Why a gang waits; None where the pass decides nothing else about it, or places it."""
         return self.reasons.get(key)
+
+    def outcome(self, key: GangKey) -> GangOutcome | None:
+        """The outcome of a gang that waits, without what else is reported of it."""
+        found = [each for orders in self.decided.to_apply for each in orders.outcomes if each.gang.key == key]
+        return found[-1] if found else None
 
     def plan(self, key: GangKey) -> NewPlan | None:
         """The new plan of a gang, None without one."""

@@ -46,7 +46,7 @@ def rehearse_manifest(cluster: ClusterReading, found: ManifestPods, settings: Se
     fuller = replace(cluster, pods=(*cluster.pods, *pods))
     snapshotter = Snapshotter(fuller, settings)
     view = view_of(snapshotter, fuller, settings)
-    return Rehearsed(made, view, snapshotter.snapshot(view), found.notes, found.admitted)
+    return Rehearsed(made, view, snapshotter.snapshot(view), found.notes, found.admitted, settings)
 
 
 def _pods(job: Mapping[str, Any], settings: Settings) -> list[Pod]:

@@ -29,6 +29,7 @@ from webhook.sweeper.observe import gangs
 from webhook.sweeper.observe.gangs import GangKey, PodGang, key_of
 from webhook.sweeper.observe.plans import is_gated
 from webhook.sweeper.observe.view import View
+from webhook.sweeper.settings import Settings
 from webhook.workloads.ranks import EQUAL_RANKS
 
 
@@ -37,7 +38,7 @@ class Rehearsed:
     """Waiting gangs, the most urgent first, and the cluster in which to place them.
 
     notes: what is not modelled, and what admission reports. admitted: its decision on each template, by the
-    name of its first pod.
+    name of its first pod. settings: the sweeper's.
     """
 
     gangs: list[PodGang]
@@ -45,6 +46,7 @@ class Rehearsed:
     snapshot: Snapshot
     notes: list[str]
     admitted: dict[str, Admitted]
+    settings: Settings = field(default_factory=Settings)
 
 
 def shipped_rules() -> AdmissionRules:

@@ -1,31 +1,35 @@
 """Gangs that wait for long, and those that would wait for ever: they need more than their nodes have."""
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 
 from labeler.contract import keys
-from webhook.extensions.known import variants
+from webhook.inquiry.configuration import settings_or_defaults
 from webhook.inquiry.findings import Finding, State, found, some
+from webhook.inquiry.next_pass import PassFacts, moment, run_pass
 from webhook.inquiry.reading import ClusterReading
 from webhook.inquiry.resource_adder import view_of
 from webhook.kube import placements
 from webhook.kube.client import Api
 from webhook.kube.objects import Pod
-from webhook.placement import Gang, Member, Options, Snapshot
-from webhook.placement.question import Impossible
-from webhook.placement.question import ask as check_question
+from webhook.placement import Gang, Member, Snapshot
 from webhook.scheduling.impossible_requests import impossible
-from webhook.sweeper.decide.gang_question import question
+from webhook.sweeper.decide.orders import Cause
 from webhook.sweeper.observe.fewest_domains import FewestDomains
-from webhook.sweeper.observe.gangs import PodGang, gather
+from webhook.sweeper.observe.gangs import OwnerFacts
 from webhook.sweeper.observe.snapshotter import Snapshotter
 from webhook.sweeper.observe.view import View
 from webhook.sweeper.settings import Settings
 from webhook.text import counted
 
 LONG_SECONDS: Final = 600
+
+_FOR_EVER: Final = (Cause.REQUEST, Cause.OTHER_SCHEDULER)
+"""Only who has written the pods, or the settings, ends such a wait."""
 
 
 def examine(api: Api, now: datetime) -> Iterator[Finding]:
@@ -61,40 +65,27 @@ def _key(placement: Mapping[str, Any]) -> str:
 
 
 def never_placed(api: Api, sizes: Mapping[str, int]) -> Iterator[tuple[str, str]]:
-    """Name and reason of each gang that contradicts itself, or does not fit into its nodes even when empty.
+    """Name and reason of each gang that no free node helps, or that does not fit even into empty nodes.
 
-    sizes: by the key of the Placement, how many pods a waiting gang has in total. Raises ApiError.
+    The first is the sweeper's own reason. sizes: by the key of the Placement, how many pods a waiting gang
+    has in total. Raises ApiError.
     """
-    settings = Settings()
+    settings = replace(settings_or_defaults(api), settle_seconds=0.0, patience_seconds=math.inf)
     cluster = ClusterReading.read_usage(api)
     snapshotter = Snapshotter(cluster, settings)
-    view = view_of(snapshotter, cluster, settings)
+    view = replace(view_of(snapshotter, cluster, settings), now=moment())
     snapshot = snapshotter.snapshot(view)
-    gangs = gather(view.gated, view.others, cluster.size_of, view.gang_of)
+    facts = PassFacts(lambda key: OwnerFacts(sizes.get(key.placement_key) or None))
+    made = run_pass(view, snapshot, settings, facts)
     fewest = FewestDomains()
-    for gang in sorted(gangs, key=lambda each: str(each.key)):
-        if not gang.gated:
-            continue
-        is_complete = len(gang.pods) >= sizes.get(gang.key.placement_key, 0)
-        why = _contradiction(gang, view, snapshot) if is_complete else gang.fault
+    for gang in sorted(made.seen.gangs, key=lambda each: str(each.key)):
+        outcome = made.outcome(gang.key)
+        if outcome is not None and outcome.cause in _FOR_EVER and not gang.lacks_pods:
+            why = outcome.reason.removeprefix(f"gang {gang.key}: ")
+        else:
+            why = gang.fault
         if why := why or _why_never(list(gang.gated), view, snapshot, settings, fewest):
             yield str(gang.key), why
-
-
-def _contradiction(gang: PodGang, view: View, snapshot: Snapshot) -> str:
-    """What is invalid in a gang whose pods all exist: an unknown level, slices that do not divide."""
-    try:
-        gang = next(variants(gang, view, snapshot.topology)).gang
-        asked = question(
-            gang, gang.gated, view.placed_on(gang.pods), class_of=view.class_of, is_ours=view.is_ours
-        )
-        for each in asked.parts or (asked.gang,):
-            check_question(each, snapshot, Options())
-    except ValueError as error:
-        return str(error).removeprefix(f"gang {gang.key}: ")
-    except Impossible:
-        pass  # _why_never reports it better
-    return ""
 
 
 def _why_never(
