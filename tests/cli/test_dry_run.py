@@ -37,7 +37,9 @@ class Dry(Server):
         if "dryRun=All" in path:
             return self.created
         found = self.answers.get(path.partition("?")[0].removeprefix("/api/v1"))
-        return found or ((404, {"message": "none"}) if "configmaps" in path or "deployments" in path else EMPTY)
+        return found or (
+            (404, {"message": "none"}) if "configmaps" in path or "deployments" in path else EMPTY
+        )
 
 
 def refused(status: int, message: str) -> Answer:

@@ -33,14 +33,14 @@ from webhook.placement.names import natural
 from webhook.policy.document import PolicyError
 from webhook.policy.file import load_policy
 from webhook.policy.values import Policy
-from webhook.sweeper.decide.asking import QUESTIONS, so_far
+from webhook.sweeper.decide.asking import QUESTIONS
 from webhook.sweeper.decide.attempt import shape_of
 from webhook.sweeper.decide.preemption import Preemption, VictimSearch, none_protected
 from webhook.sweeper.observe.gangs import GangKey
 from webhook.sweeper.observe.pods import name_of
 from webhook.sweeper.observe.view import View
 from webhook.sweeper.settings import Settings, add_mode
-from webhook.text import counted, few, joined
+from webhook.text import counted, few
 
 
 def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -118,14 +118,14 @@ def _ask(args: argparse.Namespace) -> tuple[Rehearsed, list[PlacedGang]]:
     else:
         scene = _of_cluster(args, policy)
     gangs = [with_levels(gang, args.required, args.preferred) for gang in scene.gangs]
-    return scene, list(place_each(replace(scene, gangs=gangs), _settings(args, scene).options))
+    scene = replace(scene, gangs=gangs, settings=_settings(args, scene.settings))
+    return scene, list(place_each(scene))
 
 
-def _settings(args: argparse.Namespace, scene: Rehearsed) -> Settings:
-    """The sweeper's, with the mode that is asked for."""
-    options = scene.settings.options
-    mode = Mode(args.mode) if args.mode else options.mode
-    return replace(scene.settings, options=replace(options, mode=mode))
+def _settings(args: argparse.Namespace, settings: Settings) -> Settings:
+    """The sweeper's settings, with the mode that is asked for."""
+    mode = Mode(args.mode) if args.mode else settings.options.mode
+    return replace(settings, options=replace(settings.options, mode=mode))
 
 
 def _of_cluster(args: argparse.Namespace, policy: Policy | None) -> Rehearsed:
@@ -158,7 +158,7 @@ def _show(placed: Sequence[PlacedGang], scene: Rehearsed, args: argparse.Namespa
         named = [{"gang": each.gang.key.name, **own} for each, own in zip(placed, found, strict=True)]
         session.show(found[0] if len(found) == 1 else {"gangs": named}, args.output)
         return
-    victims = VictimNotes(scene.view, _settings(args, scene))
+    victims = VictimNotes(scene.view, scene.settings)
     for replicas in _by_maker(placed):
         if len(replicas) == 1:
             _print(replicas[0], victims)
@@ -184,7 +184,7 @@ def _print_patches(scene: Rehearsed) -> None:
 def _print(placed: PlacedGang, victims: "VictimNotes") -> None:
     gang, answer = placed.gang, placed.answer
     if isinstance(answer.found, NoFit):
-        print_line(joined(so_far(gang, gang.gated), answer.sentence))
+        print_line(answer.sentence)
         if note := victims.note(placed):
             print_line(note)
         return

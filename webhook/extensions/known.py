@@ -5,10 +5,8 @@ from dataclasses import replace
 from typing import Any, Final
 
 from webhook.kube.objects import Pod
-from webhook.placement import Topology
 from webhook.policy.values import Policy
-from webhook.sweeper.decide.asking import DivisionInput, Variant, variants_of
-from webhook.sweeper.extension import Extension, GangsInput, Switch, SwitchInput, dividing
+from webhook.sweeper.extension import Extension, GangsInput, Switch, SwitchInput
 from webhook.sweeper.extension_settings import Avoid
 from webhook.sweeper.observe.gangs import PodGang
 from webhook.sweeper.observe.membership import claims_of
@@ -93,11 +91,6 @@ SWITCHES: Final = (
     Switch(_wants_nodes, _scale_up),
     Switch(_has_exclusive_pods, _exclusive_topology, needs=_is_exclusive),
 )
-
-
-def variants(gang: PodGang, view: View, topology: Topology) -> Iterator[Variant]:
-    """The variants of a gang's question, for questions of users. Raises PlacementError."""
-    return variants_of(DivisionInput(gang, view, (), topology), dividing(all_extensions()))
 
 
 def completed(

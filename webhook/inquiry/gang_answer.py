@@ -1,30 +1,29 @@
-"""Where all waiting pods of a gang would be placed, including CPU-only pods: the sweeper's own question.
+"""Where all waiting pods of a gang would be placed, including CPU-only pods, by the sweeper's own steps."""
 
-Waiting gangs and reservations are ignored: the answer is for this gang alone.
-"""
-
-import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from msgspec import structs
 
-from webhook.extensions.known import variants
-from webhook.kube.objects import Pod
-from webhook.placement import Assignment, Gang, NoFit, Options, Snapshot, check
+from webhook.extensions.known import all_extensions
+from webhook.inquiry.next_pass import moment, reservations
+from webhook.placement import Assignment, Gang, NoFit, PlacementError, Snapshot, check
 from webhook.placement.model import Placed
-from webhook.scheduling.impossible_requests import impossible
-from webhook.sweeper.decide.asking import Variant, ask, beside, fewer, needed
-from webhook.sweeper.decide.gang_question import GangQuestion, question
-from webhook.sweeper.decide.orders import Beside
+from webhook.sweeper.decide.asking import DivisionInput, Variant
+from webhook.sweeper.decide.attempt import GangPlaced, GangWaits, PassInput, PassState
+from webhook.sweeper.decide.gang_question import GangQuestion
+from webhook.sweeper.decide.orders import Beside, Cause, NewPlan
+from webhook.sweeper.decide.placing import answer_for, begin
+from webhook.sweeper.decide.plan import timestamps_of
+from webhook.sweeper.decide.release_queue import ReleaseQueue, SentReleases
+from webhook.sweeper.decide.reservation_kinds import LATER_STAGES
+from webhook.sweeper.decide.reservations import ReservationInput, ReservationLedger, opened
+from webhook.sweeper.extension import dividing
 from webhook.sweeper.observe.gang_requests import preferred_of
-from webhook.sweeper.observe.gangs import PodGang
+from webhook.sweeper.observe.gangs import OwnerFacts, PodGang, gather
 from webhook.sweeper.observe.view import View
 from webhook.sweeper.settings import Settings
-from webhook.text import counted, joined
-
-Change = Callable[[Gang], Gang]
-"""What to change in the question, for the gang and for each pod set."""
+from webhook.text import counted
 
 
 @dataclass(frozen=True)
@@ -35,6 +34,7 @@ class GangAnswer:
     found: Assignment | NoFit
     beside: Beside
     names: dict[str, str]
+    plan: NewPlan | None = None
 
     @property
     def sentence(self) -> str:
@@ -70,71 +70,53 @@ class GangAnswer:
         return list(found)
 
 
-def ask_gang(
-    gang: PodGang,
+def state_for(
+    gangs: Sequence[PodGang],
     view: View,
     snapshot: Snapshot,
-    options: Options,
-    *,
-    name: str = "",
-    change: Change = lambda asked: asked,
-) -> GangAnswer:
-    """Ask for places for all pods of a gang that have none, and for those that are not created yet.
+    settings: Settings,
+    without: frozenset[str] = frozenset(),
+) -> PassState:
+    """The state of a pass in which these gangs are asked about after all that wait, and evict nobody.
 
-    name: how the answer calls the gang. Raises PlacementError for a contradictory topology request.
+    Gangs that wait are not placed before, but the nodes reserved for them are. without: nodes that are not
+    used.
     """
-    waiting = [pod for pod in gang.gated if pod.metadata.uid not in view.planned]
-    workers = [pod for pod in waiting if pod.metadata.uid not in gang.cpu_pods]
-    places = view.placed_on(gang.pods)
+    settings, view = replace(settings, preempt=False), replace(view, now=moment())
+    uids = {pod.metadata.uid for gang in gangs for pod in gang.pods}
+    others = [pod for pod in view.gated if pod.metadata.uid not in uids]
+    ordered = [*gather(others, (), lambda _: OwnerFacts(), view.gang_of), *gangs]
+    ledger = ReservationLedger(reservations=tuple(reservations(ordered, view, settings)))
+    opening = ReservationInput(ledger, ordered, view, snapshot)
+    queue = ReleaseQueue(view, SentReleases(), view.now.seconds)
+    divide = dividing(all_extensions())
 
-    def one(each: Variant, some: Sequence[Pod]) -> tuple[GangQuestion, Assignment | NoFit]:
-        asked = question(each.gang, some, places, each.closed, view.class_of, view.is_ours, view.near)
-        asked = replace(asked, gang=renamed(asked.gang), parts=tuple(map(renamed, asked.parts)))
-        return asked, ask(asked, snapshot, options)
+    def divided(given: DivisionInput) -> Iterator[Variant]:
+        return (replace(each, closed=each.closed | without) for each in divide(given))
 
-    def renamed(asked: Gang) -> Gang:
-        return change(replace(asked, name=name or asked.name))
+    given = PassInput(view, snapshot, settings, queue, timestamps_of(view, 0), divide=divided)
+    return begin(ordered, given, opened(opening, (LATER_STAGES,), settings))
 
-    ways = variants(gang, view, snapshot.topology)
-    first = next(ways)
-    asked, found = _first_answer(itertools.chain([first], ways), lambda each: one(each, workers))
-    if isinstance(found, NoFit) and needed(first.gang, workers) < len(workers):
-        asked, found = fewer(first.gang, workers, lambda some: one(first, some))
-    if isinstance(found, NoFit):
-        no_node = impossible(asked.gang, snapshot, Settings().counting)
-        found = replace(found, sentence=joined(found.sentence, no_node, first.note))
-        return GangAnswer(asked, found, Beside(), {})
-    cpu_pods = [pod for pod in waiting if pod.metadata.uid in gang.cpu_pods]
-    assumed = snapshot.assume(found, asked.gang)
-    on = {**places, **found.nodes}
-    near = _near(first.gang, cpu_pods, on, view, assumed, options) if cpu_pods else Beside()
+
+def ask_gang(gang: PodGang, state: PassState, name: str = "") -> GangAnswer:
+    """The sweeper's answer for the waiting pods of a gang, and for those that are not created yet.
+
+    name: how the answer calls the gang. Raises PlacementError for an invalid request.
+    """
+    outcome = answer_for(gang, state)
     names = {pod.metadata.uid: pod.metadata.name for pod in (*gang.pods, *gang.later)}
-    return GangAnswer(asked, found, near, names)
-
-
-def _first_answer(
-    ways: Iterator[Variant], ask_one: Callable[[Variant], tuple[GangQuestion, Assignment | NoFit]]
-) -> tuple[GangQuestion, Assignment | NoFit]:
-    """The answer for the first variant of a gang that fits, else for the first variant."""
-    of_first = ask_one(next(ways))
-    answers = itertools.chain([of_first], map(ask_one, ways))
-    return next((each for each in answers if not isinstance(each[1], NoFit)), of_first)
-
-
-def _near(
-    gang: PodGang,
-    cpu_pods: Sequence[Pod],
-    places: Mapping[str, str],
-    view: View,
-    snapshot: Snapshot,
-    options: Options,
-) -> Beside:
-    """The nodes of CPU-only pods near the others of their gang.
-
-    places: of the others, already in the snapshot.
-    """
-    avoid = gang.division.excluded_beside(places)
-    return beside(gang, cpu_pods, places, snapshot, avoid=avoid, options=options, class_of=view.class_of)
+    if isinstance(outcome, GangPlaced):
+        plan = outcome.plan
+        return GangAnswer(plan.asked, plan.answer, plan.beside, names, plan)
+    assert isinstance(outcome, GangWaits), "nothing is known of the gang"
+    sentence = outcome.sentence.replace(str(gang.key), name or str(gang.key), 1)
+    if outcome.attempt is None and outcome.cause is Cause.REQUEST:
+        raise PlacementError(sentence)
+    if outcome.attempt is None:
+        return GangAnswer(GangQuestion(Gang(name, ()), {}), NoFit(sentence, 0, 0, 0, {}), Beside(), {})
+    answer = outcome.attempt.answer
+    assert isinstance(answer, NoFit)
+    return GangAnswer(outcome.attempt.asked, replace(answer, sentence=sentence), Beside(), {})
 
 
 def with_levels(gang: PodGang, required: str | None, preferred: str | None = None) -> PodGang:

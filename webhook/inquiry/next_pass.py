@@ -176,7 +176,7 @@ def run_pass(
     )  # fmt: skip
     placing = PlacingMemory(
         {gang.key: GangMemory(_growth(gang, view, facts.leads_since)) for gang in gangs},
-        ReservationLedger(reservations=tuple(_reservations(gangs, view, settings))),
+        ReservationLedger(reservations=tuple(reservations(gangs, view, settings))),
         next((gang.key for gang in gangs if gang.key.placement_key == first), None),
     )
     return NextPass(seen, decide(seen, Memory(placing=placing, refusals=refusals), settings, _guarded))
@@ -259,7 +259,7 @@ def _age(pod: Pod, now: Moment) -> float:
     return 0.0 if created is None else now.at.timestamp() - created
 
 
-def _reservations(gangs: Sequence[PodGang], view: View, settings: Settings) -> Iterator[Reservation]:
+def reservations(gangs: Sequence[PodGang], view: View, settings: Settings) -> Iterator[Reservation]:
     """The nodes reserved for gangs that have waited long, as the leader has written them."""
     for gang in gangs:
         placement = view.placements.get(gang.key.placement_key)

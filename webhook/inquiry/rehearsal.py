@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from webhook.inquiry.gang_answer import ask_gang
+from webhook.inquiry.gang_answer import ask_gang, state_for
 from webhook.inquiry.reading import ClusterReading
 from webhook.inquiry.resource_adder import view_of
 from webhook.inquiry.simulation import ManifestPods, Rehearsed
@@ -33,7 +33,7 @@ def rehearse(cluster: ClusterReading, job: Mapping[str, Any], settings: Settings
     snapshotter = Snapshotter(fuller, settings)
     view = view_of(snapshotter, fuller, settings)
     gang = next(each for each in gather(view.gated, view.others, size_of, view.gang_of) if each.key == mine)
-    return ask_gang(gang, view, snapshotter.snapshot(view), settings.options).found
+    return ask_gang(gang, state_for([gang], view, snapshotter.snapshot(view), settings)).found
 
 
 def rehearse_manifest(cluster: ClusterReading, found: ManifestPods, settings: Settings) -> Rehearsed:

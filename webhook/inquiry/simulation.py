@@ -12,13 +12,12 @@ from labeler.contract import keys
 from labeler.contract.quantities import QuantityError
 from webhook.inquiry import defaults, documents
 from webhook.inquiry.admitted import NOT_GATED, AdmissionRules, Admitted, admit
-from webhook.inquiry.gang_answer import GangAnswer, ask_gang
+from webhook.inquiry.gang_answer import GangAnswer, ask_gang, state_for
 from webhook.inquiry.lint import amount_faults, misplaced_annotations, not_gated
 from webhook.inquiry.manifest import InputError, minimum_of, name_of, owner_of, pods_of
 from webhook.inquiry.members import in_namespace
 from webhook.kube import objects
-from webhook.kube.planned import PlannedPod
-from webhook.placement import NoFit, Options, PlacementError, Snapshot, Usage
+from webhook.placement import PlacementError, Snapshot, Usage
 from webhook.policy.document import PolicyError
 from webhook.policy.file import parse_policy
 from webhook.policy.shipped import shipped_classes, shipped_policy
@@ -130,19 +129,14 @@ class PlacedGang:
     after: Snapshot
 
 
-def place_each(scene: Rehearsed, options: Options) -> Iterator[PlacedGang]:
+def place_each(scene: Rehearsed) -> Iterator[PlacedGang]:
     """Place one gang after the other, each among those placed before. Raises PlacementError."""
-    view, snapshot = scene.view, scene.snapshot
+    state = state_for(scene.gangs, scene.view, scene.snapshot, scene.settings)
     for gang in scene.gangs:
-        answer = ask_gang(gang, view, snapshot, options, name=gang.key.name)
-        after = snapshot
-        if not isinstance(answer.found, NoFit):
-            for asked, found in ((answer.asked, answer.found), *answer.beside.steps):
-                after = after.assume(found, asked.gang)
-                planned = {each.member: PlannedPod("", each.member, each.node) for each in found.placed}
-                view = view.with_plans({**view.planned, **planned})
-        yield PlacedGang(gang, answer, snapshot, after)
-        snapshot = after
+        answer, before = ask_gang(gang, replace(state, answers={}), gang.key.name), state.snapshot
+        if answer.plan is not None:
+            state = state.with_plan(answer.plan)
+        yield PlacedGang(gang, answer, before, state.snapshot)
 
 
 def read_cluster(files: list[Path]) -> Dump:

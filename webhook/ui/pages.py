@@ -194,9 +194,9 @@ class Pages:
         gang = find(row, scene, self._of.settings, self._facts()) if row is not None else None
         if gang is None or not gang.gated:
             raise InputError("no waiting gang has that name; pass a manifest instead")
-        view, options = whatif.listed(scene.view, seen.rights), self._of.settings.options
+        view, settings = whatif.listed(scene.view, seen.rights), self._of.settings
         with self._alone():
-            found = whatif.answer(gang, view, scene.snapshot, options, change, counting)
+            found = whatif.answer(gang, view, scene.snapshot, settings, change, counting)
         return self._placed(found, scene, seen)
 
     @staticmethod

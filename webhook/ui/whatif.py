@@ -1,23 +1,23 @@
 """What-if: the core places a manifest or a changed gang on the live snapshot. Nothing is written."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
 import msgspec
 
 from webhook.inquiry import documents, simulation
-from webhook.inquiry.gang_answer import GangAnswer, ask_gang, resized, with_levels
+from webhook.inquiry.gang_answer import GangAnswer, ask_gang, resized, state_for, with_levels
 from webhook.inquiry.manifest import InputError
 from webhook.kube.objects import Node, Pod, SchedulingGate
 from webhook.kube.placements import Placement
-from webhook.kube.planned import PlannedPod
-from webhook.placement import Assignment, Gang, Member, NoFit, Options, PlacementError, Snapshot, Usage
+from webhook.placement import NoFit, PlacementError, Snapshot, Usage
 from webhook.scheduling import unmodelled
 from webhook.scheduling.antiaffinity import NamespaceLabels
 from webhook.scheduling.conflicts import Conflicts
 from webhook.scheduling.gpus import Counting
 from webhook.scheduling.podrules import has_rules
 from webhook.scheduling.storage import Storage
+from webhook.sweeper.decide.attempt import PassState
 from webhook.sweeper.observe.gangs import GangKey, PodGang
 from webhook.sweeper.observe.membership import is_of_a_set
 from webhook.sweeper.observe.snapshotter import Snapshotter
@@ -155,8 +155,8 @@ def of_manifest(
     seen = listed(view, rights, waiting)
     if len(gangs) == 1:
         (gang,) = gangs
-        return answer(gang, seen, snapshot, settings.options, change, counting, notes, gang.key.name)
-    return _each(gangs, seen, snapshot, settings.options, change, counting, notes)
+        return answer(gang, seen, snapshot, settings, change, counting, notes, gang.key.name)
+    return _each(gangs, seen, snapshot, settings, change, counting, notes)
 
 
 def _gangs(name: str, pods: Sequence[simulation.Waiting]) -> list[PodGang]:
@@ -199,21 +199,20 @@ def _each(
     gangs: Sequence[PodGang],
     view: View,
     snapshot: Snapshot,
-    options: Options,
+    settings: Settings,
     change: WhatIfChange,
     counting: Counting,
     notes: Iterable[str],
 ) -> WhatIf:
     """Place independent gangs one after the other. Raises InputError."""
     found: list[WhatIf] = []
+    gangs = [_changed(gang, change, counting) for gang in gangs]
+    state = _state(gangs, view, snapshot, settings, change, counting)
     for gang in gangs:
-        asked = _ask(gang, view, snapshot, options, change, counting, gang.key.name)
+        asked = _ask(gang, state, gang.key.name)
         found.append(_of_answer(asked, ()))
-        if isinstance(asked.found, Assignment):
-            for question, step in ((asked.asked, asked.found), *asked.beside.steps):
-                snapshot = snapshot.assume(step, question.gang)
-                plans = {each.member: PlannedPod("", each.member, each.node) for each in step.placed}
-                view = view.with_plans({**view.planned, **plans})
+        if asked.plan is not None:
+            state = state.with_plan(asked.plan)
     return _of_groups(found, notes)
 
 
@@ -234,7 +233,7 @@ def answer(
     gang: PodGang,
     view: View,
     snapshot: Snapshot,
-    options: Options,
+    settings: Settings,
     change: WhatIfChange,
     counting: Counting,
     notes: Iterable[str] = (),
@@ -244,31 +243,32 @@ def answer(
 
     Raises InputError for an invalid change.
     """
-    return _of_answer(_ask(gang, view, snapshot, options, change, counting, name), notes)
+    gang = _changed(gang, change, counting)
+    state = _state([gang], view, snapshot, settings, change, counting)
+    return _of_answer(_ask(gang, state, name), notes)
 
 
-def _ask(
-    gang: PodGang,
+def _state(
+    gangs: Sequence[PodGang],
     view: View,
     snapshot: Snapshot,
-    options: Options,
+    settings: Settings,
     change: WhatIfChange,
     counting: Counting,
-    name: str,
-) -> GangAnswer:
-    if change.size is not None:
-        if not 1 <= change.size <= MOST_PODS:
-            raise InputError(f"a size is between 1 and {MOST_PODS}, not {change.size}")
-        gang = resized(gang, change.size)
+) -> PassState:
+    """The state in which gangs are asked about, on nodes of the wanted model. Raises InputError."""
+    others = frozenset[str]()
+    if change.model:
+        models = {name: counting.model(state.node.labels) for name, state in snapshot.nodes.items()}
+        others = frozenset(name for name, model in models.items() if model != change.model)
+        if len(others) == len(snapshot.nodes):
+            raise InputError(f"no node has GPUs of the model {change.model!r}")
+    return state_for(gangs, view, snapshot, settings, others)
+
+
+def _ask(gang: PodGang, state: PassState, name: str) -> GangAnswer:
     try:
-        return ask_gang(
-            with_levels(gang, change.level),
-            view,
-            snapshot,
-            options,
-            name=name,
-            change=lambda asked: on_model(asked, snapshot, change.model or "", counting),
-        )
+        return ask_gang(gang, replace(state, answers={}), name)
     except ValueError as error:  # invalid input, such as an unknown level or a text that is not a quantity
         raise InputError(str(error)) from None
 
@@ -280,19 +280,25 @@ def _of_answer(found: GangAnswer, notes: Iterable[str]) -> WhatIf:
     return WhatIf(True, f"It fits: {found.sentence}.", places, notes=list(notes))
 
 
-def on_model(gang: Gang, snapshot: Snapshot, model: str, counting: Counting) -> Gang:
-    """The gang on nodes of one model, whatever model its nodeSelector names. Raises InputError."""
-    if not model:
-        return gang
-    others = {name for name, state in snapshot.nodes.items() if counting.model(state.node.labels) != model}
-    if len(others) == len(snapshot.nodes):
-        raise InputError(f"no node has GPUs of the model {model!r}")
-    labels = set(counting.model_labels)
+def _changed(gang: PodGang, change: WhatIfChange, counting: Counting) -> PodGang:
+    """The gang with another size, level or model. Raises InputError."""
+    if change.size is not None:
+        if not 1 <= change.size <= MOST_PODS:
+            raise InputError(f"a size is between 1 and {MOST_PODS}, not {change.size}")
+        gang = resized(gang, change.size)
+    if change.model:
+        labels = set(counting.model_labels)
+        gated, later = (
+            tuple(_without_selectors(pod, labels) for pod in pods) for pods in (gang.gated, gang.later)
+        )
+        gang = replace(gang, gated=gated, later=later)
+    try:
+        return with_levels(gang, change.level)
+    except PlacementError as error:
+        raise InputError(str(error)) from None
 
-    def freed(member: Member) -> Member:
-        rules = member.pod_class.rules
-        selector = tuple(pair for pair in rules.selector if pair[0] not in labels)
-        return replace(member, pod_class=replace(member.pod_class, rules=replace(rules, selector=selector)))
 
-    members = tuple(map(freed, gang.members))
-    return replace(gang, members=members, excluded_nodes=gang.excluded_nodes | others)
+def _without_selectors(pod: Pod, labels: Set[str]) -> Pod:
+    """The pod without nodeSelectors of these labels."""
+    selector = {key: value for key, value in pod.spec.node_selector.items() if key not in labels}
+    return msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, node_selector=selector))

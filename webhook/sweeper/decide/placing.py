@@ -167,7 +167,7 @@ def place(
     """
     new = {gang.key: _known(None, gang, given.view) for gang in gangs if gang.key not in memory.gangs}
     found = _Results({**memory.gangs, **new}, due_seconds=given.settings.interval_seconds)
-    due, now = _checked(gangs, _begin(gangs, given, memory.ledger), found)
+    due, now = _checked(gangs, begin(gangs, given, memory.ledger), found)
     for attempt in _in_time(due, memory.next, given.settings.pass_seconds, watch, found):
         began = watch.seconds()
         outcome = _through(STEPS, attempt, now)
@@ -204,7 +204,8 @@ def _checked(gangs: Sequence[PodGang], now: PassState, found: _Results) -> tuple
     return due, now
 
 
-def _begin(gangs: Sequence[PodGang], given: PassInput, ledger: ReservationLedger) -> PassState:
+def begin(gangs: Sequence[PodGang], given: PassInput, ledger: ReservationLedger) -> PassState:
+    """The state before the first of these gangs is asked about."""
     return PassState(
         given,
         given.snapshot,
