@@ -14,12 +14,13 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
-from hack.benchmarks.placing import bound, heterogeneous, homogeneous
+from hack.benchmarks.placing import bound, equal, heterogeneous, homogeneous
 from hack.benchmarks.placing.row import Row, timed
 from webhook.sweeper.process import seldom_collected
 
 GROUPS: Final[Mapping[str, Callable[[int, bool], Iterator[Row]]]] = {
     "identical": homogeneous.sizes,
+    "equal": equal.rows,
     "leaders": heterogeneous.leaders,
     "slices": heterogeneous.slices,
     "spread": heterogeneous.spread,

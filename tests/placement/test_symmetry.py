@@ -70,7 +70,7 @@ def test_blocks_that_are_equal_take_no_more_work_than_blocks_that_differ(gang: G
 
 
 def test_a_thousand_nodes_without_topology_labels_take_a_small_part_of_the_work_budget() -> None:
-    snapshot = Snapshot.build([node(f"n{number}", None, 8) for number in range(1000)], [])
+    snapshot = Snapshot.build([node(f"n{number}", None, 8, memory=64) for number in range(1000)], [])
     for gang in (gang_of(1), gang_of(200), beside_a_launcher(12)):
         steps, _ = steps_and_answer(gang, snapshot)
         assert steps <= 40 * len(snapshot.nodes)
