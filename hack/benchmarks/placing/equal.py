@@ -64,14 +64,14 @@ def _cluster(count: int) -> list[NodeInfo]:
 def _row(what: str, gang: Gang, snapshot: Snapshot, repeats: int) -> Row:
     found = _placed(gang, snapshot)
     assert isinstance(found, NoFit) or not check(found, gang, snapshot)
-    rival = _rival(gang)
+    baseline = _baseline(gang)
     seconds: list[float] = []
     others: list[float] = []
     for _ in range(repeats):
         seconds.append(timed(_placed, gang, snapshot)[0])
         if not others or max(others) < SLOWEST:
-            others.append(timed(rival, gang, snapshot)[0])
-    name = "a plain greedy" if rival is place_greedily else "first-fit"
+            others.append(timed(baseline, gang, snapshot)[0])
+    name = "a plain greedy" if baseline is place_greedily else "first-fit"
     note = f"{statistics.median(seconds) / statistics.median(others):.2f} of {name}"
     return Row("equal", what, tuple(seconds), answer=answered(found), note=note)
 
@@ -80,7 +80,7 @@ def _placed(gang: Gang, snapshot: Snapshot) -> Assignment | NoFit:
     return place(gang, snapshot, Options())
 
 
-def _rival(gang: Gang) -> Callable[[Gang, Snapshot], object]:
+def _baseline(gang: Gang) -> Callable[[Gang, Snapshot], object]:
     return place_greedily if len({member.pod_class for member in gang.members}) == 1 else _first_fit
 
 

@@ -18,16 +18,12 @@ it small in large clusters:
   of its node.
 * In a domain whose children share the gang, most children cannot be in a solution with the fewest children
   (see screening). If the knapsack over the others finds a solution with so few, it is the optimum. Otherwise
-  the knapsack takes all children. Beside anchors, if one more child suffices, each is tried alone (see
-  one_more).
+  the knapsack takes all children that differ.
 """
 
-from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import accumulate, chain
 from operator import itemgetter
-from typing import Final
 
 from webhook.placement.bounds import (
     anchored_children,
@@ -35,10 +31,9 @@ from webhook.placement.bounds import (
     least_cost,
     shape,
     slot_counts_below,
-    slot_counts_beside,
 )
 from webhook.placement.budget import Budget
-from webhook.placement.costs import COUNT_BITS, HOLE_BITS, SCORE_BITS, SLOT_BITS, Costs, PackedCost
+from webhook.placement.costs import COUNT_BITS, HOLE_BITS, SCORE_BITS, SLOT_BITS, PackedCost
 from webhook.placement.evaluate import Cover
 from webhook.placement.homogeneous.items import DomainKnapsack, Filled, KnapsackTerms
 from webhook.placement.homogeneous.min_plus import never
@@ -46,82 +41,6 @@ from webhook.placement.homogeneous.minority_pods import NONE, SpareSlots
 from webhook.placement.homogeneous.screening import Screening
 from webhook.placement.question import Question
 from webhook.placement.vertex import Vertex, regions
-
-EACH: Final = 12
-"""Capacities that are sorted in one step of the budget."""
-
-MOST: Final = 200_000
-"""Above so many capacities, a search per domain takes longer than one search over all of them."""
-
-
-def one_more(vertex: Vertex, wanted: int, costs: Costs, budget: Budget) -> list[tuple[int, Vertex]]:
-    """The domain with the anchored children and one more child, for each child with enough capacity.
-
-    Each comes with a lower bound of the cost inside it, the lowest first. It returns [] if no child or
-    several are needed beside the anchored ones, or if fewer than three qualify. Raises OutOfSteps.
-    """
-    first = vertex.bottom + 1
-    if not vertex.parts or (costs.machine is not None and first >= costs.machine):
-        return []
-    anchored = anchored_children(vertex, costs)
-    missing = wanted - _only(vertex, anchored).free_slots
-    others = [n for n, part in enumerate(vertex.parts) if n not in anchored and part.free_slots >= missing]
-    if missing <= 0 or not anchored or len(others) < 3:
-        return []
-    least = _least_of_each(vertex, others, anchored, wanted, costs, budget)
-    return [(cost, _only(vertex, anchored | {number})) for cost, number in least]
-
-
-def _least_of_each(
-    vertex: Vertex, others: Sequence[int], anchored: set[int], wanted: int, costs: Costs, budget: Budget
-) -> list[tuple[int, int]]:
-    """A lower bound of the cost in the anchored children and one other, and which one, the lowest first.
-
-    It returns [] if that takes too long. Raises OutOfSteps.
-    """
-    levels = range(vertex.bottom + 1, costs.depth)
-    more = {n: [slot_counts_beside(vertex.parts[n], level, costs)[1] for level in levels] for n in others}
-    given = [_slot_counts_beside(vertex, anchored, level, costs) for level in levels]
-    free, paid = [free for free, _ in given], [paid for _, paid in given]
-    entries = sum(map(len, (*free, *paid)))
-    slot_counts = entries * len(others) + sum(map(len, chain.from_iterable(more.values())))
-    if slot_counts > MOST:
-        return []
-    budget.spend(1 + slot_counts // EACH)
-    found = []
-    for number, split in more.items():
-        each = zip(levels, free, paid, split, strict=True)
-        costs_of_levels = (_least(p + own, wanted - sum(f), level, costs) for level, f, p, own in each)
-        found.append((sum(costs_of_levels), number))
-    return sorted(found)
-
-
-def _slot_counts_beside(
-    vertex: Vertex, numbers: set[int], level: int, costs: Costs
-) -> tuple[list[int], list[int]]:
-    """The sum of bounds.slot_counts_beside over some children."""
-    found = [slot_counts_beside(vertex.parts[number], level, costs) for number in sorted(numbers)]
-    return [free_slots for free, _ in found for free_slots in free], [
-        free_slots for _, paid in found for free_slots in paid
-    ]
-
-
-def _least(slot_counts: list[int], wanted: int, level: int, costs: Costs) -> int:
-    """A lower bound of the cost of so many pods in domains with these capacities, at this level alone."""
-    slot_counts.sort()
-    number = bisect_left(list(accumulate(reversed(slot_counts), initial=0)), wanted)
-    filled = max(0, wanted, sum(slot_counts[:number]))
-    return (number << costs.domains[level]) + (filled << costs.leftover[level])
-
-
-def _only(vertex: Vertex, numbers: set[int]) -> Vertex:
-    """The domain with these children alone."""
-    parts = tuple(vertex.parts[number] for number in sorted(numbers))
-    return replace(vertex, parts=parts, free_slots=sum(part.free_slots for part in parts), notes={})
-
-
-_PARTS = 4
-"""The most children that are tried alone beside the anchored ones, before all are tried together."""
 
 _Found = tuple[int, Filled]
 """The cost, and the chosen nodes and domains."""
@@ -181,7 +100,7 @@ class CoveringSearch:
         if vertex.state is not None:
             return self._alone(vertex, limit)
         best = self._in_one(vertex, limit)
-        return best if best is not None else self._sharing(vertex, limit)
+        return best if best is not None else self.together(vertex, limit)
 
     def _in_one(self, vertex: Vertex, limit: int | None) -> _Found | None:
         """The best solution in one of the children, if they are not machines."""
@@ -242,21 +161,8 @@ class CoveringSearch:
 
     # --- a domain whose children share the gang -----------------------------------------------------
 
-    def _sharing(self, vertex: Vertex, limit: int | None) -> _Found | None:
-        """The best solution in a domain if no single child fits all pods."""
-        parts = one_more(vertex, self.least, self.costs, self.budget) if self.question.anchored else []
-        best: _Found | None = None
-        for least, part in parts[:_PARTS]:
-            if limit is not None and least >= limit:
-                return best
-            found = self.together(part, limit)
-            if found is not None:
-                best, limit = found, found[0]
-        if best is not None and len(parts) <= _PARTS:
-            return best
-        return self.together(vertex, limit) or best
-
     def together(self, vertex: Vertex, limit: int | None) -> _Found | None:
+        """The best solution in a domain if no single child fits all pods."""
         levels = self._levels(vertex)
         inside = self._knapsack(vertex, levels)
         terms = inside.terms
