@@ -187,7 +187,9 @@ def test_a_default_class_above_the_namespaces_maximum_is_lowered_to_it_with_a_wa
         "tier high, the cluster's default, is above this namespace's: its pods get medium",
     )
     assert decided(applied(pod, decision), "capped", CAPPED_DEFAULT, policy).operations == ()
-    assert "/spec/priority" not in {op.path for op in decided(pod, "open", CAPPED_DEFAULT, policy).operations}
+    unchanged = decided(pod, "open", CAPPED_DEFAULT, policy)
+    assert "/spec/priority" not in {op.path for op in unchanged.operations}
+    assert unchanged.warnings == ()
 
 
 def test_a_class_above_the_namespaces_maximum_that_the_author_chose_is_denied() -> None:
