@@ -1,5 +1,6 @@
 """Releases that an API server has no time for are tried again soon, though nothing else happens."""
 
+import itertools
 import logging
 from dataclasses import replace
 from types import SimpleNamespace
@@ -192,6 +193,13 @@ def test_plans_that_cannot_be_written_now_make_fewer_and_fewer_passes_due(
         clock.now += due[-1]
     applier.close()
     assert due == [1, 2, 4, 8, 16, 30]
+
+
+def test_after_a_pass_without_time_for_a_plan_the_next_one_comes_soon() -> None:
+    applier = applier_of([None], clock=itertools.count(step=1000).__next__)
+    done = applier.apply(Orders(plans=(plan_of_a_gang(),)), View(PODS, [], {}, {}))
+    applier.close()
+    assert (done.failed, done.placed, done.outcomes) == (True, (), ())
 
 
 @pytest.mark.parametrize(("status", "avoids"), [(409, False), (403, True)])
