@@ -10,7 +10,7 @@ from labeler.contract import keys
 from tests.sweeper.cluster import Nodes, Placing, gpu_pod, places
 from tests.sweeper.pods import decode, pod_json
 from webhook.kube.objects import Node, Pod
-from webhook.placement import Snapshot
+from webhook.placement import Budget, NoFit, Snapshot
 from webhook.placement import place as place_for_real
 from webhook.sweeper.decide import asking
 from webhook.sweeper.decide.orders import Cause
@@ -155,6 +155,94 @@ def test_expensive_gangs_of_other_namespaces_do_not_delay_a_cheap_one(asked: Ask
     assert places(case.one()) == {"innocent": "n0"}
     assert case.clock.now - began < 11, "the rest of the pass goes on to the others"
     assert any(name.startswith("h") for name in asked.names)
+
+
+class CountedWork:
+    """A clock of the work that is done: a second is a million steps of any budget."""
+
+    def __init__(self) -> None:
+        self.steps = 0
+
+    def __call__(self) -> float:
+        return self.steps / 1_000_000
+
+
+@pytest.fixture
+def work(monkeypatch: pytest.MonkeyPatch) -> CountedWork:
+    counted = CountedWork()
+
+    def spend(gang: Any, snapshot: Snapshot, options: Any, budget: Budget) -> Any:
+        """Hostile gangs take all steps that they may have, others what they need."""
+        before = budget.spent
+        if "/h" not in gang.name:
+            answer = place_for_real(gang, snapshot, options, budget)
+        else:
+            budget.take(min(budget.left, options.bound) + 1)
+            answer = NoFit(f"Gang {gang.name} is not placed", 0, 0, 0, {}, proven=False)
+        counted.steps += budget.spent - before
+        return answer
+
+    monkeypatch.setattr(asking, "place", spend)
+    return counted
+
+
+def hostile(number: int, namespace: str, age: int = 0) -> Pod:
+    """A gang of the highest priority with a question of its own."""
+    metadata = {"namespace": namespace, "uid": f"{age}-h{number}"}
+    return gpu_pod(f"h{number}-{age}", gpus=20 + number, priority=9, metadata=metadata)
+
+
+def innocent(number: int) -> Pod:
+    """One of 64 identical pods of a gang that fits."""
+    annotations = {keys.GANG_ANNOTATION: "innocent", keys.GANG_SIZE_ANNOTATION: "64"}
+    return gpu_pod(f"innocent-{number}", metadata={"namespace": "good", "annotations": annotations})
+
+
+@pytest.mark.parametrize("is_recreated", [False, True], ids=["the same", "recreated all the time"])
+@pytest.mark.parametrize("tenants", [1, 10, 150])
+def test_hostile_gangs_of_the_highest_priority_delay_an_innocent_one_by_no_pass(
+    work: CountedWork, tenants: int, is_recreated: bool
+) -> None:
+    """150 gangs whose questions take all the work that they may, of one tenant, or spread over namespaces."""
+    case = Placing(Nodes(80, gpus=1), Settings(settle_seconds=0, reserve_seconds=0))
+    case.clock = work  # type: ignore[assignment]
+    ages = iter(range(10))
+
+    def recreate(*more: Pod) -> None:
+        age = next(ages) if is_recreated else 0
+        case.cluster.pods = [*(hostile(each, f"evil{each % tenants}", age) for each in range(150)), *more]
+
+    for _ in range(2):
+        recreate()
+        case.one()
+    recreate(*map(innocent, range(64)))
+    began = work()
+    assert {name for name in places(case.one()) if name.startswith("innocent")} == {
+        f"innocent-{number}" for number in range(64)
+    }
+    assert work() - began < 15, "a pass takes its ten seconds, and the last question"
+
+
+def test_gangs_that_take_more_than_a_share_are_asked_about_round_robin_by_namespace(
+    work: CountedWork, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else one tenant's many would each come before the only one of another."""
+    pods = [*(hostile(number, "evil") for number in range(30)), hostile(99, "good")]
+    case = Placing(Nodes(2, *pods), Settings(settle_seconds=0, reserve_seconds=0))
+    case.clock = work  # type: ignore[assignment]
+    reached = [any(outcome.gang.key.namespace == "good" for outcome in case.one().outcomes) for _ in range(6)]
+    assert sum(reached) >= 5
+
+
+def test_an_answer_that_a_share_has_cut_is_asked_for_again_with_the_whole_budget(work: CountedWork) -> None:
+    others = [gpu_pod(f"o{number}", gpus=9, metadata={"namespace": f"n{number}"}) for number in range(9)]
+    costs = []
+    for pods in ([hostile(0, "evil")], [hostile(0, "evil"), *others]):
+        case = Placing(Nodes(4, *pods), Settings(settle_seconds=0))
+        (outcome,) = (each for each in case.one().outcomes if each.gang.key.namespace == "evil")
+        assert outcome.cause is Cause.UNDECIDED
+        costs.append(case.memory.gangs[outcome.gang.key].cost_seconds)
+    assert costs[0] == costs[1] > 0.5, "a tenth of the half of a pass"
 
 
 def test_a_gang_that_is_paused_is_reported_as_one_of_which_nothing_new_is_known() -> None:

@@ -174,10 +174,14 @@ def run_pass(
         with_objects(view, extensions, facts), snapshot, gangs, 0, facts.budgets, facts.job,
         Stopwatch(time.monotonic), excluded, facts.policy, sources=sources, divide=dividing(all_extensions()),
     )  # fmt: skip
+
+    def memory(gang: PodGang) -> GangMemory:
+        asked_at = -math.inf if gang.key.placement_key == first else 0.0  # so that this one is reached
+        return GangMemory(_growth(gang, view, facts.leads_since), asked_at=asked_at)
+
     placing = PlacingMemory(
-        {gang.key: GangMemory(_growth(gang, view, facts.leads_since)) for gang in gangs},
+        {gang.key: memory(gang) for gang in gangs},
         ReservationLedger(reservations=tuple(reservations(gangs, view, settings))),
-        next((gang.key for gang in gangs if gang.key.placement_key == first), None),
     )
     return NextPass(seen, decide(seen, Memory(placing=placing, refusals=refusals), settings, _guarded))
 

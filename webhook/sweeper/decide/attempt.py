@@ -185,7 +185,8 @@ class GangMemory:
     """The results of earlier passes for a gang: they only save work, and losing them delays.
 
     failure: its last one, if nothing but that has happened since. victims: names of its victims that were
-    logged. cost_seconds: how long its last question took. is_short: whether pods of it have not come in time.
+    logged. cost_seconds: how long its last question took. asked_at: when that was, by a monotonic clock.
+    is_short: whether pods of it have not come in time.
     """
 
     growth: Growth
@@ -193,6 +194,7 @@ class GangMemory:
     victims: tuple[str, ...] = ()
     cost_seconds: float = 0.0
     is_short: bool = False
+    asked_at: float = -math.inf
 
 
 # --- the input of a pass ------------------------------------------------------------------------------
@@ -392,7 +394,8 @@ class Attempt:
     work budget in this pass. variants: further ones, used if the first fits nowhere. failure: to be
     remembered if it finds no place. shape: the inputs of the answer, see shape_of. asked, answer: the last
     question. without_refusals: the answer if no node had refused it, None where that does not matter. ledger:
-    with its current reservation, None where it has none.
+    with its current reservation, None where it has none. is_limited: whether the budget is smaller than that
+    of a gang in a pass.
     """
 
     gang: PodGang
@@ -407,6 +410,13 @@ class Attempt:
     answer: Assignment | NoFit = _NO_ANSWER
     without_refusals: "Attempt | None" = None
     ledger: ReservationLedger | None = None
+    is_limited: bool = False
+
+    def limited(self, steps: int) -> "Attempt":
+        """The same with a work budget of at most so many steps."""
+        if steps >= self.budget.left:
+            return self
+        return replace(self, budget=Budget(steps), is_limited=True)
 
     @cached_property
     def workers(self) -> tuple[Pod, ...]:

@@ -5,15 +5,17 @@ the state of the pass (see attempt): it answers GangPlaced, GangWaits or PassedO
 for the next step. A new rule is a new step.
 
 A pass is bounded in time. Half of it is shared equally among the namespaces with waiting gangs: within its
-share, the most urgent gangs of each are placed. The rest is for the others in turn, from where the last pass
-stopped, among them those whose last question alone took more than a share. So the gangs of one user do not
-keep those of others from being asked about. The answer for one gang in a pass is reused for gangs with the
-same question, since capacity only shrinks until the next pass.
+share, the most urgent gangs of each are placed, with a work budget of a share. The rest is for the others,
+one of each namespace in turn, among them those whose question takes more than a share. So the gangs of one
+user do not keep those of others from being asked about. The answer for one gang in a pass is reused for gangs
+with the same question, since capacity only shrinks until the next pass.
 """
 
 import logging
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import inf
 from typing import Final
 
 from webhook.kube.objects import Pod
@@ -103,6 +105,11 @@ STEPS: Final[tuple[Step, ...]] = (
 )
 """How a gang gets its place, or the reason why it has none."""
 
+STEPS_IN_A_SECOND: Final = 1_000_000
+"""Of the work budget, see placement.budget."""
+LEAST_SHARE_SECONDS: Final = 0.02
+"""A gang of 64 identical pods takes less on 5,000 nodes."""
+
 logger = logging.getLogger(__name__)
 
 
@@ -110,31 +117,32 @@ logger = logging.getLogger(__name__)
 class PlacingMemory:
     """What passes remember of placing; losing it delays, and repeats questions of gangs without a place.
 
-    ledger: the reservations. next: the first gang that the last pass did not reach. stamp: the last gas-ts
-    given.
+    ledger: the reservations. stamp: the last gas-ts given.
     """
 
     gangs: Mapping[GangKey, GangMemory] = field(default_factory=dict)
     ledger: ReservationLedger = field(default_factory=ReservationLedger)
-    next: GangKey | None = None
     stamp: int = 0
 
 
 @dataclass
 class _Results:
-    """The results of a pass so far: orders, memory, and gangs that may be released unpinned."""
+    """The results of a pass so far: orders, memory, and gangs that may be released unpinned.
+
+    cut: gangs whose question took more than their namespace's share, so that it is asked again later.
+    """
 
     memories: dict[GangKey, GangMemory]
     outcomes: list[GangOutcome] = field(default_factory=list)
     due_seconds: float = NO_HURRY
     unasked: set[GangKey] = field(default_factory=set)
     refused: list[Attempt] = field(default_factory=list)
-    next: GangKey | None = None
+    cut: set[GangKey] = field(default_factory=set)
 
-    def cost(self, gang: GangKey, outcome: Outcome, seconds: float) -> None:
-        """Remember how long the question about a gang took, if it was asked."""
+    def remember_cost(self, gang: GangKey, outcome: Outcome, seconds: float, at: float) -> None:
+        """Remember how long the question about a gang took, if it was asked, and when."""
         if not isinstance(outcome, PassedOver):
-            self.memories[gang] = replace(self.memories[gang], cost_seconds=seconds)
+            self.memories[gang] = replace(self.memories[gang], cost_seconds=seconds, asked_at=at)
 
 
 def remembered(
@@ -168,12 +176,16 @@ def place(
     new = {gang.key: _known(None, gang, given.view) for gang in gangs if gang.key not in memory.gangs}
     found = _Results({**memory.gangs, **new}, due_seconds=given.settings.interval_seconds)
     due, now = _checked(gangs, begin(gangs, given, memory.ledger), found)
-    for attempt in _in_time(due, memory.next, given.settings.pass_seconds, watch, found):
-        began = watch.seconds()
+    for attempt in _in_time(due, given.settings.pass_seconds, watch, found):
+        key, began = attempt.gang.key, watch.seconds()
         outcome = _through(STEPS, attempt, now)
         assert not isinstance(outcome, Attempt), "the last step always answers"
-        now = _conclude(attempt.gang, outcome, now, found)
-        found.cost(attempt.gang.key, outcome, watch.seconds() - began)
+        seconds = max(watch.seconds() - began, attempt.budget.spent / STEPS_IN_A_SECOND)
+        if attempt.is_limited and _is_cut(attempt, outcome):
+            found.cut.add(key)
+        else:
+            now = _conclude(attempt.gang, outcome, now, found)
+        found.remember_cost(key, outcome, seconds, now.at)
         watch.heartbeat()
     now = _unpin(now, found.refused)
     orders = Orders(
@@ -182,7 +194,7 @@ def place(
         due_seconds=found.due_seconds,
         unasked=frozenset(found.unasked),
     )
-    return orders, PlacingMemory(found.memories, now.ledger, found.next, given.timestamps.last), now
+    return orders, PlacingMemory(found.memories, now.ledger, given.timestamps.last), now
 
 
 def _checked(gangs: Sequence[PodGang], now: PassState, found: _Results) -> tuple[list[Attempt], PassState]:
@@ -215,10 +227,15 @@ def begin(gangs: Sequence[PodGang], given: PassInput, ledger: ReservationLedger)
     )
 
 
-def _in_time(
-    due: Sequence[Attempt], next_: GangKey | None, seconds: float, watch: Stopwatch, found: _Results
-) -> Iterator[Attempt]:
-    """The gangs to place in this pass. due: the most urgent first; next_: where the pass before has ended."""
+def _is_cut(attempt: Attempt, outcome: Outcome) -> bool:
+    """Whether a larger budget may give another answer."""
+    if isinstance(outcome, GangPlaced):
+        return attempt.budget.exhausted or not outcome.plan.answer.proven
+    return attempt.budget.exhausted or (isinstance(outcome, GangWaits) and outcome.cause is Cause.UNDECIDED)
+
+
+def _in_time(due: Sequence[Attempt], seconds: float, watch: Stopwatch, found: _Results) -> Iterator[Attempt]:
+    """The gangs to place in this pass. due: the most urgent first."""
     started = watch.seconds()
     rest = []
     for attempt, is_in_share in _in_shares(due, seconds / 2, watch, found):
@@ -226,17 +243,31 @@ def _in_time(
             rest.append(attempt)
         else:
             yield attempt
-    # By age, not fair order: positions in that change from pass to pass, and no gang may be skipped by that.
-    rest.sort(key=lambda each: by_age(each.gang))
-    first = next((i for i, each in enumerate(rest) if each.gang.key == next_), 0)
-    rotated = [*rest[first:], *rest[:first]]
-    for position, attempt in enumerate(rotated):
+    rest = _round_robin([*rest, *(each for each in due if each.gang.key in found.cut)], found)
+    for position, attempt in enumerate(rest):
         if watch.seconds() - started >= seconds:
-            found.next = attempt.gang.key
-            found.unasked.update(each.gang.key for each in rotated[position:])
+            found.unasked.update(each.gang.key for each in rest[position:])
             found.due_seconds = 0.0
             return
         yield attempt
+
+
+def _round_robin(rest: Iterable[Attempt], found: _Results) -> list[Attempt]:
+    """Those that were asked about the longest ago first, one of each namespace before a second one of any.
+
+    Not in fair order: positions in that change from pass to pass, and no gang may be skipped by that.
+    """
+    asked_at = {key: memory.asked_at for key, memory in found.memories.items() if key not in found.cut}
+    served_at: dict[str, float] = {}
+    for key, at in asked_at.items():
+        served_at[key.namespace] = max(at, served_at.get(key.namespace, at))
+    earlier, places = Counter[str](), dict[GangKey, tuple[int, float]]()
+    ordered = sorted(rest, key=lambda each: (asked_at.get(each.gang.key, -inf), by_age(each.gang)))
+    for each in ordered:
+        key = each.gang.key
+        places[key] = earlier[key.namespace], served_at.get(key.namespace, -inf)
+        earlier[key.namespace] += 1
+    return sorted(ordered, key=lambda each: places[each.gang.key])
 
 
 def _in_shares(
@@ -245,10 +276,11 @@ def _in_shares(
     """Each gang, and whether it is asked about within its namespace's share of this time.
 
     The first one of a namespace always is, unless it alone took more than the share in the last pass; of a
-    new gang, as much is expected as of the cheapest one of its namespace. The time until the next gang is
-    taken is what a gang has used.
+    new gang, as much is expected as of the cheapest one of its namespace. Its work budget is the share. The
+    time until the next gang is taken is what a gang has used.
     """
-    share = seconds / max(1, len({each.gang.key.namespace for each in due}))
+    share = max(seconds / max(1, len({each.gang.key.namespace for each in due})), LEAST_SHARE_SECONDS)
+    steps = int(share * STEPS_IN_A_SECOND)
     used: dict[str, float] = {}
     least: dict[str, float] = {}
     for attempt in due:
@@ -258,8 +290,9 @@ def _in_shares(
     for attempt in due:
         key = attempt.gang.key
         is_cheap = (found.memories[key].cost_seconds or least.get(key.namespace, 0.0)) <= share
+        is_in_share = is_cheap and used.get(key.namespace, 0.0) < share
         began = watch.seconds()
-        yield attempt, is_cheap and used.get(key.namespace, 0.0) < share
+        yield (attempt.limited(steps) if is_in_share else attempt), is_in_share
         used[key.namespace] = used.get(key.namespace, 0.0) + watch.seconds() - began
 
 
