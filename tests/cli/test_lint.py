@@ -135,3 +135,29 @@ def test_the_shipped_policy_and_classes_are_those_of_the_manifests() -> None:
         base / "priorityclasses.yaml"
     ).read_text()
     assert {tier.priority_class_name for tier in shipped_policy().tiers} == set(shipped_classes())
+
+
+def test_objects_that_share_a_gang_by_mistake_are_named_also_from_file_to_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A copied template: each of the Jobs makes as many pods as the gang should have."""
+    files = [tmp_path / f"{name}.yaml" for name in "abc"]
+    for file in files:
+        made = job(gang="train", gang_size="4")
+        made["metadata"] = {"name": file.stem}
+        file.write_text(yaml.safe_dump(made))
+    assert main(["lint", *map(str, files)]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert lines == [
+        f"{file}: Job/{file.stem}: topogate.io/gang-size is 4, but more pods of {shared} are in this gang: "
+        "give each gang a topogate.io/gang of its own, or correct the size"
+        for file, shared in zip(files[1:], ("Job/a, Job/b", "Job/a, Job/b, Job/c"), strict=True)
+    ]
+
+
+def test_objects_that_rightly_share_a_gang_have_no_fault(tmp_path: Path) -> None:
+    file = tmp_path / "two.yaml"
+    parts = [job(gang="train", gang_size="8"), job(gang="train", gang_size="8")]
+    parts[1]["metadata"] = {"name": "workers"}
+    file.write_text(yaml.safe_dump_all(parts))
+    assert main(["lint", str(file)]) == 0

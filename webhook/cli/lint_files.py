@@ -47,6 +47,7 @@ def _run(options: argparse.Namespace) -> int:
     from webhook.inquiry.lint import lint
     from webhook.inquiry.lint_cluster import ClusterRules
     from webhook.inquiry.members import InputError, in_namespace
+    from webhook.inquiry.named_gangs import NamedGangs
     from webhook.policy.document import PolicyError
 
     try:
@@ -54,7 +55,7 @@ def _run(options: argparse.Namespace) -> int:
         namespace = _namespace(options)
     except PolicyError as error:
         raise session.MistakeError(str(error)) from None
-    faults, status = [], 0
+    faults, status, named = [], 0, NamedGangs(rules.rules)
     for file in options.files:
         try:
             objects = [in_namespace(each, namespace) for each in documents.of_file(file)]
@@ -62,7 +63,7 @@ def _run(options: argparse.Namespace) -> int:
             complain(f"topogate lint: {error}")
             status = 2
             continue
-        faults += [*lint(objects, str(file), rules.rules), *rules.faults(objects, str(file))]
+        faults += [*lint(objects, str(file), rules.rules, named), *rules.faults(objects, str(file))]
     _print(faults, rules.notes, options)
     return status or (1 if faults else 0)
 

@@ -16,6 +16,7 @@ from labeler.contract.quantities import QuantityError, parse
 from webhook.inquiry import defaults
 from webhook.inquiry.admitted import NOT_GATED, AdmissionRules, admit
 from webhook.inquiry.manifest import Described, InputError, is_loose, name_of, pods_of, size_of
+from webhook.inquiry.named_gangs import NamedGangs
 from webhook.placement import NodeInfo, PodClass, Snapshot
 from webhook.policy.annotations import size_faults, slice_faults
 from webhook.scheduling.convert import pod_class_of
@@ -39,12 +40,19 @@ class ManifestFault:
         return f"{self.where}: {self.sentence}"
 
 
-def lint(documents: Iterable[Mapping[str, Any]], source: str, rules: AdmissionRules) -> list[ManifestFault]:
-    """The faults of the objects of a text, each once, in their order."""
+def lint(
+    documents: Iterable[Mapping[str, Any]],
+    source: str,
+    rules: AdmissionRules,
+    named: NamedGangs | None = None,
+) -> list[ManifestFault]:
+    """The faults of the objects of a text, each once, in their order. named: gangs of the texts before."""
     found: list[ManifestFault] = []
+    named = named or NamedGangs(rules)
     for document in documents:
         where = f"{source}: {document.get('kind')}/{name_of(document)}"
-        found += [ManifestFault(where, sentence) for sentence in dict.fromkeys(_of_object(document, rules))]
+        sentences = dict.fromkeys((*_of_object(document, rules), *named.faults(document)))
+        found += [ManifestFault(where, sentence) for sentence in sentences]
     return found
 
 

@@ -296,6 +296,9 @@ def _new_warnings(
         if new := list(islice(found, MOST_WARNINGS - len(known))):
             known.update(new)
             yield pod, new
+    if gang.wrongly_shared and gang.wrongly_shared not in known:
+        newest = max(gang.gated, key=lambda pod: pod.metadata.creation_timestamp or "")
+        yield newest, [gang.wrongly_shared]
 
 
 def _distinct(pods: Sequence[Pod]) -> Iterator[Pod]:

@@ -33,8 +33,15 @@ _QUOTED: Final = 40
 """Characters of an author's text that a sentence repeats."""
 
 
-def size_of(key: GangKey, pods: Sequence[Pod], from_owner: int | None, problems: list[str]) -> int | None:
-    """The expected number of pods, None if unknown. from_owner: as stated by the gang's controller.
+def size_of(key: GangKey, stated: int | None, from_owner: int | None) -> int | None:
+    """The expected number of pods, None if unknown. from_owner: as stated by the gang's controller."""
+    if stated is None and key.kind == "Pod":
+        return 1
+    return from_owner if stated is None else stated
+
+
+def stated_size(pods: Sequence[Pod], problems: list[str]) -> int | None:
+    """The number of pods that annotations state, None without one.
 
     problems: gains a sentence for each value that is not used.
     """
@@ -45,15 +52,13 @@ def size_of(key: GangKey, pods: Sequence[Pod], from_owner: int | None, problems:
         if COUNT.fullmatch(value) and int(value) > 0:
             return int(value)
         problems.append(f"{annotation}: {value[:_QUOTED]!r} is not a positive integer, and is ignored")
-    if key.kind == "Pod":
-        return 1
-    return from_owner
+    return None
 
 
 def minimum_of(
     pods: Sequence[Pod], size: int | None, from_owner: int | None, problems: list[str]
 ) -> int | None:
-    """How many pods are enough, None where all are needed; as size_of.
+    """How many pods are enough, None where all are needed; as stated_size.
 
     No more than the size: a minimum above it would never be reached.
     """

@@ -21,6 +21,7 @@ from webhook.sweeper.observe.gang_requests import (
     parts_of,
     size_of,
     spread_of,
+    stated_size,
 )
 from webhook.sweeper.observe.membership import GangKey as GangKey
 from webhook.sweeper.observe.membership import LostOwner, cpu_pods, has_owners, made_by, maker_of
@@ -29,6 +30,7 @@ from webhook.text import counted, printable
 from webhook.workloads import native_gangs
 from webhook.workloads.ranks import ranks_by_uid
 from webhook.workloads.shape import MOST_PODS, MissingPods, Shape, asks_for_devices, missing_pods, pod_count
+from webhook.workloads.shared_gangs import controller_name, why_wrongly_shared
 
 SPREAD_PARTS: Final = f"{keys.SPREAD_TOPOLOGY_ANNOTATION} needs one level for all pods of the gang"
 
@@ -54,7 +56,8 @@ class OwnerFacts:
     that lack pods only. devices: returns whether any pod of the gang asks for an extended resource, None if
     unknown. It is asked for gangs only of which no existing pod does. failed: takes the existing pods,
     and returns how many have failed of one Job that lacks pods, the most among the gang's Jobs. It is asked
-    for gangs that lack pods only.
+    for gangs that lack pods only. controllers: "Kind/name" of those whose pods others have grouped, and made:
+    how many pods they create, as far as is known.
     """
 
     size: int | None = None
@@ -65,6 +68,8 @@ class OwnerFacts:
     is_cut: bool = False
     devices: Callable[[], bool | None] = lambda: None
     failed: Callable[[Sequence[Pod]], int] = lambda pods: 0
+    controllers: tuple[str, ...] = ()
+    made: int = 0
 
     @property
     def problems(self) -> list[str]:
@@ -87,7 +92,8 @@ class PodGang:
     those of the gang. within: the level of which one domain has all parts, None for no such level. cpu_pods:
     uids of pods without GPUs that are placed beside the others. alone: whether the gang has no other pods,
     and will have none. division: how an extension has divided it. lost_owner: the controller without which
-    none of its gated pods is placed, None if all controllers exist.
+    none of its gated pods is placed, None if all controllers exist. wrongly_shared: why these pods should not
+    be one gang, "" if they may be.
     """
 
     key: GangKey
@@ -113,6 +119,7 @@ class PodGang:
     alone: bool = False
     division: Division = UNDIVIDED
     lost_owner: LostOwner | None = None
+    wrongly_shared: str = ""
 
     @property
     def workers(self) -> tuple[Pod, ...]:
@@ -194,13 +201,24 @@ def _facts_of(
     facts = ask_owner(key)
     if key.kind not in _GROUPED_BY_OTHERS or key.id.startswith(f"{native_gangs.GROUP}/"):
         return facts
-    makers = {made_by(pod) for pod in (*gated, *released)} - {None}
-    staged = [own for maker in makers if maker is not None and (own := ask_owner(maker)).staged]
+    makers = {maker: pod for pod in (*gated, *released) if (maker := made_by(pod)) is not None}
+    names = {controller_name(pod, maker.kind, maker.name) for maker, pod in makers.items()}
+    asked = {maker: ask_owner(maker) for maker in makers}
+    made = sum(own.size or 0 for maker, own in asked.items() if maker.kind in _OF_ONE_TEMPLATE)
+    return _with_stages(replace(facts, controllers=tuple(sorted(names)), made=made), list(asked.values()))
+
+
+def _with_stages(facts: OwnerFacts, controllers: Sequence[OwnerFacts]) -> OwnerFacts:
+    """The facts of a gang with the stages of the controllers of its pods."""
+    staged = [own for own in controllers if own.staged]
     if not staged:
         return facts
-    shape = staged[0].shape if len(makers) == 1 else ()
+    shape = staged[0].shape if len(controllers) == 1 else ()
     return replace(facts, staged=True, shape=shape, size=facts.size or (staged[0].size if shape else None))
 
+
+_OF_ONE_TEMPLATE: Final = ("Job", "StatefulSet")
+"""Controllers all of whose pods name one gang, if one does."""
 
 _GROUPED_BY_OTHERS: Final = ("PodGroup", "Gang", "Group")
 """Kinds of gangs that are named by others than the controller of their pods."""
@@ -260,7 +278,10 @@ def gang_of(key: GangKey, gated: Sequence[Pod], released: Sequence[Pod], owner: 
     beside = cpu_pods(pods, bool(later))
     ranks = _ranks(gated, released, beside, missing, problems)
     common, parts, spread, fault = _topology_requests([*pods, *later], beside, ranks, problems)
-    size = size_of(key, pods, owner.size, problems)
+    stated = stated_size(pods, problems)
+    size = size_of(key, stated, owner.size)
+    wrongly_shared = _why_wrongly_shared(key, len(pods), stated, owner)
+    problems += filter(None, [wrongly_shared])
     minimum = minimum_of(pods, size, owner.minimum, problems)
     lacks_pods = _lacks_pods(pods, size, minimum) and not missing.is_stage_complete
     blocked_reason, failed = (_blocked_reason(pods, owner), owner.failed(pods)) if lacks_pods else ("", 0)
@@ -287,7 +308,15 @@ def gang_of(key: GangKey, gated: Sequence[Pod], released: Sequence[Pod], owner: 
         failed=failed,
         cpu_pods=beside,
         alone=len(beside) == len(pods) and not later and owner.devices() is False,
+        wrongly_shared=wrongly_shared,
     )
+
+
+def _why_wrongly_shared(key: GangKey, pods: int, stated: int | None, owner: OwnerFacts) -> str:
+    """The sentence on pods that should not be one gang, "" if they may be. Operators group as they like."""
+    if key.kind == "Group" or (stated is None and owner.size is not None):
+        return ""
+    return why_wrongly_shared(stated, max(pods, owner.made), owner.controllers)
 
 
 def _lacks_pods(pods: Sequence[Pod], size: int | None, minimum: int | None) -> bool:
@@ -350,7 +379,7 @@ class GangCache:
     ) -> PodGang:
         if owner.shape:
             return gang_of(key, gated, released, owner)
-        known_by = key, (owner.size, owner.staged, owner.minimum, owner.is_cut)
+        known_by = key, (owner.size, owner.staged, owner.minimum, owner.is_cut, owner.made)
         if (known := self._gangs.find(known_by, *gated, None, *released)) is not None:
             return known
         gang = gang_of(key, gated, released, owner)
