@@ -17,10 +17,11 @@ from typing import Any
 
 import pytest
 from gunicorn.config import Config
+from gunicorn.workers import gthread
 
 from webhook.admission.certificates import issue
 from webhook.admission.tls import Impatient
-from webhook.admission.worker import REQUEST_SECONDS, Connection, Worker, least_needed
+from webhook.admission.worker import LATE_SECONDS, REQUEST_SECONDS, Connection, Worker, least_needed
 
 
 @dataclass
@@ -179,6 +180,23 @@ def test_a_request_has_its_whole_time_from_its_first_byte(
     monkeypatch.setattr("webhook.admission.worker.time.monotonic", lambda: 100.0)
     scene.worker.enqueue_req(connection)
     assert connection.deadline == 100.0 + REQUEST_SECONDS
+
+
+@pytest.mark.parametrize(("left", "given"), [(0.0, LATE_SECONDS), (3.0, 3.0)], ids=["late", "in time"])
+def test_a_request_that_waited_for_a_thread_has_still_the_time_to_be_read(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, left: float, given: float
+) -> None:
+    scene.connect()
+    (connection,) = scene.worker.pending_conns
+    monkeypatch.setattr("webhook.admission.worker.time.monotonic", lambda: 100.0)
+    monkeypatch.setattr(gthread.ThreadWorker, "handle", lambda *_: True)
+    connection.deadline = 100.0 + left
+    assert scene.worker.handle(connection), "hands are shaken, and the connection is kept"
+    assert not connection.is_proven
+    assert scene.worker.handle(connection)
+    assert connection.is_proven
+    assert connection.deadline == connection.sock.deadline == 100.0 + given
+    connection.sock.close()
 
 
 def test_a_client_that_stalls_counts_as_one_that_has_left(stack: contextlib.ExitStack) -> None:

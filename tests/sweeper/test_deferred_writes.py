@@ -20,7 +20,7 @@ from webhook.sweeper.apply import release
 from webhook.sweeper.apply.applier import Applier
 from webhook.sweeper.context import Pass
 from webhook.sweeper.decide.backoff import FIRST_SECONDS
-from webhook.sweeper.decide.orders import NO_HURRY, Cause, Done, Eviction, ModelLabelOrder, Orders
+from webhook.sweeper.decide.orders import NO_HURRY, Cause, Done, Eviction, ModelLabelOrder, Orders, ReadBack
 from webhook.sweeper.observe.gangs import key_of
 from webhook.sweeper.observe.view import View
 from webhook.sweeper.settings import Settings
@@ -47,6 +47,27 @@ def released(answer: ApiError | None) -> Done:
         return applier.apply(Orders(releases=tuple(pairs)), View(PODS, [], {}, {}))
     finally:
         applier.close()
+
+
+def test_the_copies_expect_each_released_pod_on_its_node_before_a_watch_shows_it() -> None:
+    applier, expected = applier_of([None]), list[dict[str, str]]()
+    applier.surroundings.cache.expect = expected.append  # type: ignore[method-assign, assignment]
+    pod = PODS[0]
+    pair = pod, PlannedPod(pod.metadata.name, pod.metadata.uid, "n0")
+    applier.apply(Orders(releases=(pair,)), View(PODS, [], {}, {}))
+    applier.close()
+    assert expected == [{pod.metadata.uid: "n0"}]
+
+
+def test_of_a_pod_that_is_gone_when_it_is_read_nothing_is_left_to_do() -> None:
+    pod = PODS[0]
+    replaced = pod_json(pod.metadata.name, metadata={"uid": "another"})
+    api = Answers(lambda _: None, {pod.metadata.name: replaced})
+    applier = Applies(Pass(api, cast(Any, None), Settings(), stopping=cast(Any, Never())))
+    planned = PlannedPod(pod.metadata.name, pod.metadata.uid, "n0")
+    done = applier.apply(Orders(reads=(ReadBack(pod, planned),)), View(PODS, [], {}, {}))
+    applier.close()
+    assert (done.failed_releases, done.delays, done.released) == ((), (), ())
 
 
 UNKNOWN = ApiError(401, "Unauthorized", "Unauthorized")
