@@ -74,12 +74,12 @@ SHAPES: dict[str, tuple[dict[str, Any], list[str]]] = {
     "a leader that may go nowhere": (
         jobs(("l", 1, asking(2, {"nodeSelector": ELSEWHERE})), ("w", 3, asking(8))),
         ["capacity for 3 of 3 pods of w and 0 of 1 pod of l",
-         "for 1 pod of l alone: capacity for 0 (nodeSelector: 6)"],
+         'for 1 pod of l alone: capacity for 0 (no label "pool": 6)'],
     ),
     "workers that may go nowhere": (
         jobs(("l", 1, asking(2)), ("w", 3, asking(8, {"nodeSelector": ELSEWHERE}))),
         ["capacity for 0 of 3 pods of w and 1 of 1 pod of l",
-         "for 3 pods of w alone: capacity for 0 (nodeSelector: 6)"],
+         'for 3 pods of w alone: capacity for 0 (no label "pool": 6)'],
     ),
     "a leader that is too large": (
         jobs(("l", 1, asking(2, cpu=99)), ("w", 3, asking(8))),
@@ -95,7 +95,7 @@ SHAPES: dict[str, tuple[dict[str, Any], list[str]]] = {
         group({"size": 4, "leaderTemplate": asking(2, {"nodeSelector": ELSEWHERE}),
                "workerTemplate": asking(8)}),
         ["capacity for 3 of 3 workers and 0 of 1 leader",
-         "for 1 leader alone: capacity for 0 (nodeSelector: 6)"],
+         'for 1 leader alone: capacity for 0 (no label "pool": 6)'],
     ),
     "a group whose leader asks the same": (
         group({"size": 6, "leaderTemplate": asking(8), "workerTemplate": asking(8)}), ["capacity for 4 of 6"],
@@ -103,7 +103,7 @@ SHAPES: dict[str, tuple[dict[str, Any], list[str]]] = {
     "one of three kinds": (
         jobs(("a", 2, asking(2)), ("b", 2, asking(4, {"nodeSelector": ELSEWHERE})), ("c", 3, asking(8))),
         ["capacity for 3 of 3 pods of c, 2 of 2 pods of a and 0 of 2 pods of b",
-         "for 2 pods of b alone: capacity for 0 (nodeSelector: 6)"],
+         'for 2 pods of b alone: capacity for 0 (no label "pool": 6)'],
     ),
     "kinds that fit alone, and not together": (
         jobs(("a", 4, asking(5)), ("b", 4, asking(4))),
@@ -174,5 +174,5 @@ def test_explain_names_the_pod_that_has_no_place_and_why() -> None:
     }
     body = pod_json("train-3", containers=[container], metadata=metadata, nodeSelector=ELSEWHERE)
     text = explained(reading([*job_pods(3), decode(body)], parallelism=4))
-    assert "for 1 pod like train-3 alone: capacity for 0 (nodeSelector: 4)" in text
+    assert 'for 1 pod like train-3 alone: capacity for 0 (no label "pool": 4)' in text
     assert "uid" not in text

@@ -378,7 +378,7 @@ def test_admission_is_asked_first_so_a_model_that_no_node_has_is_no_place(
 ) -> None:
     request = {keys.GPU_MODEL_ANNOTATION: "h100"}
     assert simulated(tmp_path, cluster(node("a", "b0", 8)), job(1, **request)) == 1
-    assert "excluded: nodeSelector: 1" in capsys.readouterr().out
+    assert 'excluded: no label "nvidia.com/gpu.product": 1' in capsys.readouterr().out
     assert simulated(tmp_path, cluster(node("a", "b0", 8, labels=CATALOGUE)), job(1, **request)) == 0
 
 

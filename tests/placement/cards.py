@@ -110,6 +110,8 @@ def text_of(node: objects.Node, pod: objects.Pod, used: Sequence[objects.Pod] = 
         return kind.problem
     usage = [("n", convert.usage_of(other)) for other in used]
     snapshot = Snapshot.build([node_of(node)], usage)
+    if snapshot.nodes["n"].node.problem:
+        return "no"
     found = choose(snapshot.nodes["n"].cards, [kind]).slots
     if found is None:
         return "no"

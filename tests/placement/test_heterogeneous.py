@@ -216,7 +216,7 @@ def test_of_different_pods_those_are_named_that_do_not_fit_and_why() -> None:
     found = place(asked, snapshot_of({"b": {"r": {"a": 4, "c": 4}}}))
     assert isinstance(found, NoFit)
     assert found.proven
-    assert "for 1 pod like leader alone: capacity for 0 (nodeSelector: 2)" in found.sentence
+    assert 'for 1 pod like leader alone: capacity for 0 (no label "role": 2)' in found.sentence
 
 
 def test_of_different_pods_that_each_fit_alone_each_gets_what_is_excluded_for_it() -> None:
@@ -228,7 +228,7 @@ def test_of_different_pods_that_each_fit_alone_each_gets_what_is_excluded_for_it
     found = place(Gang("g", (*gang_of(3).members, leader)), Snapshot.build(nodes, []))
     assert isinstance(found, NoFit)
     assert "for 3 pods like p-0 alone: capacity for 4 (no node is excluded)" in found.sentence
-    assert "for 1 pod like leader alone: capacity for 1 (nodeSelector: 1)" in found.sentence
+    assert 'for 1 pod like leader alone: capacity for 1 (no label "kubernetes.io/os": 1)' in found.sentence
 
 
 def test_of_different_pods_in_one_domain_each_gets_the_free_slots_of_the_largest_domain() -> None:

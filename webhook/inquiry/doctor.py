@@ -139,6 +139,7 @@ CHECKS: Final[dict[str, Check]] = {
     "guards": enforcement.guards,
     "nodes": gpu_nodes.places,
     "models": gpu_nodes.models,
+    "card-labels": gpu_nodes.card_labels,
     "cards": gpu_nodes.broken,
     **extension_checks.extension_checks(),
     "labeler": agents.labeler,

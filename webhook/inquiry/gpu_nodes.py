@@ -1,4 +1,4 @@
-"""Checks of the nodes with GPUs: topology labels, a model label, and no broken GPU."""
+"""Checks of the nodes with GPUs: topology labels, a model label, labels of cards, and no broken GPU."""
 
 import re
 from collections.abc import Iterator
@@ -12,7 +12,10 @@ from labeler.contract.quantities import parse
 from webhook.inquiry.findings import Finding, State, found, some
 from webhook.kube.client import Api
 from webhook.scheduling.gpus import MODEL_LABELS
+from webhook.text import counted
 
+_LABELS_OF_CARDS: Final = {keys.GPU_NUMBERS_LABEL, keys.CARDS_LABEL, keys.TILES}
+"""Where all cards are out of use, the labeler writes the last alone."""
 _BY_IDS: Final = re.compile(r"(intel|nvidia|amd|pci-[0-9a-f]{4})-[0-9a-f]{4}")
 """The labeler's name of a GPU whose product it does not know."""
 
@@ -48,6 +51,22 @@ def models(api: Api, now: datetime) -> Iterator[Finding]:
         )
     else:
         yield found(State.WELL, f"all {len(with_gpus)} GPU nodes have a label for their GPU model")
+
+
+def card_labels(api: Api, now: datetime) -> Iterator[Finding]:
+    """Without labels that number its cards, a node of Intel's plugin serves whole devices alone."""
+    offering = [item for item in _nodes(api) if _offers_cards(item)]
+    unlabelled = [_name(item) for item in offering if not _LABELS_OF_CARDS & _labels(item).keys()]
+    if unlabelled:
+        yield found(
+            State.ODD,
+            f"Intel cards without the label {keys.GPU_NUMBERS_LABEL} on {counted(len(unlabelled), 'node')} "
+            f"of {len(offering)} that offer them, so pods that ask for tiles or shares of cards are not "
+            f"placed there: {some(unlabelled)}",
+            "Run topogate's labeler there: Intel's device plugin writes these labels up to 0.32 only.",
+        )
+    else:
+        yield found(State.WELL, "each node that offers Intel cards has labels with its cards")
 
 
 def broken(api: Api, now: datetime) -> Iterator[Finding]:
@@ -119,6 +138,11 @@ def _labels(node: dict[str, Any]) -> dict[str, str]:
 def _has_gpus(node: dict[str, Any]) -> bool:
     amounts = (node.get("status") or {}).get("allocatable") or {}
     return any(_is_gpu(name) and amount != "0" for name, amount in amounts.items())
+
+
+def _offers_cards(node: dict[str, Any]) -> bool:
+    amounts = (node.get("status") or {}).get("allocatable") or {}
+    return any(amounts.get(name, "0") != "0" for name in keys.PLUGIN_RESOURCES)
 
 
 def _is_gpu(resource: str) -> bool:

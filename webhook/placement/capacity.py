@@ -239,5 +239,5 @@ def shortage(pod_class: PodClass, state: NodeState, budget: Budget | None = None
     if short:
         return f'resource "{min(short)[1]}"'
     if pod_class.wants_cards and not cards.count_slots(state.cards, pod_class, 1, budget).pods:
-        return "cards"
+        return state.node.without_cards or "cards"
     return ""

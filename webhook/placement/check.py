@@ -71,6 +71,8 @@ def _cards(state: NodeState, residents: list[Placed], members: dict[str, Member]
     tiles = {card.card.name: set(card.tiles) for card in state.cards}
     for placed in residents:
         pod = members[placed.member].pod_class
+        if not state.cards and pod.takes_any_cards and not any(placed.cards):
+            continue
         if misfit := _misfit(placed, pod):
             yield misfit
         elif pod.wants_cards:

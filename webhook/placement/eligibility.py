@@ -113,9 +113,8 @@ def reason_against(
 
 def _rule_against(rules: Rules, name: str, labels: Mapping[str, str]) -> str:
     """The first rule of the pod that the node does not meet, in a few words; "" if there is none."""
-    for key, value in rules.selector:
-        if labels.get(key) != value:
-            return "nodeSelector"
+    if unmet := next((key for key, value in rules.selector if labels.get(key) != value), ""):
+        return "nodeSelector" if unmet in labels else f'no label "{unmet}"'
     if rules.affinity is not None and not _one_of_each_holds((rules.affinity,), name, labels):
         return "node affinity"
     if not _one_of_each_holds(rules.volumes, name, labels):

@@ -48,6 +48,8 @@ class NodeInfo:
     """Why the node cannot be used at all, such as contradictory labels; "" if it can."""
     unmanaged: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Uid of a pod whose cards topogate did not choose -> its cards, one name per device, if known."""
+    without_cards: str = ""
+    """Why the cards that the node offers are not known; "" if they are, or if it offers none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +130,16 @@ class PodClass:
     def wants_cards(self) -> bool:
         """Whether any container asks for a card."""
         return any(request.count for request in self.cards)
+
+    @property
+    def takes_any_cards(self) -> bool:
+        """Whether any cards of a node will do: whole devices, which are counted like any resource.
+
+        That is so without tiles, shares of other amounts, and rules on which cards or which go together.
+        """
+        has_rules = self.same_card or self.single_numa or self.linked or self.denied_cards
+        is_whole = all(len(request.per_card) <= 1 and not request.tiles for request in self.cards)
+        return is_whole and not has_rules and self.allowed_cards is None
 
 
 @dataclass(frozen=True, slots=True)

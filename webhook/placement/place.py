@@ -345,6 +345,8 @@ def _cards(
     if not any(pod.wants_cards for pod in pods):
         return [()] * len(pods)
     cards = snapshot.nodes[name].cards
+    if not cards:
+        return [()] * len(pods)  # it counts devices, and names none
     polish = min(POLISH, budget.left // (DESCENT * len(cards)))
     before = reserve.spent
     chosen = choose(cards, pods, polish, reserve).slots

@@ -1,10 +1,11 @@
 """Converts Kubernetes nodes to the input of placement.
 
-A node with contradictory labels is no error here. Without its card numbers it takes no GPU pods, and has the
-reason as a sentence. An unreadable label with details about cards is ignored on its own. Cards follow the
-formats and the counting of GPU Aware Scheduling: a card has an equal share, rounded down, of each
-gpu.intel.com/ amount of the node. Reports of topogate's allocator (annotations of the Node) take precedence:
-the cards that are out of use, and the resource that offers each card.
+A node with contradictory labels is no error here. With unreadable card numbers it takes no GPU pods, and has
+the reason as a sentence. Without any it takes requests for whole devices, which it counts. An unreadable
+label with details about cards is ignored on its own. Cards follow the formats and the counting of GPU Aware
+Scheduling: a card has an equal share, rounded down, of each gpu.intel.com/ amount of the node. Reports of
+topogate's allocator (annotations of the Node) take precedence: the cards that are out of use, and the
+resource that offers each card.
 """
 
 import re
@@ -27,6 +28,9 @@ LEAVING_TAINTS: Final = frozenset(
 )
 """The taints by which autoscalers mark a node before they remove it."""
 
+_NO_CARD_LEFT: Final = "0"
+"""The label of tiles on a node all of whose cards are broken or divided. A plugin may still offer them."""
+
 Labels = Mapping[str, str]
 Offers = Mapping[int, CardOffer] | None
 """The allocator's report on the cards, by card number; None without an allocator."""
@@ -42,6 +46,8 @@ def node_of(node: objects.Node) -> NodeInfo:
     try:
         allocatable = in_units(parse_all(node.status.allocatable))
         cards = _cards(node.metadata.labels, notes, allocatable)
+        if node.metadata.labels.get(keys.TILES) == _NO_CARD_LEFT:
+            allocatable = {name: n for name, n in allocatable.items() if name not in keys.PLUGIN_RESOURCES}
     except (ContractError, QuantityError) as error:
         problem = f"unreadable node ({error})"
     if is_leaving(node):
@@ -58,7 +64,18 @@ def node_of(node: objects.Node) -> NodeInfo:
         cards=cards,
         problem=problem,
         unmanaged=_unmanaged(notes),
+        without_cards="" if cards else _without_cards(allocatable),
     )
+
+
+def _without_cards(allocatable: Mapping[str, int]) -> str:
+    """Why the cards that a node offers are not known.
+
+    Intel's plugin labels them up to 0.32, and no later one does. Such a node serves whole devices.
+    """
+    if not any(allocatable.get(resource, 0) for resource in keys.PLUGIN_RESOURCES):
+        return ""
+    return f"no label {keys.GPU_NUMBERS_LABEL} or {keys.CARDS_LABEL} (run topogate's labeler there)"
 
 
 def taints_of(node: objects.Node) -> tuple[Taint, ...]:

@@ -9,7 +9,7 @@ count as not fitting. So results that use them are feasible, but not proven.
 """
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Final, NamedTuple
@@ -69,6 +69,8 @@ def choose(
     polish: descents for the best choice, after a feasible one is found. attempts: the most attempts to find a
     feasible one. Once the budget is exhausted, nothing is decided.
     """
+    if not states:
+        return Chosen([()] * len(pods) if _take_any(pods) else None, True)
     if budget is not None and budget.exhausted:
         return Chosen(None, False)
     plain = tuple(replace(pod, requests=(), rules=_NO_RULES) for pod in pods)
@@ -76,6 +78,11 @@ def choose(
     if budget is not None:
         budget.take(steps)
     return Chosen(None if chosen is None else list(chosen), exact)
+
+
+def _take_any(pods: Iterable[PodClass]) -> bool:
+    """Whether a node whose cards are not known serves all of these: it counts whole devices."""
+    return all(pod.takes_any_cards for pod in pods if pod.wants_cards)
 
 
 _NO_RULES: Final = Rules()
@@ -136,6 +143,8 @@ def fits(
 
     looks: the most looks of packing (see packing.STEPS), or attempts of the search.
     """
+    if not states:
+        return _take_any(pods)
     if budget is not None and budget.exhausted:
         return None
     if any(is_searched(pod) for pod in pods):
@@ -161,9 +170,8 @@ def count_slots(
 
     longest: steps after which no more pods are tried, so that one node does not take all steps.
     """
-    if not is_hard(pod):
-        request = next((request for request in pod.cards if request.count), CardRequest())
-        return FreeSlots(_slots_of_one(states, pod, request, most), True)
+    if not (states and is_hard(pod)):
+        return FreeSlots(_slots_of_one(states, pod, most), True)
     count, is_ample = 0, longest >= packing.LONGEST
     if not is_ample and (budget is None or budget.left > -OVERDRAWN):
         count = most_by_first_cards(states, pod, most)
@@ -248,11 +256,15 @@ def is_hard(pod: PodClass) -> bool:
     return bool(pod.wants_cards and (together or sum(request.count > 0 for request in pod.cards) > 1))
 
 
-def _slots_of_one(states: Sequence[CardState], pod: PodClass, request: CardRequest, most: int) -> int:
-    """Closed form for one request: p pods with N distinct cards fit if sum of min(slots of a card, p) >= N p.
+def _slots_of_one(states: Sequence[CardState], pod: PodClass, most: int) -> int:
+    """Closed form for one request, and for cards that are not known.
 
-    Source: Gale-Ryser; the condition is monotone in p.
+    p pods with N distinct cards fit if sum of min(slots of a card, p) >= N p. Source: Gale-Ryser; the
+    condition is monotone in p.
     """
+    if not states:
+        return most if _take_any([pod]) else 0
+    request = next((request for request in pod.cards if request.count), CardRequest())
     slot_counts = [times(state, request) for state in states if usable(state.card, pod)]
     while most > 0 and sum(min(r, most) for r in slot_counts) < request.count * most:
         most = min(most - 1, sum(min(r, most) for r in slot_counts) // request.count)

@@ -16,10 +16,13 @@ class FirstCards:
 
     def __init__(self, states: Sequence[CardState]) -> None:
         self.cards = list(states)
+        self._are_known = bool(states)
         self._has_numa = any(state.card.numa is not None for state in states)
 
     def take(self, pod: PodClass) -> Slots | None:
         """Take the cards for one more pod; None, with nothing taken, if a container finds none."""
+        if not self._are_known:
+            return () if pod.takes_any_cards else None
         if pod.linked:
             return None
         before = list(self.cards)
