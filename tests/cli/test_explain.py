@@ -370,6 +370,22 @@ def test_a_pod_that_does_not_wait_for_us_is_shown_with_its_state(spec: dict[str,
     assert sentence in explained(cluster([decode(pod_json("p", **spec))]), "p")
 
 
+def test_a_gated_pod_of_an_ignored_namespace_waits_for_ever() -> None:
+    ignoring = dataclasses.replace(Settings(), ignored_namespaces=frozenset({"ns"}))
+    assert "waits for ever: ignored_namespaces names ns" in explained(cluster(job_pods(1)), settings=ignoring)
+
+
+def test_a_pod_whose_controller_is_gone_waits_apart_from_a_gang_with_others() -> None:
+    """As after the deletion of one Job of a JobSet."""
+    pods, gone = job_pods(2), LostOwner("its controller Job/train is deleted")
+    made = dataclasses.replace(
+        cluster(pods, 1),
+        read_lost_owners=lambda _: lambda pod: gone if pod.metadata.uid == "u0" else None,
+    )
+    assert "apart from its gang. Now: its controller Job/train is deleted." in explained(made, "train-0")
+    assert "next pass places it" in explained(made, "train-1")
+
+
 def test_a_missing_pod_is_reported() -> None:
     with pytest.raises(ExplainError, match="no unfinished pod nothing in namespace ns"):
         list(explain(cluster([]), "ns", "nothing", Settings()))

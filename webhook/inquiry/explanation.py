@@ -47,9 +47,21 @@ def explain(
         raise ExplainError(f"pod {name} in namespace {namespace} is being deleted, so it is not placed")
     made = next_pass(cluster, settings, pod, now or moment())
     gang = made.gang(made.view.gang_of(pod).placement_key)
-    assert gang is not None
+    if gang is None or all(each.metadata.uid != pod.metadata.uid for each in gang.gated):
+        yield _of_no_gang(pod, made)
+        return
     yield from explain_gated(pod, gang, made)
     yield from _of_extensions(cluster, gang, made)
+
+
+def _of_no_gang(pod: Pod, made: NextPass) -> str:
+    """Why a gated pod is of no gang that waits, see gather."""
+    namespace, name = pod.metadata.namespace, f"{pod.metadata.namespace}/{pod.metadata.name}"
+    if namespace in made.settings.ignored_namespaces:
+        return f"Pod {name} has a gate of topogate, and waits for ever: ignored_namespaces names {namespace}."
+    lost = made.view.lost_owner(pod)
+    why = lost.sentence if lost is not None else "the sweeper has not seen it yet"
+    return f"Pod {name} waits for topogate, apart from its gang. Now: {why}."
 
 
 def _of_extensions(cluster: ClusterReading, gang: PodGang, made: NextPass) -> Iterator[str]:
