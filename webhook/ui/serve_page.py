@@ -143,6 +143,8 @@ def main(argv: list[str] | None = None) -> int:
     """Serve until SIGTERM. Returns 2 for errors in arguments or configuration."""
     arguments = parser().parse_args(argv)
     logs.begin("topogate-ui", arguments.log_level, arguments.log_format)
+    # The page runs the sweeper's steps for its explanations: what they would preempt or reserve is no news.
+    logging.getLogger("webhook.sweeper.decide").setLevel(logging.WARNING)
     if arguments.groups_header and not arguments.user_header:
         print("topogate-ui: --groups-header needs --user-header", file=sys.stderr)  # noqa: T201
         return 2
