@@ -56,6 +56,17 @@ def test_a_certificate_is_p256_for_the_names_and_signed_by_its_own_authority() -
     assert rotation.is_usable(pair, ("webhook.ns.svc",), NOW)
 
 
+def test_a_certificate_signs_nothing_and_its_authority_certificates_alone() -> None:
+    pair = issue(["a"], now=NOW)
+    for text, signs, is_authority in ((pair.certificate, False, False), (pair.authority, True, True)):
+        extensions = x509.load_pem_x509_certificate(text).extensions
+        usage = extensions.get_extension_for_class(x509.KeyUsage).value
+        assert (usage.key_cert_sign, usage.crl_sign, usage.digital_signature) == (signs, signs, not signs)
+        others = (usage.content_commitment, usage.key_encipherment, usage.data_encipherment)
+        assert not any((*others, usage.key_agreement))
+        assert extensions.get_extension_for_class(x509.BasicConstraints).value.ca is is_authority
+
+
 def test_the_key_of_the_authority_is_thrown_away() -> None:
     pair = issue(["a"], now=NOW)
     assert b"".join((pair.authority, pair.certificate, pair.key)).count(b"PRIVATE KEY-----\n") == 2, "one key"

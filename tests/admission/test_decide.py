@@ -192,6 +192,18 @@ def test_a_default_class_above_the_namespaces_maximum_is_lowered_to_it_with_a_wa
     assert unchanged.warnings == ()
 
 
+def test_a_default_class_of_no_tier_above_the_namespaces_maximum_is_lowered_too() -> None:
+    text = shapes.POLICY.format(capped="other", steered="steered", intel="intel")
+    policy = parse_policy(text + "  capped: {maximumTier: medium}\n")
+    high = PriorityClass(metadata=Metadata(name="house-default"), value=1000, global_default=True)
+    pod = gpu_pod()
+    pod["spec"] |= {"priorityClassName": "house-default", "priority": 1000}
+    decision = decided(pod, "capped", {**CLASSES, "house-default": high}, policy)
+    assert applied(pod, decision)["spec"]["priorityClassName"] == "gpu-medium-priority"
+    (warning,) = decision.warnings
+    assert warning.startswith("class house-default, the cluster's default, is above")
+
+
 def test_a_class_above_the_namespaces_maximum_that_the_author_chose_is_denied() -> None:
     pod = gpu_pod()
     pod["spec"]["priorityClassName"] = "gpu-high-priority"

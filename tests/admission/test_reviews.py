@@ -1,6 +1,7 @@
 """Which reviews are answered, and which are refused with what status: by the app in this process."""
 
 import json
+import logging
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from threading import Lock
@@ -144,10 +145,16 @@ def test_large_bodies_are_read_one_at_a_time(
     assert bool(locks) == waits
 
 
-def test_a_denial_has_the_status_of_something_forbidden_and_its_reason(client: FlaskClient) -> None:
+def test_a_denial_has_the_status_of_something_forbidden_and_its_reason(
+    client: FlaskClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    post(client, review(gpu_pod("a")))
+    assert "review uid" not in caplog.text
     _, body = post(client, review(gpu_pod("a", annotations={keys.PRIORITY_ANNOTATION: "no-such-tier"})))
     response = json.loads(body)["response"]
     assert not response["allowed"]
     assert response["status"]["code"] == 403
     assert "no-such-tier" in response["status"]["message"]
-    assert decisions_counted(client) == {("denied", "unknown-tier"): 1}
+    assert decisions_counted(client)["denied", "unknown-tier"] == 1
+    assert "outcome=denied reason=unknown-tier" in caplog.text

@@ -41,6 +41,17 @@ def pods_of(*counts: int, tiles: int = 0) -> list[PodClass]:
     return [PodClass((), cards=(CardRequest(count, ((PLUGIN, 1),), tiles),), linked=True) for count in counts]
 
 
+@pytest.mark.parametrize(("used", "partners"), [((), [2, 1]), ((0,), [0, 0]), ((1,), [2, 1])])
+def test_a_link_counts_only_while_both_of_its_tiles_are_free(
+    used: tuple[int, ...], partners: list[int]
+) -> None:
+    """It joins tile 1 of the first card with tile 0 of the second."""
+    first = card_state(Card("card0", {PLUGIN: 2}, 2, links=((1, "card1", 0),)), {}, frozenset())
+    second = card_state(Card("card1", {PLUGIN: 2}, 2), {}, frozenset(used))
+    states = [first, second]
+    assert partners_of(links_of(states), states) == partners
+
+
 # --- trying everything -------------------------------------------------------------------------------
 
 

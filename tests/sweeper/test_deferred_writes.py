@@ -2,6 +2,7 @@
 
 import itertools
 import logging
+import threading
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
@@ -68,6 +69,25 @@ def test_of_a_pod_that_is_gone_when_it_is_read_nothing_is_left_to_do() -> None:
     done = applier.apply(Orders(reads=(ReadBack(pod, planned),)), View(PODS, [], {}, {}))
     applier.close()
     assert (done.failed_releases, done.delays, done.released) == ((), (), ())
+
+
+@pytest.mark.parametrize("fault", ["", "a node is gone"])
+@pytest.mark.parametrize("version", [1, 2], ids=["nothing has changed", "the cluster has changed"])
+def test_a_plan_is_written_unless_it_no_longer_holds_in_a_cluster_that_has_changed(
+    fault: str, version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written = list[str]()
+    monkeypatch.setattr(Applier, "_fault", lambda *_: fault)
+    monkeypatch.setattr(Applier, "_write", lambda *_: written.append("plan"))
+    cache: Any = SimpleNamespace(usage_version=version, changed=threading.Event())
+    owners: Any = SimpleNamespace(owners=lambda: lambda _: None)
+    applier = Applier(Pass(cast(Any, None), cache, Settings()), owners)
+    order: Any = SimpleNamespace(usage_version=1, gang=key_of(PODS[0]), pods={})
+    found = applier._write_if_it_holds(order, View([], [], {}, {}))
+    applier.close()
+    holds = version == 1 or not fault
+    assert (found is None, written) == (holds, ["plan"] * holds)
+    assert found is None or fault in found.reason
 
 
 UNKNOWN = ApiError(401, "Unauthorized", "Unauthorized")

@@ -37,6 +37,15 @@ def test_a_pass_whose_time_is_over_ends_between_gangs_not_inside_one() -> None:
     assert done.failed, "the next pass goes on with what is left"
 
 
+def test_no_gang_is_begun_in_the_moment_in_which_the_time_of_a_pass_is_over() -> None:
+    api, pods = Slow(Clock()), [job_pod(0, job) for job in "abc"]
+    orders = Orders(evictions=tuple(Eviction(pod, "why", "", True, True) for pod in pods))
+    applier = Applies(Pass(api, cast(Any, None), Settings(pass_seconds=2), clock=api.clock))
+    applier.apply(orders, View([], pods, {}, {}))
+    applier.close()
+    assert api.evicted == ["a-0", "b-0"]
+
+
 def test_pods_are_preempted_by_the_eviction_api_with_their_own_grace_periods() -> None:
     api = Slow(Clock())
     apply(api)
