@@ -41,7 +41,7 @@ log: Final = logging.getLogger("labeler")
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the labeler; returns 0, or 1 when labels are missing, or 2 for a mistake in the configuration."""
-    options = _parser().parse_args(arguments)
+    options = parser().parse_args(arguments)
     pod.log_to_stderr("topogate-labeler", options)
     try:
         config = _config(options)
@@ -98,10 +98,11 @@ def metrics_of(contention: Contention) -> "tuple[Metric, ...]":
     )
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="topogate-labeler", description=__doc__)
-    pod.add_arguments(parser)
-    add = parser.add_argument
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    made = argparse.ArgumentParser(prog="topogate-labeler", description=__doc__)
+    pod.add_arguments(made)
+    add = made.add_argument
     add("--config", type=Path, metavar="FILE", help="configuration (YAML or JSON)")
     add("--source", choices=known_sources(), help="the only source, instead of a configuration")
     add("--facts", metavar="FILE", help="the facts file of --source file")
@@ -119,7 +120,7 @@ def _parser() -> argparse.ArgumentParser:
     add(
         "--health-port", type=int, metavar="PORT", help="answer /healthz and /readyz there (default: nowhere)"
     )
-    return parser
+    return made
 
 
 def _seconds(text: str) -> float:

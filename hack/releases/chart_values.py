@@ -8,8 +8,9 @@ from typing import Any, Final
 import yaml
 
 from hack.local.build import ROOT
+from hack.releases import chart_arguments
+from hack.releases.chart_shapes import labeler_shape, policy_shape
 from hack.releases.merged import escaped
-from labeler.config import KEYS as LABELER_KEYS
 
 PLACEHOLDER: Final = "REGISTRY/"
 """What an image's name begins with until it is set."""
@@ -154,8 +155,16 @@ def _text(key: str, text: str, indent: int) -> str:
 
 
 def schema() -> str:
-    """values.schema.json: every value that there is, so that a misspelt one is refused."""
-    return Path(__file__).with_name("values.schema.json").read_text()
+    """values.schema.json: every value that there is, so that a misspelt one is refused.
+
+    The arguments of each program are added to what the file here says.
+    """
+    made = json.loads(Path(__file__).with_name("values.schema.json").read_text())
+    for program in chart_arguments.PARSERS:
+        items = {"type": "string", "pattern": chart_arguments.pattern(program)}
+        arguments = {"properties": {"extraArgs": {"items": items}}}
+        made["properties"][program] = {"allOf": [made["properties"][program], arguments]}
+    return json.dumps(made, indent=2) + "\n"
 
 
 def checks(base: list[dict[str, Any]]) -> str:
@@ -165,9 +174,11 @@ def checks(base: list[dict[str, Any]]) -> str:
     rendered = {key: shipped.get(key) for key in _RENDERED}
     text = (Path(__file__).parent / "checks.tpl").read_text()
     for name, value in (
+        ("OF_POLICY", policy_shape()),
+        ("OF_LABELER", labeler_shape()),
         ("SHIPPED", shipped),
         ("RENDERED", rendered),
         ("LABELER", yaml.safe_load(texts["labeler", "labeler.yaml"])),
     ):
         text = text.replace(name, escaped(json.dumps(value)))
-    return text.replace("KEYS", " ".join(LABELER_KEYS))
+    return text

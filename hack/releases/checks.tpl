@@ -1,4 +1,34 @@
 {{- /* Made by hack/chart. What a schema of values cannot say. */ -}}
+{{- /* Compares a value at a path with a shape of hack/releases/chart_shapes.py; page describes the file. */ -}}
+{{- define "topogate.shape" -}}
+{{- if not (has (kindOf .value) .shape.kinds) }}
+{{- fail (printf "%s must be %s, not %s. Correct the text, as %s shows it." .path .shape.what (kindOf .value | replace "invalid" "nothing" | replace "slice" "a list" | replace "map" "a mapping" | replace "string" "text") .page) }}
+{{- end }}
+{{- if and (hasKey .shape "words") (not (has .value .shape.words)) }}
+{{- fail (printf "%s must be %s, not %s." .path .shape.what .value) }}
+{{- end }}
+{{- range $name := .shape.required }}
+{{- if not (hasKey $.value $name) }}
+{{- fail (printf "%s lacks the key %s. Give the whole text, as %s shows it." $.path $name $.page) }}
+{{- end }}
+{{- end }}
+{{- if kindIs "map" .value }}
+{{- range $key, $value := .value }}
+{{- if hasKey $.shape "keys" }}
+{{- if not (hasKey $.shape.keys $key) }}
+{{- fail (printf "%s: there is no key %s; there are %s." $.path $key (keys $.shape.keys | sortAlpha | join " ")) }}
+{{- end }}
+{{- include "topogate.shape" (dict "path" (printf "%s: %s" $.path $key) "value" $value "shape" (get $.shape.keys $key) "page" $.page) }}
+{{- else if hasKey $.shape "each" }}
+{{- include "topogate.shape" (dict "path" (printf "%s: %s" $.path $key) "value" $value "shape" $.shape.each "page" $.page) }}
+{{- end }}
+{{- end }}
+{{- else if and (kindIs "slice" .value) (hasKey .shape "each") }}
+{{- range $index, $value := .value }}
+{{- include "topogate.shape" (dict "path" (printf "%s[%d]" $.path $index) "value" $value "shape" $.shape.each "page" $.page) }}
+{{- end }}
+{{- end }}
+{{- end -}}
 {{- define "topogate.check" -}}
 {{- range $name, $image := .Values.images }}
 {{- if or (not $image) (hasPrefix "REGISTRY/" $image) (hasPrefix "YOUR-REGISTRY/" $image) }}
@@ -26,11 +56,7 @@
 {{- if not $labeler.sources }}
 {{- fail "labeler.config names no sources, so the labeler would not start. Leave labeler.config out to have the chart's default, or give the whole text." }}
 {{- end }}
-{{- range $key, $value := $labeler }}
-{{- if not (has $key (splitList " " "KEYS")) }}
-{{- fail (printf "labeler.config: there is no key %s; there are KEYS." $key) }}
-{{- end }}
-{{- end }}
+{{- include "topogate.shape" (dict "path" "labeler.config" "value" $labeler "shape" (fromJson `OF_LABELER`) "page" "docs/operators/topology.md") }}
 {{- $facts := fromYaml .Values.labeler.facts }}
 {{- if hasKey $facts "Error" }}
 {{- fail (printf "labeler.facts is no YAML: %s. Give the whole text of the list of nodes, as docs/operators/topology.md shows it." $facts.Error) }}
@@ -50,6 +76,7 @@
 {{- fail (printf "policy: %s differs from the one that the chart's conditions were rendered from, so the API server would not ask about the right pods. Change manifests/base/policy.yaml in a checkout, run topogate policy render and hack/chart, and install that chart." $key) }}
 {{- end }}
 {{- end }}
+{{- include "topogate.shape" (dict "path" "policy" "value" $policy "shape" (fromJson `OF_POLICY`) "page" "docs/operators/policy.md") }}
 {{- range $namespace, $rules := $policy.namespaces }}
 {{- if hasKey ($rules | default dict) "maximumTier" }}
 {{- fail (printf "policy: namespaces.%s.maximumTier is guarded by an admission policy that is rendered. Change manifests/base/policy.yaml in a checkout, run topogate policy render and hack/chart, and install that chart." $namespace) }}

@@ -45,7 +45,7 @@ log: Final = logging.getLogger("labeler.allocator")
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run until SIGTERM; returns 0, or 2 for a mistake in the command line."""
-    options = _parser().parse_args(arguments)
+    options = parser().parse_args(arguments)
     pod.log_to_stderr("topogate-allocator", options)
     try:
         allocator = Allocator(options)
@@ -62,10 +62,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="topogate-allocator", description=__doc__)
-    pod.add_arguments(parser)
-    add = parser.add_argument
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    made = argparse.ArgumentParser(prog="topogate-allocator", description=__doc__)
+    pod.add_arguments(made)
+    add = made.add_argument
     add("--vendor", choices=KNOWN, default="intel", help="whose cards (default: intel)")
     add("--shares", type=_positive, default=1, metavar="N", help="devices of each card (default: 1)")
     add("--no-monitoring", action="store_true", help="do not offer the _monitoring resources")
@@ -91,7 +92,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--dev", type=Path, default=Places.dev, metavar="FOLDER", help="where the node's /dev is seen")
     add("--proc", type=Path, default=Places.proc, metavar="FOLDER", help="where the node's /proc is seen")
     add("--health-port", type=int, metavar="PORT", help="answer /healthz, /readyz and /metrics there")
-    return parser
+    return made
 
 
 def _places(options: argparse.Namespace) -> Places:

@@ -1,10 +1,16 @@
 """The Helm chart installs what overlays and components install, and refuses values that cannot be meant."""
 
+import argparse
 import base64
+import contextlib
+import copy
+import io
 import json
+import re
 import subprocess
 from collections.abc import Iterator, Sequence
-from typing import Any
+from pathlib import Path
+from typing import Any, Final
 
 import pytest
 import yaml
@@ -14,9 +20,12 @@ from hack.local.cluster import Cluster
 from hack.local.go_programs import HELM
 from hack.local.install import SYSTEM, WEBHOOKS, system_node
 from hack.local.pki import FileAuthority
-from hack.releases import chart
+from hack.releases import chart, chart_arguments
 from hack.releases.merged import More, Value, template
 from tests.support import clean, delete, exists
+from webhook.policy.document import PolicyError
+from webhook.policy.file import parse_policy
+from webhook.policy.reference import FIELDS
 
 IMAGES = ("images.topogate=topogate", "images.labeler=topogate-labeler")
 """The names that the base has; they stand for no registry, and are not refused for that."""
@@ -112,6 +121,14 @@ WRONG = [
     ("falldio=true", "/falldio"),
     ("policy=gate: [x", "policy is no YAML"),
     ("policy=gatePrefix: example.com/", "hack/chart"),
+    ("policy.namespaces.team=x", "/policy"),
+    ("policy=x", "policy is no YAML"),
+    ("labeler.config=sources: udev", "labeler.config: sources must be a list, not text"),
+    (
+        "labeler.config=sources: [udev]\ninterval: often",
+        "labeler.config: interval must be a number, not text",
+    ),
+    ("labeler.config=sources: [[udev]]", "sources[0] must be a name, or one name with options, not a list"),
     ("falldio=label", "policy=kind: AdmissionPolicy", "which would replace yours"),
     ("labeler.source=gce", "labeler.config=sources: [udev]", "which would replace labeler.config"),
     ("labeler.config=sources: [udev", "labeler.config is no YAML"),
@@ -129,12 +146,59 @@ WRONG = [
     ("tolerations[0].efect=NoSchedule", "efect"),
     ("tolerations[0].effect=NoScedule", "/tolerations/0/effect"),
     ("webhook.extraArgs[0]=", "/webhook/extraArgs/0"),
+    ("webhook.extraArgs[0]=--no-such-flag", "/webhook/extraArgs/0"),
+    ("webhook.extraArgs[0]=--bind=0.0.0.0:high", "/webhook/extraArgs/0"),
+    ("webhook.extraArgs[0]=--interval=5", "/webhook/extraArgs/0"),
+    ("webhook.extraArgs=--bind=:8443", "/webhook/extraArgs"),
+    ("sweeper.extraArgs={--interval,5}", "/sweeper/extraArgs/0"),
+    ("sweeper.extraArgs={--interval=soon}", "/sweeper/extraArgs/0"),
+    ("sweeper.extraArgs={--leader-election=no}", "/sweeper/extraArgs/0"),
+    ("sweeper.extraArgs={--interval=5,--mode=worst-fit}", "/sweeper/extraArgs/1"),
+    ("tasks.extraArgs={--metrics-port=65536}", "/tasks/extraArgs/0"),
+    ("certs.extraArgs={--days=5000}", "/certs/extraArgs/0"),
+    ("ui.extraArgs={--cluster-nam=x}", "/ui/extraArgs/0"),
+    ("labeler.extraArgs={--oneshot}", "/labeler/extraArgs/0"),
+    ("labeler.extraArgs={--interval=0}", "/labeler/extraArgs/0"),
+    ("allocator.extraArgs={--shares=0}", "/allocator/extraArgs/0"),
     ("sweeper=null", "sweeper"),
     ("sweeper.resources=null", "resources"),
     ("images=null", "images"),
     ("strict=null", "strict"),
     ("policy=null", "policy"),
 ]
+
+
+VALUES_OF_FLAGS: Final = (
+    "", "0", "1", "5", "0.5", "5.", ".5", "-1", "1e3", "nan", "x", "30", "30.5", "31", "1000", "1001", "3650",
+    "4000", "65535", "65536", "99999", "0.0.0.0:8443", ":0", "a:", "90s", "0s", "2h", "debug", "text", "no",
+    "best-fit", "keep-whole", "intel", "two words",
+)  # fmt: skip
+
+
+def is_parsed(parser: argparse.ArgumentParser, argument: str) -> bool:
+    """Whether a program takes this argument beside those that it needs, and does not end with it."""
+    needed = [
+        f"{each.option_strings[0]}=x" for each in parser._actions if each.required and each.option_strings
+    ]
+    try:
+        with contextlib.redirect_stderr(io.StringIO()), contextlib.redirect_stdout(io.StringIO()):
+            parser.parse_args([*needed, argument])
+    except SystemExit:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("program", chart_arguments.PARSERS)
+def test_the_chart_takes_no_argument_that_the_program_refuses_and_some_of_each_option(program: str) -> None:
+    parser, pattern = chart_arguments.PARSERS[program](), re.compile(chart_arguments.pattern(program))
+    wrong, without = [], []
+    for name in (name for action in parser._actions for name in action.option_strings):
+        arguments = [name, *(f"{name}={value}" for value in VALUES_OF_FLAGS)]
+        taken = [each for each in arguments if pattern.fullmatch(each)]
+        wrong += [each for each in taken if not is_parsed(parser, each)]
+        without += [] if taken else [name]
+    assert wrong == []
+    assert set(without) <= {"-h", "-n", *chart_arguments.NEVER}
 
 
 @pytest.mark.usefixtures("control_plane")
@@ -145,6 +209,110 @@ def test_a_value_that_cannot_be_meant_is_refused_with_its_name() -> None:
         if not result.returncode or expected not in result.stderr or "nil pointer" in result.stderr:
             faults.append(f"{values}: {result.stderr or 'is taken'}")
     assert faults == []
+
+
+SHIPPED_POLICY: Final = yaml.safe_load(yaml.safe_load((chart.CHART / "values.yaml").read_text())["policy"])
+WRONG_POLICY: Final[tuple[tuple[str, Any], ...]] = (
+    ("apiVersion", "topogate.io/v2"),
+    ("kind", {"x": 1}),
+    ("tiers", "high"),
+    ("tiers", None),
+    ("tiers[].name", {"x": 1}),
+    ("tiers[].priorityClassName", 5),
+    ("tiers[].nam", "x"),
+    ("gpuModels", {"H100": {}}),
+    ("gpuModels[].name", ["H100"]),
+    ("gpuModels[].aliases", "H100"),
+    ("gpuModels[].labels", "nvidia.com/gpu.product=H100"),
+    ("gpuModels[].labels", {"nvidia.com/gpu.product": True}),
+    ("gpuModels[].resources", "nvidia.com/gpu"),
+    ("namespaces", "x"),
+    ("namespaces", ["x"]),
+    ("namespaces.NAME", "high"),
+    ("namespaces.NAME", None),
+    ("namespaces.NAME.defaultTier", ["high"]),
+    ("namespaces.NAME.maximumTier", {"x": 1}),
+    ("namespaces.NAME.defaultGpuModel", 5),
+    ("namespaces.NAME.default", "x"),
+    ("excludedNamespaces", "x"),
+    ("topologyLevels", "block"),
+    ("topologyLevels", [{"x": 1}]),
+    ("keepManagedFields", "yes please"),
+    ("nativeGangs", "keep"),
+    ("bind", True),
+    ("fairOrder", "6h"),
+    ("fairOrder.halfLife", 6),
+    ("fairOrder.maximumWait", ["6h"]),
+    ("fairOrder.accountLabel", {"x": 1}),
+    ("fairOrder.weights", "team-a=3"),
+    ("fairOrder.weights", {"team-a": "three"}),
+    ("fairOrder.modelCosts", {"H100": []}),
+    ("schedulers", ["x"]),
+)
+"""Fields of the policy, each with a value of another type; and fields that there are not."""
+
+
+def changed_policy(path: str, value: Any) -> str:
+    """The shipped policy with another value in the field at a path of the reference, as text."""
+    policy = copy.deepcopy(SHIPPED_POLICY)
+    above, _, name = path.rpartition(".")
+    if name == "NAME":
+        policy["namespaces"]["team"] = value
+    elif above.endswith("[]"):
+        policy[above.removesuffix("[]")][0][name] = value
+    elif above == "namespaces.NAME":
+        policy["namespaces"]["team"] = {name: value}
+    elif above:
+        policy[above] = {name: value}
+    else:
+        policy[name] = value
+    return json.dumps(policy)
+
+
+def with_policy(text: str, folder: Path) -> "subprocess.CompletedProcess[str]":
+    (folder / "policy.yaml").write_text(text)
+    return run(*TEMPLATE, "--namespace=kube-system", f"--set-file=policy={folder / 'policy.yaml'}")
+
+
+@pytest.mark.usefixtures("control_plane")
+def test_a_policy_of_another_shape_is_refused_as_the_webhook_would_refuse_it(tmp_path: Path) -> None:
+    faults = []
+    for path, value in WRONG_POLICY:
+        text = changed_policy(path, value)
+        with pytest.raises(PolicyError):
+            parse_policy(text)
+        result = with_policy(text, tmp_path)
+        if not result.returncode or "policy" not in result.stderr or "nil pointer" in result.stderr:
+            faults.append(f"{path}: {value}: {result.stderr or 'is taken'}")
+    assert faults == []
+
+
+def test_each_field_of_the_policy_is_tried_with_a_value_of_another_type() -> None:
+    """Of those from which conditions of the API server are rendered, no other value is taken at all."""
+    rendered = {"gatePrefix", "gate", "gpuResources", "schedulerNames", "resourceClaims"}
+    assert {field.name for field in FIELDS} - rendered <= {path for path, _ in WRONG_POLICY}
+
+
+@pytest.mark.usefixtures("control_plane")
+def test_a_policy_with_every_field_is_taken(tmp_path: Path) -> None:
+    policy = SHIPPED_POLICY | {
+        "namespaces": {"team": {"defaultTier": "low", "defaultGpuModel": "H100"}, "*": {}},
+        "topologyLevels": ["block", "subblock", "host"],
+        "keepManagedFields": True,
+        "nativeGangs": "leave",
+        "bind": "podgroup",
+        "fairOrder": {
+            "halfLife": "6h",
+            "maximumWait": "12h",
+            "accountLabel": "example.com/account",
+            "weights": {"team-a": 3, "ci-*": 0.5},
+            "modelCosts": {"H100": 4},
+        },
+    }
+    text = json.dumps(policy)
+    parse_policy(text)
+    result = with_policy(text, tmp_path)
+    assert result.returncode == 0, result.stderr
 
 
 @pytest.mark.usefixtures("control_plane")

@@ -13,7 +13,7 @@ from tests.sweeper.pods import job_pod, no_size
 from webhook.inquiry.reading import ClusterReading
 from webhook.policy.values import Policy
 from webhook.probes import serve
-from webhook.sweeper.main import _parser, _report_missing_extra, _settings
+from webhook.sweeper.main import _report_missing_extra, _settings, parser
 from webhook.sweeper.metrics import Metrics
 from webhook.sweeper.observe.snapshotter import Snapshotter
 from webhook.sweeper.settings import levels_fault, parse
@@ -21,7 +21,7 @@ from webhook.sweeper.settings import levels_fault, parse
 
 def test_an_ignored_namespace_is_left_alone() -> None:
     pods = (job_pod(0, namespace="theirs"), job_pod(0, namespace="ours"))
-    settings = _settings(_parser().parse_args(["--ignored-namespace", "theirs"]))
+    settings = _settings(parser().parse_args(["--ignored-namespace", "theirs"]))
     view = Snapshotter(ClusterReading(pods, {}, {}, no_size), settings).view()
     assert [pod.metadata.namespace for pod in view.gated] == ["ours"]
 
@@ -32,11 +32,11 @@ def test_an_ignored_namespace_is_left_alone() -> None:
     ids=["one flag", "the flag again"],
 )
 def test_several_namespaces_may_be_ignored(arguments: list[str]) -> None:
-    assert _settings(_parser().parse_args(arguments)).ignored_namespaces == {"a", "b"}
+    assert _settings(parser().parse_args(arguments)).ignored_namespaces == {"a", "b"}
 
 
 def test_the_interval_is_a_number_of_seconds() -> None:
-    assert _settings(_parser().parse_args(["--interval", "1.5"])).interval_seconds == 1.5
+    assert _settings(parser().parse_args(["--interval", "1.5"])).interval_seconds == 1.5
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from webhook.placement import Mode, Options
 from webhook.sweeper.decide.backoff import AVOID_SECONDS
 from webhook.sweeper.extension import RecordSpec
 from webhook.sweeper.extension_settings import Avoid, BadNodes, SpareNodes
-from webhook.sweeper.main import _parser, _settings
+from webhook.sweeper.main import _settings, parser
 from webhook.sweeper.observe.pods import ENDING_SECONDS
 from webhook.sweeper.repair.repair import STAYS_SECONDS
 from webhook.sweeper.settings import Settings, SettingsError, load
@@ -74,7 +74,7 @@ def test_a_number_that_is_no_setting_is_that_of_the_docs() -> None:
 def test_flags_come_before_the_file(tmp_path: Path) -> None:
     file = tmp_path / "sweeper.yaml"
     file.write_text("settle_seconds: 2\npatience_seconds: 3\nmode: headroom\nscale_up: {requests: 4}\n")
-    options = _parser().parse_args(
+    options = parser().parse_args(
         [f"--config={file}", "--settle=7", "--mode=keep-whole", "--scale-up-requests=8"]
     )
     found = _settings(options)
@@ -248,7 +248,7 @@ FLAGS = [
 def test_a_flag_follows_the_rules_of_its_setting() -> None:
     for flag, fault in FLAGS:
         with pytest.raises(SettingsError, match=re.escape(fault)):
-            _settings(_parser().parse_args([flag]))
+            _settings(parser().parse_args([flag]))
 
 
 def test_a_missing_file_is_reported(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ logger = logging.getLogger("webhook.sweeper")
 
 def main(arguments: list[str] | None = None) -> int:
     """Run until SIGTERM or SIGINT; returns the exit status."""
-    options = _parser().parse_args(arguments)
+    options = parser().parse_args(arguments)
     logs.begin("topogate-sweeper", options.log_level, options.log_format)
     stopping = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -75,10 +75,11 @@ def _settings(options: argparse.Namespace) -> Settings:
     return with_flags(chosen, {flag: getattr(options, flag) for flag in FLAGS})
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="topogate-sweeper", description=__doc__)
-    version.add_argument(parser)
-    add = parser.add_argument
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    made = argparse.ArgumentParser(prog="topogate-sweeper", description=__doc__)
+    version.add_argument(made)
+    add = made.add_argument
     add("--kubeconfig", type=Path, help="how to reach the cluster; without it, as the pod's ServiceAccount")
     add("--config", type=Path, metavar="FILE", help="settings (YAML); flags override it")
     add(
@@ -107,14 +108,14 @@ def _parser() -> argparse.ArgumentParser:
     )
     add("--interval", type=float, metavar="SECONDS", help="a pass at least this often (30)")
     add("--ignored-namespace", nargs="*", action="extend", default=[], metavar="NAME", help="left alone")
-    add_mode(parser)
-    _add_scale_up(parser)
+    add_mode(made)
+    _add_scale_up(made)
     add("--leader-election", action=argparse.BooleanOptionalAction, default=True, help="one of several leads")
     add("--namespace", default=NAMESPACE, help="where the Lease lives (%(default)s)")
     add("--metrics-address", default="0.0.0.0", help="where /metrics, /healthz, /readyz listen")
     add("--metrics-port", type=int, metavar="PORT", help="none without it")
-    logs.add_flags(parser)
-    return parser
+    logs.add_flags(made)
+    return made
 
 
 def _add_scale_up(parser: argparse.ArgumentParser) -> None:

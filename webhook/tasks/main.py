@@ -163,7 +163,7 @@ class TaskMetrics:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run until SIGTERM or SIGINT; returns the exit status."""
-    options = _parser().parse_args(arguments)
+    options = parser().parse_args(arguments)
     logs.begin("topogate-tasks", options.log_level, options.log_format)
     identity = f"{socket.gethostname()}_{os.getpid()}"
     try:
@@ -200,10 +200,11 @@ def main(arguments: list[str] | None = None) -> int:
     return 0
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="topogate-tasks", description=__doc__)
-    version.add_argument(parser)
-    add = parser.add_argument
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    made = argparse.ArgumentParser(prog="topogate-tasks", description=__doc__)
+    version.add_argument(made)
+    add = made.add_argument
     add("--kubeconfig", type=Path, help="how to reach the cluster; without it, as the pod's ServiceAccount")
     add("--policy", type=Path, required=True, metavar="FILE", help="models, tiers and namespaces (YAML)")
     add(
@@ -222,8 +223,8 @@ def _parser() -> argparse.ArgumentParser:
     add("--namespace", default=NAMESPACE, help="where the Lease lives (%(default)s)")
     add("--metrics-address", default="0.0.0.0", help="where /metrics, /healthz, /readyz listen")
     add("--metrics-port", type=int, metavar="PORT", help="none without it")
-    logs.add_flags(parser)
-    return parser
+    logs.add_flags(made)
+    return made
 
 
 if __name__ == "__main__":

@@ -1,4 +1,34 @@
 {{- /* Made by hack/chart. What a schema of values cannot say. */ -}}
+{{- /* Compares a value at a path with a shape of hack/releases/chart_shapes.py; page describes the file. */ -}}
+{{- define "topogate.shape" -}}
+{{- if not (has (kindOf .value) .shape.kinds) }}
+{{- fail (printf "%s must be %s, not %s. Correct the text, as %s shows it." .path .shape.what (kindOf .value | replace "invalid" "nothing" | replace "slice" "a list" | replace "map" "a mapping" | replace "string" "text") .page) }}
+{{- end }}
+{{- if and (hasKey .shape "words") (not (has .value .shape.words)) }}
+{{- fail (printf "%s must be %s, not %s." .path .shape.what .value) }}
+{{- end }}
+{{- range $name := .shape.required }}
+{{- if not (hasKey $.value $name) }}
+{{- fail (printf "%s lacks the key %s. Give the whole text, as %s shows it." $.path $name $.page) }}
+{{- end }}
+{{- end }}
+{{- if kindIs "map" .value }}
+{{- range $key, $value := .value }}
+{{- if hasKey $.shape "keys" }}
+{{- if not (hasKey $.shape.keys $key) }}
+{{- fail (printf "%s: there is no key %s; there are %s." $.path $key (keys $.shape.keys | sortAlpha | join " ")) }}
+{{- end }}
+{{- include "topogate.shape" (dict "path" (printf "%s: %s" $.path $key) "value" $value "shape" (get $.shape.keys $key) "page" $.page) }}
+{{- else if hasKey $.shape "each" }}
+{{- include "topogate.shape" (dict "path" (printf "%s: %s" $.path $key) "value" $value "shape" $.shape.each "page" $.page) }}
+{{- end }}
+{{- end }}
+{{- else if and (kindIs "slice" .value) (hasKey .shape "each") }}
+{{- range $index, $value := .value }}
+{{- include "topogate.shape" (dict "path" (printf "%s[%d]" $.path $index) "value" $value "shape" $.shape.each "page" $.page) }}
+{{- end }}
+{{- end }}
+{{- end -}}
 {{- define "topogate.check" -}}
 {{- range $name, $image := .Values.images }}
 {{- if or (not $image) (hasPrefix "REGISTRY/" $image) (hasPrefix "YOUR-REGISTRY/" $image) }}
@@ -26,11 +56,7 @@
 {{- if not $labeler.sources }}
 {{- fail "labeler.config names no sources, so the labeler would not start. Leave labeler.config out to have the chart's default, or give the whole text." }}
 {{- end }}
-{{- range $key, $value := $labeler }}
-{{- if not (has $key (splitList " " "sources levels interval pci-group-level feature-file")) }}
-{{- fail (printf "labeler.config: there is no key %s; there are sources levels interval pci-group-level feature-file." $key) }}
-{{- end }}
-{{- end }}
+{{- include "topogate.shape" (dict "path" "labeler.config" "value" $labeler "shape" (fromJson `{"what": "a mapping", "kinds": ["map"], "keys": {"sources": {"what": "a list", "kinds": ["slice"], "each": {"what": "a name, or one name with options", "kinds": ["string", "map"]}}, "levels": {"what": "a list", "kinds": ["slice"], "each": {"what": "text", "kinds": ["string"]}}, "interval": {"what": "a number", "kinds": ["float64", "int64", "int"]}, "pci-group-level": {"what": "a number", "kinds": ["float64", "int64", "int"]}, "feature-file": {"what": "text", "kinds": ["string"]}}, "required": ["sources"]}`) "page" "docs/operators/topology.md") }}
 {{- $facts := fromYaml .Values.labeler.facts }}
 {{- if hasKey $facts "Error" }}
 {{- fail (printf "labeler.facts is no YAML: %s. Give the whole text of the list of nodes, as docs/operators/topology.md shows it." $facts.Error) }}
@@ -50,6 +76,7 @@
 {{- fail (printf "policy: %s differs from the one that the chart's conditions were rendered from, so the API server would not ask about the right pods. Change manifests/base/policy.yaml in a checkout, run topogate policy render and hack/chart, and install that chart." $key) }}
 {{- end }}
 {{- end }}
+{{- include "topogate.shape" (dict "path" "policy" "value" $policy "shape" (fromJson `{"what": "a mapping", "kinds": ["map"], "keys": {"apiVersion": {"what": "topogate.io/v1alpha1", "kinds": ["string"], "words": ["topogate.io/v1alpha1"]}, "kind": {"what": "AdmissionPolicy", "kinds": ["string"], "words": ["AdmissionPolicy"]}, "gatePrefix": {"what": "text", "kinds": ["string"]}, "gate": {"what": "text", "kinds": ["string"]}, "gpuResources": {"what": "a list", "kinds": ["slice"], "each": {"what": "text", "kinds": ["string"]}}, "tiers": {"what": "a list", "kinds": ["slice"], "each": {"what": "a mapping", "kinds": ["map"], "keys": {"name": {"what": "text", "kinds": ["string"]}, "priorityClassName": {"what": "text", "kinds": ["string"]}}, "required": ["name", "priorityClassName"]}}, "gpuModels": {"what": "a list", "kinds": ["slice"], "each": {"what": "a mapping", "kinds": ["map"], "keys": {"name": {"what": "text", "kinds": ["string"]}, "aliases": {"what": "a list", "kinds": ["slice"], "each": {"what": "text", "kinds": ["string"]}}, "labels": {"what": "a mapping", "kinds": ["map"], "each": {"what": "text", "kinds": ["string"]}}, "resources": {"what": "a list", "kinds": ["slice"], "each": {"what": "text", "kinds": ["string"]}}}, "required": ["name", "labels"]}}, "namespaces": {"what": "a mapping", "kinds": ["map"], "each": {"what": "a mapping", "kinds": ["map"], "keys": {"defaultTier": {"what": "text", "kinds": ["string"]}, "maximumTier": {"what": "text", "kinds": ["string"]}, "defaultGpuModel": {"what": "text", "kinds": ["string"]}}, "required": []}}, "excludedNamespaces": {"what": "a list", "kinds": ["slice"], "each": {"what": "text", "kinds": ["string"]}}, "topologyLevels": {"what": "a list", "kinds": ["slice"], "each": {"what": "text", "kinds": ["string"]}}, "schedulerNames": {"what": "a list", "kinds": ["slice"], "each": {"what": "text", "kinds": ["string"]}}, "resourceClaims": {"what": "true, false or a list", "kinds": ["bool", "slice"], "each": {"what": "text", "kinds": ["string"]}}, "keepManagedFields": {"what": "true or false", "kinds": ["bool"]}, "nativeGangs": {"what": "adopt or leave", "kinds": ["string"], "words": ["adopt", "leave"]}, "bind": {"what": "pinned, podgroup or nominated", "kinds": ["string"], "words": ["pinned", "podgroup", "nominated"]}, "fairOrder": {"what": "a mapping", "kinds": ["map"], "keys": {"halfLife": {"what": "text", "kinds": ["string"]}, "maximumWait": {"what": "text", "kinds": ["string"]}, "accountLabel": {"what": "text", "kinds": ["string"]}, "weights": {"what": "a mapping", "kinds": ["map"], "each": {"what": "a number", "kinds": ["float64", "int64", "int"]}}, "modelCosts": {"what": "a mapping", "kinds": ["map"], "each": {"what": "a number", "kinds": ["float64", "int64", "int"]}}}, "required": []}}, "required": ["apiVersion", "kind"]}`) "page" "docs/operators/policy.md") }}
 {{- range $namespace, $rules := $policy.namespaces }}
 {{- if hasKey ($rules | default dict) "maximumTier" }}
 {{- fail (printf "policy: namespaces.%s.maximumTier is guarded by an admission policy that is rendered. Change manifests/base/policy.yaml in a checkout, run topogate policy render and hack/chart, and install that chart." $namespace) }}
