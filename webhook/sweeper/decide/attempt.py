@@ -324,6 +324,12 @@ class PassState:
             claims={**self.claims, **claims},
         )
 
+    def without_place_of(self, attempt: "Attempt") -> "PassState":
+        """Gangs after this one get none of its place, though it is not planned in this pass."""
+        if isinstance(attempt.answer, NoFit):
+            return self
+        return replace(self, snapshot=self.snapshot.assume(attempt.answer, attempt.asked.gang))
+
     def with_answer(self, known: KnownAnswer) -> "PassState":
         """Who asks the same after it gets the same answer."""
         return replace(self, answers={**self.answers, known.shape: known})
@@ -477,7 +483,8 @@ class GangWaits:
     due_seconds: when it is asked about again even without changes. none_begins: see PassState. ledger: with
     its current reservation, None where it has none. unpinned: the plan that leaves its nodes to
     kube-scheduler, used if no other gang has anything there. attempt: with the question and the answer of the
-    placement core, None where it was not asked.
+    placement core, None where it was not asked. keeps_place: whether no gang after it gets the place that it
+    has found.
     """
 
     cause: Cause
@@ -490,6 +497,7 @@ class GangWaits:
     ledger: ReservationLedger | None = None
     unpinned: Attempt | None = None
     attempt: Attempt | None = None
+    keeps_place: bool = False
 
 
 @dataclass(frozen=True)

@@ -49,6 +49,7 @@ from webhook.sweeper.decide.reservations import (
 from webhook.sweeper.decide.steps import (
     allow_nodes,
     ask_without_refusals,
+    await_former_pods,
     claims_are_free,
     commit,
     complete,
@@ -94,6 +95,7 @@ STEPS: Final[tuple[Step, ...]] = (
     make_question,
     place_on_reserved_nodes,
     place_anywhere,
+    await_former_pods,
     place_minimum,
     reserve_nodes_for_later_pods,
     commit,
@@ -352,6 +354,8 @@ def _conclude_waits(gang: PodGang, outcome: GangWaits, now: PassState, found: _R
     if outcome.none_begins:
         ledger, now = ledger.leave_share_to_stages(), replace(now, none_begins=outcome.none_begins)
     now = replace(now, ledger=ledger)
+    if outcome.keeps_place and outcome.attempt is not None:
+        now = now.without_place_of(outcome.attempt)
     return now if outcome.known is None else now.with_answer(outcome.known)
 
 

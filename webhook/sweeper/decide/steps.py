@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Final
 
 from webhook.kube.objects import Pod
+from webhook.kube.times import since_1970
 from webhook.placement import Assignment, NoFit
 from webhook.scheduling.impossible_requests import impossible
 from webhook.scheduling.volume_counts import used_by
@@ -20,6 +21,7 @@ from webhook.sweeper.decide.asking import (
     so_far,
     variants_of,
     wait_for_nobody,
+    without_part,
 )
 from webhook.sweeper.decide.attempt import (
     AllowedNodes,
@@ -53,6 +55,8 @@ from webhook.sweeper.observe.view import View
 from webhook.text import counted, joined
 
 _SOON_SECONDS: Final = 1.0
+_ENDS_SECONDS: Final = 60.0
+"""A gang waits for its former pods for so long at most."""
 _COUNTED_AGAIN: Final = (
     "free volumes that several nodes can use were just given to others, and are counted again"
 )
@@ -218,6 +222,36 @@ def place_anywhere(attempt: Attempt, now: PassState) -> Attempt:
         gang = attempt.gang if isinstance(answer, NoFit) else other.gang
         attempt = replace(attempt, gang=gang, nodes=nodes, asked=asked, answer=answer)
     return attempt
+
+
+def await_former_pods(attempt: Attempt, now: PassState) -> Attempt | GangWaits:
+    """A gang that is recreated waits for its former pods to end, where it then uses fewer domains.
+
+    While they end one by one, the first nodes with capacity for all may lie in several domains. It waits for
+    at most a minute, and only for pods whose grace period ends by then; nobody else gets its place meanwhile.
+    """
+    answer = attempt.answer
+    ending, seconds = ([], 0.0) if isinstance(answer, NoFit) else _ending_soon(attempt.gang, now.view)
+    if isinstance(answer, NoFit) or not ending:
+        return attempt
+    later = replace(now, snapshot=without_part(ending, now.view, now.snapshot))
+    better = _ask(attempt, attempt.asked, later)
+    if isinstance(better, NoFit) or better.objective.domains >= answer.objective.domains:
+        return attempt
+    pods = counted(len(ending), "pod of it is", "pods of it are")
+    sentence = f"{pods} about to end, on whose nodes it will use fewer topology domains"
+    return GangWaits(Cause.INCOMPLETE, sentence, due_seconds=seconds, keeps_place=True, attempt=attempt)
+
+
+def _ending_soon(gang: PodGang, view: View) -> tuple[list[Pod], float]:
+    """Its pods that are deleted and will end within a minute, and in how many seconds the last one will."""
+    at, found, last = view.now.at.timestamp(), list[Pod](), 0.0
+    for pod in view.index.mates.get(gang.key, ()):
+        seconds = (since_1970(pod.metadata.deletion_timestamp) or 0.0) - at
+        if pod.spec.node_name and 0 < seconds <= _ENDS_SECONDS:
+            found.append(pod)
+            last = max(last, seconds)
+    return found, last
 
 
 def place_minimum(attempt: Attempt, now: PassState) -> Attempt:

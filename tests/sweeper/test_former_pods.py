@@ -1,0 +1,113 @@
+"""A gang that is evicted and created again is placed as well as it can be once its former pods are gone."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+import msgspec
+import pytest
+
+from labeler.contract import keys
+from tests.sweeper.cluster import Nodes, Placing, gpu_pod, places
+from tests.sweeper.pods import job_pod
+from webhook.kube.objects import Pod
+from webhook.sweeper.decide.orders import Cause
+from webhook.sweeper.observe.gangs import OwnerFacts
+from webhook.sweeper.observe.view import Moment, View
+from webhook.sweeper.settings import Settings
+
+NOW: Final = datetime(2026, 1, 1, tzinfo=UTC)
+SIZE: Final = 9
+
+
+def member(number: int, attempt: int, node: str = "", ends_in: float | None = None) -> Pod:
+    """A pod of a Job, by its attempt: gated, on a node, or deleted there."""
+    base = job_pod(number)
+    metadata = msgspec.to_builtins(base.metadata) | {
+        "name": f"train-{number}-{attempt}",
+        "uid": f"{attempt}-{number}",
+    }
+    if ends_in is not None:
+        metadata["deletionTimestamp"] = f"{NOW + timedelta(seconds=ends_in):%Y-%m-%dT%H:%M:%SZ}"
+    return gpu_pod(f"train-{number}-{attempt}", node=node, metadata=metadata)
+
+
+class Requeue(Placing):
+    """A Job of nine pods that ran in block b0 and is created again; of block b1 only a subblock is free.
+
+    Each block has two subblocks of five nodes. ended: how many of the former pods are gone. ends_in: seconds
+    until the grace period of the others ends.
+    """
+
+    def __init__(self, ended: int, ends_in: float) -> None:
+        former = [member(number, 0, f"n{number}", ends_in) for number in range(ended, SIZE)]
+        other = [gpu_pod(f"f{n}", node=f"n{n}") for n in range(15, 20)]
+        new = [member(number, 1) for number in range(SIZE)]
+        super().__init__(Nodes(20, *former, *other, *new), Settings(settle_seconds=0, reserve_seconds=0))
+        for number in range(20):
+            block = f"b{number // 10}"
+            values = (block, f"{block}-{number // 5}", f"h{number}")
+            self.cluster.label(f"n{number}", dict(zip(keys.PRERELEASE_TOPOLOGY, values, strict=True)))
+        self.owner_facts = lambda _: OwnerFacts(SIZE)
+        self.passed = 0.0
+
+    def view(self) -> View:
+        return self.snapshotter.view(Moment(self.passed, NOW + timedelta(seconds=self.passed)))
+
+    def end(self) -> None:
+        """All former pods are gone."""
+        self.cluster.pods = [pod for pod in self.cluster.pods if not pod.metadata.deletion_timestamp]
+
+
+def blocks(found: dict[str, str]) -> set[int]:
+    return {int(node[1:]) // 10 for node in found.values()}
+
+
+@pytest.mark.parametrize("ended", range(SIZE + 1))
+def test_a_recreated_gang_uses_as_few_domains_as_once_its_former_pods_are_gone(ended: int) -> None:
+    """However many have ended by now: with four, nine nodes are free, and lie in two blocks."""
+    case = Requeue(ended, ends_in=30)
+    first = places(case.one())
+    if not first:
+        case.end()
+        first = places(case.one())
+    assert len(first) == SIZE
+    assert blocks(first) == {0}
+    assert len({int(node[1:]) // 5 for node in first.values()}) == 2
+
+
+def test_the_reason_names_its_ending_pods_and_a_pass_is_due_when_they_end() -> None:
+    orders = Requeue(4, ends_in=30).one()
+    (outcome,) = orders.outcomes
+    assert outcome.cause is Cause.INCOMPLETE
+    assert (
+        outcome.reason == "5 pods of it are about to end, on whose nodes it will use fewer topology domains"
+    )
+    assert orders.due_seconds == 30
+
+
+@pytest.mark.parametrize("ends_in", [-1, 0, 61, 3600])
+def test_it_waits_for_no_pod_that_should_have_ended_or_takes_longer_than_a_minute(ends_in: float) -> None:
+    assert len(places(Requeue(4, ends_in).one())) == SIZE
+
+
+def test_it_waits_no_longer_than_their_grace_period() -> None:
+    case = Requeue(4, ends_in=30)
+    assert not places(case.one())
+    case.passed = 30
+    assert len(places(case.one())) == SIZE
+
+
+def test_a_gang_after_it_gets_none_of_the_place_that_it_has_found() -> None:
+    case = Requeue(4, ends_in=30)
+    later = {"creationTimestamp": "2026-01-02T00:00:00Z"}
+    case.cluster.pods += [gpu_pod(f"late-{number}", metadata=later) for number in range(3)]
+    assert len(places(case.one())) == 1, "ten nodes are free, of which it needs nine"
+
+
+def test_it_waits_for_no_pod_that_leaves_it_no_better_place() -> None:
+    case = Requeue(4, ends_in=30)
+    for name in ("n8", "n9"):
+        node = msgspec.to_builtins(case.cluster.nodes[name])
+        node["spec"] = {"unschedulable": True}
+        case.cluster.nodes[name] = msgspec.convert(node, type(case.cluster.nodes[name]))
+    assert blocks(places(case.one())) == {0, 1}
