@@ -1,6 +1,6 @@
 """A gang's tree as arrays: nodes in topology order, each domain a range of nodes, amounts in columns."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import gcd
@@ -229,12 +229,13 @@ class GangArrays:
             domain = domain.parent
         return total
 
-    def cost(self, nodes: Iterable[int]) -> int:
+    def cost(self, nodes: Collection[int]) -> int:
         """The cost of using these nodes."""
         total = 0
         seen: set[int] = set()
-        for node in nodes:
-            domain: DomainRange | None = self.holder(node)
+        holders = np.searchsorted(self.firsts, list(nodes), side="right") - 1  # one by one it takes longer
+        for node, number in zip(nodes, holders.tolist(), strict=True):
+            domain: DomainRange | None = self.holders[number]
             total += self.node_cost(node, domain)
             while domain is not None and id(domain) not in seen:
                 seen.add(id(domain))

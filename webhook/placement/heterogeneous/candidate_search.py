@@ -21,7 +21,7 @@ from webhook.placement.budget import Budget
 from webhook.placement.costs import SCORE_BITS
 from webhook.placement.evaluate import Solution
 from webhook.placement.heterogeneous.arrays import DomainRange, GangArrays, Ints, Taken
-from webhook.placement.heterogeneous.filling import CLASS, NODES
+from webhook.placement.heterogeneous.filling import CLASS
 from webhook.placement.heterogeneous.first_fit_decreasing import Filled, FirstFitDecreasing
 from webhook.placement.heterogeneous.joint_bounds import Candidate, JointBounds
 from webhook.placement.heterogeneous.pattern_program import PatternProgram
@@ -50,8 +50,8 @@ MOST_NODE_CLASSES: Final = 3000
 FILLING: Final = 4
 """First-fit has one part in so many of the steps."""
 
-POOLING: Final = 8
-"""Pools of nodes in which first-fit tries the gang together have one part in so many of its steps."""
+POOLING: Final = 4
+"""Computing the costs of filled sets of nodes has one part in so many of the steps for filling."""
 
 LISTING: Final = 2
 """The patterns of nodes and their values have one part in so many of the steps."""
@@ -105,14 +105,15 @@ class CandidateSearch:
     def _fill_levels(self) -> None:
         """Keep the best solution of first-fit in one domain, at the finest level at which it finds any."""
         required = -1 if self.question.required is None else self.question.required
+        skips_nodes = not self.question.anchored and not any(self.arrays.carded)
         for level in range(self.arrays.costs.depth - 1, required - 1, -1):
-            steps = self.filler.budget.left // (POOLING * self.arrays.classes)
-            if steps * POOLING < CLASS:
+            if self.budget.left < CLASS * self.arrays.classes:
                 return
-            pools = self.bounds.pools(level, NODES * steps)
-            if pools and (filled := self.filler.fill_first(pools)) is not None:
+            if skips_nodes and level >= 0 and len(self.arrays.starts[level]) == len(self.arrays.states):
+                continue  # single nodes are candidates of their own
+            pools = self.bounds.pools(level, self.filler.budget.left // POOLING)
+            if pools and (filled := self.filler.fill_best(pools)) is not None:
                 self._keep(filled)
-                self._keep(self.filler.fill_best(pools))
                 return
 
     def _look_at(self, entry: _Entry) -> None:

@@ -15,7 +15,7 @@ from webhook.placement.question import pods_of
 CLASS: Final = 40
 """The fewest steps per class in a set of nodes."""
 
-NODES: Final = 25
+NODES: Final = 50
 """One more step per so many nodes with capacity for the class."""
 
 LOOKED: Final = 300

@@ -13,6 +13,7 @@ import numpy as np
 from webhook.placement.budget import Budget
 from webhook.placement.heterogeneous.arrays import LARGEST, Array, GangArrays, Ints, Ranges, Taken
 from webhook.placement.heterogeneous.filling import CLASS, Filling, SlotsBeside
+from webhook.placement.heterogeneous.joint_bounds import POOL
 
 ORDERS: Final = 6
 """The most class orders that are tried."""
@@ -59,21 +60,17 @@ class FirstFitDecreasing:
 
     def fill(self, ranges: Ranges, limit: int = -1) -> Filled | None:
         """The best filling of some nodes with the gang, or None. limit: a cost that is good enough."""
-        return self.fill_best([ranges], limit)
-
-    def fill_best(self, pools: Sequence[Ranges], limit: int = -1) -> Filled | None:
-        """The same for the best of several sets of nodes."""
         best: Filled | None = None
         for order, takes_first_cards in self._attempts:
             if self.budget.left < CLASS * self.arrays.classes or (best is not None and best[0] <= limit):
                 break
-            filled = self._fill_each(pools, order, takes_first_cards=takes_first_cards)
+            filled = self._fill_each([ranges], order, takes_first_cards)
             best = filled if best is None or (filled is not None and filled[0] < best[0]) else best
         return best
 
-    def fill_first(self, pools: Sequence[Ranges]) -> Filled | None:
-        """The same by the first order alone, whatever steps are left."""
-        return self._fill_each(pools, self.orders[0], takes_first_cards=False)
+    def fill_best(self, pools: Sequence[Ranges]) -> Filled | None:
+        """The best of the fillings of several sets of nodes by the first order, whatever steps are left."""
+        return self._fill_each(pools, *self._attempts[0])
 
     @cached_property
     def _attempts(self) -> list[tuple[Order, bool]]:
@@ -81,14 +78,17 @@ class FirstFitDecreasing:
         again = [(self.orders[0], True)] if any(self.arrays.carded) else []
         return [*((order, False) for order in self.orders), *again]
 
-    def _fill_each(self, pools: Sequence[Ranges], order: Order, *, takes_first_cards: bool) -> Filled | None:
+    def _fill_each(self, pools: Sequence[Ranges], order: Order, takes_first_cards: bool) -> Filled | None:
         """The cheapest of the fillings of several sets of nodes, class by class in this order."""
         filling = self._filling(pools, takes_first_cards=takes_first_cards)
         for number in order:
             filling.place(number)
             if not filling.drop_short():
                 return None
-        costs = [(self.arrays.cost(nodes), pool) for pool, nodes in filling.used()]
+        costs = []
+        for pool, nodes in filling.used():
+            self.budget.take(POOL + len(nodes) // 2)
+            costs.append((self.arrays.cost(nodes), pool))
         if not costs:
             return None
         cost, pool = min(costs)

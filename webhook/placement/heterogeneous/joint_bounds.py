@@ -20,6 +20,16 @@ CLASSES: Final = 64
 """The most classes with a measure: those with the scarcest capacity."""
 
 
+POOL: Final = 10
+"""Steps to compute the cost of a filled set of nodes, beside one for two nodes in use."""
+
+MOST_POOLS: Final = 2000
+"""The most domains of a level that are filled one by one."""
+
+MOST_BESIDE: Final = 200
+"""The same beside anchored domains, and of single nodes."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Measure:
     """of_nodes: the largest contribution of each; sums: their prefix sums; need: the need of the gang."""
@@ -118,10 +128,10 @@ class JointBounds:
             for measure in self.measures
         )
 
-    def pools(self, level: int, most: int) -> list[Ranges]:
+    def pools(self, level: int, steps: int) -> list[Ranges]:
         """The anchored domains of a level, alone and with each of the others, where they may fit the gang.
 
-        Level -1: all nodes. most: the most nodes of anchored domains in all pools together.
+        Level -1: all nodes. Of very many domains it is the tightest ones. steps: to compute their costs.
         """
         nodes = len(self.arrays.states)
         if level < 0:
@@ -135,7 +145,11 @@ class JointBounds:
             fits &= amounts >= missing
             is_enough &= missing <= 0
         here = tuple(zip(starts[paid].tolist(), ends[paid].tolist(), strict=True))
-        others = np.flatnonzero(fits)[: most // max(1, sum(end - first for first, end in here))]
+        others = np.flatnonzero(fits)
+        most = MOST_BESIDE if here or len(starts) == nodes else MOST_POOLS
+        most = min(most, steps // (POOL + sum(end - first for first, end in here)))
+        slots = np.add.reduceat(self.arrays.slots_of(self.arrays.question.reference), starts)[others]
+        others = np.sort(others[np.argsort(slots, kind="stable")[:most]])
         pools = [(*here, pool) for pool in zip(starts[others].tolist(), ends[others].tolist(), strict=True)]
         return [here, *pools] if is_enough else pools
 
