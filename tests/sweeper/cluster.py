@@ -123,6 +123,7 @@ class Placing:
         self.owner_facts: Callable[[GangKey], OwnerFacts] = lambda _: OwnerFacts()
         self.asked: list[str] = []
         self.version = 0
+        self.freed_version: int | None = None
 
     def view(self) -> View:
         return self.snapshotter.view(Moment(self.clock(), datetime.now(UTC)))
@@ -159,9 +160,10 @@ class Placing:
         going: Set[GangKey] = frozenset(),
     ) -> PassInput:
         """The input of a pass on this view."""
+        freed = version if self.freed_version is None else self.freed_version
         return PassInput(
             view, snapshot, self.settings, queue, timestamps_of(view, self.memory.stamp), blocked, version,
-            going, self.backoff, divide=self.divide,
+            going, self.backoff, divide=self.divide, freed_version=freed,
         )  # fmt: skip
 
     def remember(self, gangs: Sequence[PodGang], view: View, snapshot: Snapshot | None = None) -> None:

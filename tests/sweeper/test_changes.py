@@ -60,6 +60,29 @@ def test_capacity_changes_when(before: Pod | None, after: Pod | None) -> None:
 
 
 @pytest.mark.parametrize(
+    ("before", "after", "frees"),
+    [
+        (None, bound(), False),
+        (GATED, bound(), False),
+        (bound(), None, True),
+        (bound("n1"), bound("n2"), True),
+        (resized("1", actual="2"), resized("1", actual="1"), True),
+    ],
+    ids=["appears", "is bound", "goes", "is elsewhere", "has shrunk"],
+)
+def test_more_may_be_free_unless_a_pod_only_takes_a_place_on_a_node(
+    before: Pod | None, after: Pod | None, frees: bool
+) -> None:
+    changes = Changes()
+    changes.on_pod(before, after)
+    assert changes.freed_version == frees
+    changes.on_node(None, node())
+    changes.on_namespace()
+    changes.on_freed()
+    assert changes.freed_version == frees + 3
+
+
+@pytest.mark.parametrize(
     ("before", "after"),
     [
         pytest.param(None, GATED, id="a gated pod is made"),

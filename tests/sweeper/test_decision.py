@@ -325,7 +325,7 @@ def test_a_pass_without_memory_places_the_same_gangs_on_the_same_nodes(seed: int
     for number in range(6):
         cluster.pods = [pod for pod in cluster.pods if not pod.spec.node_name or dice.random() < 0.7]
         cluster.pods += [gpu_pod(f"p{number}{each}", gpus=dice.randint(1, 5)) for each in "abc"]
-        seen = replace(observation_of(cluster), usage_version=number)
+        seen = replace(observation_of(cluster), usage_version=number, freed_version=number)
         remembers, forgets = (decided_on(seen, known) for known in (memory, Memory()))
         placed = places(remembers.orders["place"])
         assert placed == places(forgets.orders["place"])

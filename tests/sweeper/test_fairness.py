@@ -1,7 +1,7 @@
 """What waiting gangs cost the others: a bounded time of each pass, and a bounded part of the cluster."""
 
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 import pytest
@@ -104,6 +104,31 @@ def test_an_annotation_that_requests_nothing_leads_to_no_question(asked: Asked) 
     gang.write(0, note="x")
     gang.wait(5)
     assert asked.names == ["g"]
+
+
+NEAR: Final = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [
+    {"labelSelector": {"matchLabels": {"app": "db"}}, "topologyKey": keys.HOSTNAME_LABEL}
+]}}  # fmt: skip
+
+
+@pytest.mark.parametrize(("affinity", "is_asked"), [({}, False), (NEAR, True)])
+def test_what_only_takes_capacity_leads_to_no_question_about_a_gang_that_found_none(
+    affinity: dict[str, Any], is_asked: bool
+) -> None:
+    """But for a gang that wants to be near others."""
+    case = Placing(Nodes(2, gpu_pod("p", gpus=9, affinity=affinity), gpus=8), Settings(reserve_seconds=0))
+
+    def asked_at(freed_version: int) -> float:
+        case.freed_version = freed_version
+        case.clock.now += 1
+        case.one()
+        (memory,) = (each for key, each in case.memory.gangs.items() if key.name == "p")
+        return memory.asked_at
+
+    assert asked_at(1) == 1
+    case.cluster.pods.append(gpu_pod("other", node="n0"))
+    assert asked_at(1) == (2 if is_asked else 1)
+    assert asked_at(2) == 3, "something has become free"
 
 
 def test_those_that_ask_for_something_else_are_asked_about(asked: Asked) -> None:

@@ -106,9 +106,9 @@ class Memory:
 class Observation:
     """The input of a pass.
 
-    snapshot: None if no pod waits. gangs: those with a waiting pod, the most urgent first. usage_version: see
-    Changes. policy: of admission, None if unknown. ungated: pods that were not gated, see there. sources:
-    of further reservations, divide: the variants of a gang, both from extensions.
+    snapshot: None if no pod waits. gangs: those with a waiting pod, the most urgent first. usage_version,
+    freed_version: see Changes. policy: of admission, None if unknown. ungated: pods that were not gated, see
+    there. sources: of further reservations, divide: the variants of a gang, both from extensions.
     """
 
     view: View
@@ -123,6 +123,7 @@ class Observation:
     ungated: Ungated = field(default_factory=dict)
     sources: Sequence[ReservationSource] = ()
     divide: DivideGang = undivided
+    freed_version: int = 0
 
 
 @dataclass(frozen=True)
@@ -277,7 +278,7 @@ def place_gangs(seen: Observation, now: Decided) -> Decided:
     given = PassInput(
         seen.view, seen.snapshot, now.settings, queue, now.timestamps, now.repaired.blocked,
         seen.usage_version, now.preempting.going, now.memory.backoff, seen.excluded,
-        _keeps(seen, _allowance(seen, now)), seen.divide,
+        _keeps(seen, _allowance(seen, now)), seen.divide, seen.freed_version,
     )  # fmt: skip
     without = now.without_model_labels
     steady = [gang for gang in seen.gangs if gang.key not in without]

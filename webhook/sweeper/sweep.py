@@ -124,7 +124,7 @@ class Sweeper:
         In a large cluster a snapshot is most of a pass: without waiting pods there is none, but now and then
         for metrics.
         """
-        usage_version = self._pass.cache.usage_version
+        usage_version, freed_version = self._pass.cache.usage_version, self._pass.cache.freed_version
         with self._timed("observe"):
             seen = self._snapshotter.view(self._now())
             view: View | None = None
@@ -153,7 +153,7 @@ class Sweeper:
         watch = Stopwatch(self._pass.clock, self._pass.heartbeat)
         return Observation(
             view, snapshot, (), usage_version, budgets, cache.owners.job, watch, policy=self._pass.policy(),
-            sources=self._hooks.sources, divide=self._hooks.divide,
+            sources=self._hooks.sources, divide=self._hooks.divide, freed_version=freed_version,
         )  # fmt: skip
 
     def _with_failed(self, view: View, memory: Memory) -> Memory:

@@ -164,19 +164,21 @@ def _is_whole(gang: PodGang) -> bool:
 class Failure:
     """A gang found no place: the question, the version of the cluster, and the time.
 
-    minimum: how many of its pods were enough, None where all were needed.
+    minimum: how many of its pods were enough, None where all were needed. version: of Changes, that which
+    matters for its pods. waiting: how many of them waited.
     """
 
     members: frozenset[str]
     minimum: int | None
     avoid: frozenset[str]
-    usage_version: int
+    version: int
     at: float
+    waiting: int = 0
 
     def still_holds(self, other: "Failure") -> bool:
         """Whether asking again would answer the same: our own releases take capacity and never free any."""
-        asked = self.members, self.minimum, self.usage_version
-        same = asked == (other.members, other.minimum, other.usage_version)
+        asked = self.members, self.minimum, self.version, self.waiting
+        same = asked == (other.members, other.minimum, other.version, other.waiting)
         return same and self.avoid <= other.avoid and other.at - self.at < RETRY_SECONDS
 
 
@@ -222,6 +224,7 @@ class PassInput:
     excluded: ExcludedNodes = NOTHING_EXCLUDED
     keeps: Keeps = none_protected
     divide: DivideGang = undivided
+    freed_version: int = 0
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from webhook.kube.objects import Pod
 from webhook.kube.times import since_1970
 from webhook.placement import Assignment, NoFit
 from webhook.scheduling.impossible_requests import impossible
+from webhook.scheduling.podrules import has_rules
 from webhook.scheduling.volume_counts import used_by
 from webhook.sweeper.decide import plan
 from webhook.sweeper.decide.asking import (
@@ -173,7 +174,10 @@ def skip_unchanged(attempt: Attempt, now: PassState) -> Attempt | PassedOver | G
     memory = attempt.memory
     growth, last = memory.growth, memory.failure
     minimum, excluded = attempt.gang.minimum, attempt.nodes.excluded
-    failure = Failure(growth.members, minimum, excluded, now.given.usage_version, now.at)
+    # A pod that only takes capacity may help a gang that wants to be near it, and no other gang.
+    has_own_rules = any(has_rules(pod.spec) for pod in attempt.waiting)
+    version = now.given.usage_version if has_own_rules else now.given.freed_version
+    failure = Failure(growth.members, minimum, excluded, version, now.at, len(attempt.waiting))
     if last is not None and (seconds := seconds_to_settle(growth, now.settings, now.at)):
         return PassedOver(is_known=True, due_seconds=seconds)
     if last is not None and last.at >= growth.changed_at and last.still_holds(failure):

@@ -188,6 +188,11 @@ class ClusterCache:
         """A number that changes with each change of what pods use; see Changes."""
         return self._changes.usage_version
 
+    @property
+    def freed_version(self) -> int:
+        """A number that changes when more may be free; see Changes."""
+        return self._changes.freed_version
+
     def expect(self, places: Mapping[str, str]) -> None:
         """uid -> node of pods that we release; see Changes."""
         self._changes.expect(places)

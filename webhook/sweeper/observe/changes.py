@@ -17,7 +17,8 @@ class Changes:
     """Separates events that matter from those that do not. Safe for use by many threads.
 
     usage_version grows with each change of nodes, or of what pods take on them, but for our own releases.
-    While it stays the same, an earlier assignment is still valid.
+    While it stays the same, an earlier assignment is still valid. freed_version grows only with those changes
+    after which more may be free: not when a pod only takes capacity that was free.
     """
 
     def __init__(
@@ -29,6 +30,7 @@ class Changes:
         self._lock = threading.Lock()
         self._expected: dict[str, tuple[str, float]] = {}
         self.usage_version = 0
+        self.freed_version = 0
 
     @property
     def expected(self) -> Set[str]:
@@ -61,6 +63,7 @@ class Changes:
         with self._lock:
             if self._matters(pod.metadata.uid, before, after):
                 self.usage_version += 1
+                self.freed_version += not self._only_takes(before, after)
             self._forget_arrived(before, after)
         return True
 
@@ -80,6 +83,11 @@ class Changes:
             return True
         return _claims(before) != _claims(after) or (there is not None and _differ(before, after))
 
+    def _only_takes(self, before: objects.Pod | None, after: objects.Pod | None) -> bool:
+        """Whether a pod is on a node that was on none before, and nothing else of it has changed."""
+        is_new_there = self._occupied(before) is None and self._occupied(after) is not None
+        return is_new_there and _claims(before) == _claims(after)
+
     def _occupied(self, pod: objects.Pod | None) -> str | None:
         return occupied_node(pod, self._gate_prefix) if pod is not None else None
 
@@ -87,6 +95,7 @@ class Changes:
         """Record that resources of extensions may have become free, or are better known."""
         with self._lock:
             self.usage_version += 1
+            self.freed_version += 1
 
     def on_node(self, before: objects.Node | None, after: objects.Node | None) -> bool:
         """Take in a node's event; returns whether it is more than a heartbeat."""
@@ -94,12 +103,14 @@ class Changes:
             return False
         with self._lock:
             self.usage_version += 1
+            self.freed_version += 1
         return True
 
     def on_namespace(self) -> None:
         """Record that a namespace is new, deleted or has other labels, which rules of pods may select."""
         with self._lock:
             self.usage_version += 1
+            self.freed_version += 1
 
 
 def _claims(pod: objects.Pod | None) -> tuple[objects.PodClaim, ...]:
