@@ -40,6 +40,9 @@ GANG_LABELS: Final[tuple[tuple[str, str, str], ...]] = (
 CONTROLLER_LABELS: Final = tuple(each for each in GANG_LABELS if each[0] != "PodGroup")
 """Those that the controller of a pod writes itself; others, such as Kueue, put pods into PodGroups."""
 
+JOB_LABELS: Final = tuple(each for each in GANG_LABELS if each[0] == "Job")
+"""Those of the Job controller, which writes the uid of the Job beside its name."""
+
 SURVIVES_LOST_PODS: Final = frozenset({"RayCluster"})
 """Kinds of gangs that run on with fewer pods; their controller recreates each lost pod by itself."""
 

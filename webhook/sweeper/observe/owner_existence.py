@@ -64,7 +64,7 @@ def lost_owner(pod: Pod, find: FindOwner) -> LostOwner | None:
 def _lost_by(pod: Pod, controllers: Controllers) -> LostOwner | None:
     if controllers is None or isinstance(controllers, LostOwner):
         return controllers
-    return _left_behind(pod, controllers)
+    return None if controllers else _left_behind(pod)
 
 
 def _controllers(namespace: str, reference: OwnerReference | None, find: FindOwner) -> Controllers:
@@ -88,11 +88,11 @@ def _controllers(namespace: str, reference: OwnerReference | None, find: FindOwn
     return None
 
 
-def _left_behind(pod: Pod, controllers: Set[OwnerReference]) -> LostOwner | None:
+def _left_behind(pod: Pod) -> LostOwner | None:
     """The controller that has left a pod behind, by the labels that only such a controller writes."""
     if any(key in pod.metadata.annotations for key in marks.GANG_SIZE_KEYS):
         return None
-    name = _marked_controller(pod.metadata.labels, controllers)
+    name = _marked_controller(pod.metadata.labels)
     if not name:
         return None
     return LostOwner(
@@ -101,18 +101,15 @@ def _left_behind(pod: Pod, controllers: Set[OwnerReference]) -> LostOwner | None
     )
 
 
-def _marked_controller(labels: Mapping[str, str], existing: Set[OwnerReference]) -> str:
-    """The controller that labels name and that is not among the existing ones; "" where none is named."""
-    job_set = labels.get(marks.JOBSET_NAME_LABEL)
-    if job_set and ("JobSet", job_set) not in ((each.kind, each.name) for each in existing):
-        return f"JobSet/{job_set}"
-    if existing:
-        return ""
+def _marked_controller(labels: Mapping[str, str]) -> str:
+    """The Job or StatefulSet whose labels a pod has; "" without.
+
+    Labels with the name of a JobSet or of a RayCluster do not count: other programs create such pods, too.
+    """
     if pod_name := labels.get(marks.STATEFUL_SET_POD_LABEL):
         return f"StatefulSet/{pod_name.rpartition('-')[0]}"
-    kind, name, id_ = marked_gang(labels, {}, marks.CONTROLLER_LABELS) or ("", "", "")
-    # A user may write job-name on a pod; the uid beside it is the Job controller's.
-    return f"{kind}/{name}" if name and (kind != "Job" or id_ != name) else ""
+    kind, name, id_ = marked_gang(labels, {}, marks.JOB_LABELS) or ("", "", "")
+    return f"{kind}/{name}" if id_ != name else ""
 
 
 _SO: Final = "so its pods are neither placed nor released"
