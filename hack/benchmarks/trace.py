@@ -1,0 +1,93 @@
+"""Fills Alibaba's GPU cluster of 2023 by its own trace: the GPUs that topogate, best fit and FGD allocate.
+
+Pods arrive in random order until they ask for 130 % of the GPUs, and none ends. Prints, for
+each placer, the percentage of GPUs that are allocated when 90,
+100 and 130 % have arrived, the pods placed, and the CPU time for each.
+"""
+
+import argparse
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Final
+
+from hack.comparing import node_scores
+from hack.comparing.revisions import output_at
+from hack.comparing.trace import NODES, PODS, TraceNode, TracePod, arrivals, read_nodes, read_pods
+from hack.comparing.trace_placer import placed_by_topogate
+
+PERCENT: Final = (90, 100, 130)
+
+Placer = Callable[[list[TracePod], list[TraceNode]], Iterator[bool]]
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Print the table."""
+    parser = argparse.ArgumentParser(prog="hack/bench trace", description=__doc__)
+    parser.add_argument("--nodes", type=Path, default=NODES, metavar="FILE", help="the published list")
+    parser.add_argument(
+        "--pods", type=Path, action="append", metavar="FILE", help="the published list, may be given again"
+    )
+    parser.add_argument("--seeds", type=int, default=1, metavar="N", help="orders of the pods (1)")
+    parser.add_argument("--first-seed", type=int, default=42, metavar="S", help="the first seed (42)")
+    parser.add_argument("--every", type=int, default=1, metavar="N", help="take each N-th node alone (1)")
+    parser.add_argument("--placer", action="append", choices=[*_PLACERS], help="only these placers")
+    parser.add_argument("--compare", metavar="REVISION", help="also topogate at another commit")
+    args = parser.parse_args(argv)
+    nodes = read_nodes(args.nodes.resolve(), args.every)
+    for path in args.pods or [PODS]:
+        for name in args.placer or _PLACERS:
+            print(f"{path.stem} {name}: {_filled(path.resolve(), nodes, args, _PLACERS[name])}", flush=True)
+        if args.compare:
+            mine = [f"--seeds={args.seeds}", f"--first-seed={args.first_seed}", f"--every={args.every}"]
+            mine += [f"--nodes={args.nodes.resolve()}", f"--pods={path.resolve()}", "--placer=topogate"]
+            print(f"{args.compare}: {output_at(args.compare, __spec__.name, mine)}", end="", flush=True)
+    return 0
+
+
+def _filled(path: Path, nodes: list[TraceNode], args: argparse.Namespace, placer: Placer) -> str:
+    """The row of one placer: means over the seeds."""
+    pods = read_pods(path)
+    sums, seconds = [0.0] * (len(PERCENT) + 2), 0.0
+    for seed in range(args.first_seed, args.first_seed + args.seeds):
+        arriving = arrivals(pods, nodes, seed, PERCENT[-1])
+        start = time.process_time()
+        placed = list(placer(arriving, nodes))
+        seconds += time.process_time() - start
+        row = (*_percentages(arriving, placed, nodes), sum(placed), len(placed))
+        sums = [one + more for one, more in zip(sums, row, strict=True)]
+    *shares, done, every = (value / args.seeds for value in sums)
+    each = ", ".join(f"{share:.2f} at {at} %" for share, at in zip(shares, PERCENT, strict=True))
+    return f"{each}; {done:.0f} of {every:.0f} pods, {seconds / args.seeds / every * 1e3:.2f} ms a pod"
+
+
+def _percentages(
+    arriving: Iterable[TracePod], placed: Iterable[bool], nodes: Iterable[TraceNode]
+) -> list[float]:
+    """The percentage of GPUs allocated at each point of PERCENT."""
+    every = sum(sum(node.cards) for node in nodes)
+    points = iter(PERCENT)
+    point, come, used = next(points), 0, 0
+    found = []
+    for pod, is_placed in zip(arriving, placed, strict=True):
+        come += pod.thousandths
+        used += pod.thousandths * is_placed
+        if 100 * come >= point * every:
+            found.append(100 * used / every)
+            point = next(points, 10**9)
+    return found
+
+
+def _best_fit(arriving: list[TracePod], nodes: list[TraceNode]) -> Iterator[bool]:
+    return node_scores.allocated(arriving, nodes, node_scores.best_fit)
+
+
+def _fgd(arriving: list[TracePod], nodes: list[TraceNode]) -> Iterator[bool]:
+    return node_scores.allocated(arriving, nodes, node_scores.fgd(arriving))
+
+
+_PLACERS: Final[dict[str, Placer]] = {"topogate": placed_by_topogate, "best-fit": _best_fit, "fgd": _fgd}
+
+if __name__ == "__main__":
+    sys.exit(main())
