@@ -178,9 +178,9 @@ class FirstFit:
             if waiting:
                 return None
         placed.sort(key=lambda each: each.member)
-        answer = Assignment(tuple(placed), Objective((), (), 0), False, "")
+        answer = Assignment(tuple(placed), Objective((), 0, (), 0), False, "")
         domains, leftover = self.value(answer)
-        return Assignment(answer.placed, Objective(domains, leftover, 0), False, "")
+        return Assignment(answer.placed, Objective(domains, 0, leftover, 0), False, "")
 
     def _in_slices(self, nodes: Sequence[FreeNode], pod: PodClass) -> list[int]:
         """How many workers each node takes so that each domain of a slice's level takes whole slices."""

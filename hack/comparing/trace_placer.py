@@ -12,7 +12,6 @@ from webhook.placement import (
     Gang,
     Member,
     NodeInfo,
-    Options,
     PodClass,
     Requirement,
     Rules,
@@ -21,6 +20,10 @@ from webhook.placement import (
     place,
     vector,
 )  # fmt: skip
+from webhook.scheduling.gpus import Counting
+
+PASS: Final = 50
+"""Pods that arrive between two passes of the sweeper."""
 
 BLOCK: Final = 256
 SUBBLOCK: Final = 16
@@ -34,14 +37,24 @@ def placed_by_topogate(arriving: list[TracePod], nodes: list[TraceNode]) -> Iter
     """Whether each pod is placed, in order of arrival."""
     snapshot = Snapshot.build([_node(number, node) for number, node in enumerate(nodes)], [])
     classes = {pod: _pod_class(pod) for pod in set(arriving)}
-    options = Options()
-    for number, pod in enumerate(arriving):
-        gang = Gang(f"g{number}", (Member(f"p{number}", None, classes[pod]),))
-        found = place(gang, snapshot, options, explained=False)
-        is_placed = isinstance(found, Assignment)
-        if isinstance(found, Assignment):
-            snapshot = snapshot.assume(found, gang)
-        yield is_placed
+    asked = [classes[pod] for pod in arriving]
+    for start in range(0, len(asked), PASS):
+        snapshot = with_mix(snapshot, asked[start : start + PASS])
+        for number, pod_class in enumerate(asked[start : start + PASS], start):
+            gang = Gang(f"g{number}", (Member(f"p{number}", None, pod_class),))
+            found = place(gang, snapshot, explained=False)
+            if isinstance(found, Assignment):
+                snapshot = snapshot.assume(found, gang)
+            yield isinstance(found, Assignment)
+
+
+def with_mix(snapshot: Snapshot, waiting: list[PodClass]) -> Snapshot:
+    """The snapshot with the mix of its pods and the waiting ones; unchanged at older revisions."""
+    try:
+        from webhook.scheduling.pod_mix import mix_of
+    except ImportError:
+        return snapshot
+    return snapshot.with_mix(mix_of(snapshot, waiting, Counting((keys.I915,))))
 
 
 def _node(number: int, node: TraceNode) -> NodeInfo:

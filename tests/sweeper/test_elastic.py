@@ -50,7 +50,7 @@ class Capacity:
         made = question(self.gang, pods, {})
         if len(pods) > self.pods:
             return made, NoFit("no capacity", len(pods), self.pods, 0, {})
-        return made, Assignment((), Objective((), (), 0), True, "")
+        return made, Assignment((), Objective((), 0, (), 0), True, "")
 
 
 @given(st.integers(2, 60), st.data())

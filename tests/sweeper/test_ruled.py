@@ -75,7 +75,7 @@ def test_the_zone_that_is_chosen_is_the_one_in_which_the_gang_lies_best() -> Non
 
 def test_no_zone_is_called_the_best_while_another_was_not_looked_at_to_the_end() -> None:
     worse = 0
-    for seed in range(40, 50):
+    for seed in range(140, 150):
         dice = random.Random(seed)
         snapshot = zoned(dice)
         gang, rules = together(dice.randint(3, 9), snapshot)

@@ -22,7 +22,7 @@ from webhook.policy.document import PolicyError
 from webhook.policy.file import parse_policy
 from webhook.policy.shipped import shipped_classes, shipped_policy
 from webhook.policy.values import Policy
-from webhook.scheduling import antiaffinity, conflicts, convert, unmodelled
+from webhook.scheduling import antiaffinity, conflicts, convert, pod_mix, unmodelled
 from webhook.scheduling.nodes import node_of
 from webhook.sweeper.observe import gangs
 from webhook.sweeper.observe.gangs import GangKey, PodGang, key_of
@@ -99,6 +99,8 @@ def read(files: list[Path], manifest: Path, policy: Policy | None = None, namesp
     usage = [(pod.spec.node_name, rules.usage(pod, _usage(pod, file))) for pod, file in there]
     try:
         snapshot = Snapshot.build([rules.node(node, node_of(node)) for node in nodes], usage)
+        asked = map(convert.pod_class_of, gated)
+        snapshot = snapshot.with_mix(pod_mix.mix_of(snapshot, asked, Settings().counting))
     except PlacementError as error:
         raise InputError(str(error)) from None
     by_name = {node.metadata.name: node for node in nodes}

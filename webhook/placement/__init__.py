@@ -3,6 +3,7 @@
 from webhook.placement.budget import Budget
 from webhook.placement.check import check
 from webhook.placement.eligibility import Requirement, Rules, Taint, Term, Toleration
+from webhook.placement.mix import Mix, MixClass
 from webhook.placement.model import (
     Anchor,
     Assignment,
@@ -38,6 +39,8 @@ __all__ = [
     "CardShare",
     "Gang",
     "Member",
+    "Mix",
+    "MixClass",
     "Mode",
     "Nearest",
     "NoFit",

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from functools import cached_property, lru_cache
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from webhook.placement.budget import Budget
 from webhook.placement.cards import choose as cards
@@ -162,12 +162,29 @@ def _card_slot_counts(
     known: dict[object, FreeSlots] = {0: FreeSlots(0, True)}
     found = []
     for count, state in zip(counts, states, strict=True):
-        key = (count, tuple(map(cards.signature, state.cards))) if count else 0
+        key = (count, _cards_key(state)) if count else 0
         if key not in known:
             known[key] = cards.count_slots(state.cards, pod_class, count, budget, longest)
         found.append(known[key])
     undecided = frozenset(number for number, each in enumerate(found) if not each.exact)
     return SlotCounts([each.pods for each in found], undecided)
+
+
+MOST_CARDS: Final = 1 << 14
+"""The most sets of cards whose keys are cached."""
+
+_cards_keys: dict[object, object] = {}
+
+
+def _cards_key(state: NodeState) -> object:
+    """The same object for nodes whose cards serve the same pods, cached with the node."""
+    known = state.notes.get("cards")
+    if known is None:
+        if len(_cards_keys) >= MOST_CARDS:
+            _cards_keys.clear()
+        known = _cards_keys.setdefault(tuple(map(cards.signature, state.cards)), object())
+        state.note("cards", known)
+    return known
 
 
 def _counts(pod_class: PodClass, columns: Columns) -> list[int]:

@@ -75,6 +75,7 @@ class Costs:
         """The fields of a cost."""
         return Objective(
             tuple(cost >> shift & (1 << COUNT_BITS) - 1 for shift in self.domains),
+            0,
             tuple(cost >> shift & (1 << SLOT_BITS) - 1 for shift in self.leftover),
             (cost & (1 << SCORE_BITS) - 1) >> self.ties,
             0 if self.machine is None else cost >> self.holes & (1 << HOLE_BITS) - 1,

@@ -10,7 +10,7 @@ from dataclasses import replace
 from itertools import compress, islice
 from typing import Final
 
-from webhook.placement import heterogeneous, homogeneous, spread
+from webhook.placement import heterogeneous, homogeneous, one_node, spread
 from webhook.placement.budget import Budget, OutOfSteps
 from webhook.placement.cards.choose import choose
 from webhook.placement.cards.first_cards import first_found
@@ -79,6 +79,20 @@ def place(
     if looks > options.bound and len(question.classes) > 1:
         return too_many_classes(gang, len(question.classes), snapshot, options.bound)
     budget.take(looks + len(gang.members))
+    if one_node.serves(question) and (alone := one_node.best(question, snapshot, budget)) is not None:
+        return _on_one_node(gang, question, members, snapshot, alone, budget)
+    return _by_search(gang, question, members, snapshot, budget, explained)
+
+
+def _by_search(
+    gang: Gang,
+    question: Question,
+    members: Sequence[Sequence[Member]],
+    snapshot: Snapshot,
+    budget: Budget,
+    explained: bool,
+) -> Assignment | NoFit:
+    """The best assignment of the engines that search, or why there is none."""
     tree = build(question, snapshot, budget.part(budget.left // 2))
     budget.take(tree.steps)
     solved = _solve(question, snapshot, tree, budget)
@@ -94,6 +108,25 @@ def place(
     spread_over = snapshot.topology.spread(objective.domains, families_of(snapshot, solved.counts))
     best = Assignment(placed, objective, solved.proven, spread_over)
     return _near_neighbours(gang, question, snapshot, tree.root, best, budget)
+
+
+def _on_one_node(
+    gang: Gang,
+    question: Question,
+    members: Sequence[Sequence[Member]],
+    snapshot: Snapshot,
+    alone: one_node.OneNode,
+    budget: Budget,
+) -> Assignment | NoFit:
+    """The gang on one node."""
+    solved = Solution({alone.node.name: question.counts}, True, 0)
+    try:
+        placed = _assign(gang, question, members, snapshot, solved, budget)
+    except _CardsUndecided as what:
+        return undecided(gang, snapshot, str(what))
+    domains = alone.objective.domains
+    spread_over = snapshot.topology.spread(domains, families_of(snapshot, solved.counts or ()))
+    return Assignment(placed, alone.objective, True, spread_over)
 
 
 def _reason(

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from webhook.placement.cards.state import CardState, card_state, unmanaged_use
+from webhook.placement.mix import NO_MIX, Mix
 from webhook.placement.model import Assignment, Card, Gang, NodeInfo, Placed, PodClass, Usage
 from webhook.placement.names import natural
 from webhook.placement.topology import PlacementError, Topology
@@ -18,6 +19,10 @@ Path = tuple[str, ...]
 
 MOST_CACHED: Final = 256
 """The most results cached for a block, of some kilobytes each; when it is full, the cache is cleared."""
+
+
+MOST_NOTES: Final = 64
+"""The most results cached for a node."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -29,6 +34,14 @@ class NodeState:
     usages: tuple[Usage, ...]
     free: Mapping[str, int]
     cards: tuple[CardState, ...]
+    notes: dict[Any, Any] = field(default_factory=dict)
+    """Results for exactly this state, at most MOST_NOTES of them."""
+
+    def note(self, key: object, found: object) -> None:
+        """Cache a result."""
+        if len(self.notes) >= MOST_NOTES:
+            self.notes.clear()
+        self.notes[key] = found
 
     @property
     def name(self) -> str:
@@ -82,13 +95,14 @@ class Block:
     """The nodes of one top-level domain in the order of the topology.
 
     layout: its tree, which depends on the labels alone. cache: results for exactly these states, at most
-    MOST_CACHED of them.
+    MOST_CACHED of them. of_layout: results that depend on the layout alone.
     """
 
     key: Path
     states: tuple[NodeState, ...]
     layout: Domain
     cache: dict[Any, Any] = field(default_factory=dict)
+    of_layout: dict[Any, Any] = field(default_factory=dict)
 
     def largest(self, resource: str) -> int:
         """The largest allocatable amount of a resource on any of the nodes."""
@@ -114,7 +128,8 @@ class Block:
 
     def with_states(self, changed: Mapping[str, NodeState]) -> "Block":
         """The same block with new states of some nodes."""
-        return Block(self.key, tuple(changed.get(s.node.name, s) for s in self.states), self.layout)
+        states = tuple([changed.get(s.node.name, s) for s in self.states])
+        return Block(self.key, states, self.layout, of_layout=self.of_layout)
 
 
 def make_block(key: Path, states: list[NodeState], levels: int) -> Block:
@@ -163,7 +178,7 @@ def _state_after(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Snapshot:
-    """The cluster at one moment; see the module docstring."""
+    """The cluster at one moment; see the module docstring. mix: the GPU pods that it runs."""
 
     topology: Topology
     nodes: Mapping[str, NodeState]
@@ -171,6 +186,7 @@ class Snapshot:
     """In name order."""
     facts: dict[Any, Any] = field(default_factory=dict)
     """Results about the nodes without their pods."""
+    mix: Mix = NO_MIX
 
     @staticmethod
     def build(
@@ -267,7 +283,11 @@ class Snapshot:
                 block if is_complete else make_block(key, list(left.values()), len(self.topology.level_names))
             )
             blocks[key] = made
-        return Snapshot(self.topology, nodes, blocks)
+        return Snapshot(self.topology, nodes, blocks, mix=self.mix)
+
+    def with_mix(self, mix: Mix) -> "Snapshot":
+        """This snapshot with another mix, or itself if that is equal, which keeps what is computed for it."""
+        return self if mix == self.mix else replace(self, mix=mix)
 
     def with_usages(self, usages: Mapping[str, tuple[Usage, ...]]) -> "Snapshot":
         """This snapshot with new usages on some nodes."""

@@ -268,7 +268,7 @@ def together(gang: Gang, found: Sequence[Assignment], snapshot: Snapshot) -> Ass
     paths = {name: snapshot.nodes[name].path or (name,) * (len(topology.level_names) + 1) for name in names}
     levels = range(len(topology.level_names))
     domains = (*(len({path[: level + 2] for path in paths.values()}) for level in levels), len(names))
-    objective = Objective(domains, (0,) * len(domains), 0)
+    objective = Objective(domains, 0, (0,) * len(domains), 0)
     order = tuple(placed[member.name] for member in gang.members)
     return Assignment(order, objective, False, topology.spread(domains, families_of(snapshot, names)))
 

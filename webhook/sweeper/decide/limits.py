@@ -126,7 +126,8 @@ def parted(
             if value in nodes:
                 nodes[value].update((state.node.name, state) for state in part.states)
                 blocks[value][path] = part
-    return {value: Snapshot(snapshot.topology, nodes[value], blocks[value]) for value in wanted}
+    mix = snapshot.mix
+    return {value: Snapshot(snapshot.topology, nodes[value], blocks[value], mix=mix) for value in wanted}
 
 
 def _by_domain(

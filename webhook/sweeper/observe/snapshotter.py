@@ -10,9 +10,9 @@ from webhook.identity_cache import IdentityCache, changed_keys
 from webhook.kube.objects import Node, Pod
 from webhook.kube.placements import Placement
 from webhook.kube.planned import PlannedPod
+from webhook.placement import Mix, PodClass, Snapshot, Usage
 from webhook.placement import NodeInfo as PlacementNode
-from webhook.placement import Snapshot, Usage
-from webhook.scheduling import antiaffinity, conflicts, convert
+from webhook.scheduling import antiaffinity, conflicts, convert, pod_mix
 from webhook.scheduling.antiaffinity import AntiAffinityTerm, NamespaceLabels
 from webhook.scheduling.conflicts import Conflicts
 from webhook.scheduling.label_domains import LabelDomains
@@ -98,6 +98,7 @@ class Snapshotter:
         self._nodes = IdentityCache[str, PlacementNode]()
         self._ruled_nodes = IdentityCache[str, PlacementNode]()
         self._usages = IdentityCache[str, Usage]()
+        self._classes = IdentityCache[str, PodClass]()
         self._terms = IdentityCache[str, tuple[AntiAffinityTerm, ...]]()
         self._namespaces: NamespaceLabels | None = None
         self._usages_on_nodes = UsagesOnNodes()
@@ -235,12 +236,20 @@ class Snapshotter:
             lambda pod, annotations: self._usage(pod, annotations, rules),
             lambda name: self._fill(view, name),
         )
-        self._snapshot = self._renewed(view, usages) or self._made(view, on_nodes, usages)
+        made = self._renewed(view, usages) or self._made(view, on_nodes, usages)
+        self._snapshot = made.with_mix(self._mix(view, made))
         self._seen = _MadeOf(view.nodes, usages, self._capacity) if _is_plain(view) else None
         for of_nodes in (self._nodes, self._ruled_nodes):
             of_nodes.end_pass(len(view.nodes))
         self._usages.end_pass(len(view.gated) + len(view.others))
         return self._snapshot
+
+    def _mix(self, view: View, snapshot: Snapshot) -> Mix:
+        """The mix of the pods that are on nodes or wait."""
+        waiting = [pod for pod in view.gated if pod.metadata.uid not in view.planned]
+        classes = [self._classes.get(pod.metadata.uid, convert.pod_class_of, pod) for pod in waiting]
+        self._classes.end_pass()
+        return pod_mix.mix_of(snapshot, classes, self._settings.counting)
 
     def _made(self, view: View, on_nodes: PodsOnNodes, usages: Usages) -> Snapshot:
         """A snapshot for which each node is read."""

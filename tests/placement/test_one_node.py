@@ -1,0 +1,208 @@
+"""Identical pods that fit on one node, and what the node loses for pods of the mix."""
+
+import random
+from collections.abc import Iterable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.placement.brute import slots_of
+from tests.placement.small import gang_of, node, placed, pod_class, seeds
+from webhook.placement import (
+    Assignment,
+    Card,
+    CardRequest,
+    Gang,
+    Member,
+    Mix,
+    MixClass,
+    NodeInfo,
+    PodClass,
+    Snapshot,
+    Usage,
+    place,
+    vector,
+)  # fmt: skip
+from webhook.placement.snapshot import NodeState, key_of
+from webhook.placement.usable_gpus import LARGE_CPU, LARGE_GPUS, OF_ONE, TIGHT, MixResources, UsableGpus
+
+GPU = "nvidia.com/gpu"
+SHARE = "gpu.intel.com/millicores"
+
+
+def gpu_class(cpu: int, gpus: int, count: int = 1) -> MixClass:
+    return MixClass(vector({"cpu": cpu, "pods": 1, GPU: gpus}), 1000 * gpus, count, GPU)
+
+
+def share_class(cpu: int, share: int, cards: int = 1, count: int = 1) -> MixClass:
+    amounts = vector({"cpu": cpu, "pods": 1, SHARE: cards * share})
+    return MixClass(amounts, cards * share, count, "", cards, vector({SHARE: share}))
+
+
+def with_mix(
+    nodes: Iterable[NodeInfo], *classes: MixClass, usage: Iterable[tuple[str, Usage]] = ()
+) -> Snapshot:
+    return Snapshot.build(nodes, usage).with_mix(Mix(classes))
+
+
+def test_a_pod_leaves_the_cpu_to_the_node_whose_gpus_others_need() -> None:
+    lacks_cpu, has_cpu = (
+        node("a", ("b", "s", "h1"), 9, **{GPU: 4}),
+        node("b", ("b", "s", "h2"), 32, **{GPU: 4}),
+    )
+    one = gang_of(1, pod_class(8, **{GPU: 1}))
+    snapshot = with_mix([lacks_cpu, has_cpu], gpu_class(2000, 1))
+    # On `a` the pod takes the CPU without which three GPUs are useless.
+    assert placed(one, snapshot).nodes == {"p-0": "b"}
+    assert placed(one, Snapshot.build([lacks_cpu, has_cpu], [])).nodes == {"p-0": "a"}
+
+
+def test_a_pod_takes_gpus_that_no_other_pod_could_use() -> None:
+    stranded, whole = node("a", ("b", "s", "h1"), 64, **{GPU: 4}), node("b", ("b", "s", "h2"), 64, **{GPU: 3})
+    snapshot = with_mix([stranded, whole], gpu_class(1000, 4))
+    assert placed(gang_of(1, pod_class(1, **{GPU: 1})), snapshot).nodes == {"p-0": "b"}
+
+
+def test_fewer_domains_come_before_what_a_node_loses() -> None:
+    whole = node("a", ("b1", "s", "h1"), 64, **{GPU: 8})
+    others = [node(f"h{n}", ("b2", "s", f"h{n}"), 64, **{GPU: 4}) for n in range(2)]
+    snapshot = with_mix([whole, *others], gpu_class(1000, 8))
+    assert set(placed(gang_of(2, pod_class(1, **{GPU: 4})), snapshot).nodes.values()) == {"a"}
+
+
+def share_pod(share: int, cards: int = 1) -> PodClass:
+    amounts = vector({"cpu": 1000, "pods": 1, SHARE: cards * share})
+    return PodClass(amounts, cards=(CardRequest(cards, vector({SHARE: share})),))
+
+
+def card_node(name: str, cards: int, cpu: int = 64) -> NodeInfo:
+    labels = dict(node(name, ("b", "s", name)).labels)
+    every = tuple(Card(f"card{n}", {SHARE: 1000}) for n in range(cards))
+    return NodeInfo(
+        name, labels, allocatable={"cpu": 1000 * cpu, "pods": 110, SHARE: 1000 * cards}, cards=every
+    )
+
+
+def shared(card: str, share: int) -> Usage:
+    return Usage({"cpu": 1000, "pods": 1, SHARE: share}, {card: {SHARE: share}})
+
+
+@pytest.mark.parametrize(("used", "expected"), [((400, 700), "b"), ((700, 400), "a")])
+def test_a_share_is_of_the_card_that_it_fills_best(used: tuple[int, int], expected: str) -> None:
+    nodes = [card_node(name, 1) for name in "ab"]
+    usage = [(name, shared("card0", amount)) for name, amount in zip("ab", used, strict=True)]
+    snapshot = with_mix(nodes, share_class(1000, 300), share_class(1000, 600), usage=usage)
+    gang = Gang("g", (Member("p0", None, share_pod(300)),))
+    assert placed(gang, snapshot).nodes == {"p0": expected}
+
+
+class Case:
+    """A random cluster in blocks, some of its nodes in use, a mix, and identical pods that may fit on one."""
+
+    def __init__(self, seed: int) -> None:
+        dice = random.Random(seed)
+        nodes = [
+            node(
+                f"n{n}",
+                (f"b{n // 6}", f"s{n // 3}", f"h{n}"),
+                dice.choice((8, 16)),
+                **{GPU: dice.choice((2, 4, 8))},
+            )
+            for n in range(dice.randint(1, 14))
+        ]
+        usage = [
+            (each.name, Usage({"cpu": 1000 * dice.randrange(9), "pods": 1, GPU: dice.randrange(3)}))
+            for each in nodes
+        ]
+        classes = [
+            gpu_class(1000 * dice.choice((1, 3, 4, 9)), dice.choice((1, 2, 4, 8)), dice.randint(1, 9))
+            for _ in range(dice.randint(0, 4))
+        ]
+        self.classes = list(dict.fromkeys(classes))
+        self.snapshot = with_mix(nodes, *self.classes, usage=usage)
+        self.kind = pod_class(dice.choice((1, 2, 4)), **{GPU: dice.choice((1, 2))})
+        self.pods = dice.randint(1, 3)
+
+    def worth(self, cpu: int, gpus: int) -> int:
+        """By the definition, for each class in turn."""
+        total = 0
+        for each in self.classes:
+            asked = dict(each.requests)
+            times = min(cpu // asked["cpu"], gpus // asked[GPU])
+            total += each.count * (OF_ONE * 1000 * gpus * (times > 0) + times * each.thousandths)
+        return total
+
+    def rank(self, name: str) -> tuple[int, ...]:
+        state = self.snapshot.nodes[name]
+        cpu, gpus, asked = state.free["cpu"], state.free[GPU], dict(self.kind.requests)
+        left = cpu - self.pods * asked["cpu"], gpus - self.pods * asked[GPU]
+        unit = TIGHT * OF_ONE * sum(each.count for each in self.classes)
+        spare = unit * left[0] // LARGE_CPU + unit * 1000 * left[1] // LARGE_GPUS
+        lost = self.worth(max(0, cpu), max(0, gpus)) - self.worth(*left) + spare
+        every = self.snapshot.nodes.values()
+        leftover: list[int] = [
+            sum(slots_of(self.kind, other) for other in every if _place(other, level) == _place(state, level))
+            for level in range(3)
+        ]
+        return (lost, *leftover, slots_of(self.kind, state))
+
+
+def _place(state: NodeState, level: int) -> tuple[str, ...]:
+    return key_of(state, 3)[: level + 2]
+
+
+@pytest.mark.parametrize("seed", seeds(60))
+def test_the_node_is_the_best_by_the_definition(seed: int) -> None:
+    case = Case(seed)
+    fitting = [name for name, state in case.snapshot.nodes.items() if slots_of(case.kind, state) >= case.pods]
+    found = place(gang_of(case.pods, case.kind), case.snapshot)
+    if not fitting:
+        assert not (isinstance(found, Assignment) and len(set(found.nodes.values())) == 1)
+        return
+    assert isinstance(found, Assignment)
+    assert found.proven
+    (chosen,) = set(found.nodes.values())
+    assert case.rank(chosen) == min(map(case.rank, fitting))
+    assert (found.objective.lost, *found.objective.leftover) == case.rank(chosen)
+
+
+@given(
+    st.lists(st.integers(0, 10).map(lambda tenths: 100 * tenths), min_size=1, max_size=8), st.integers(0, 8)
+)
+def test_usable_gpus_of_cards_are_those_of_trying_each_card(free: list[int], cpu: int) -> None:
+    classes = (share_class(1000, 300), share_class(3000, 1000, cards=2), share_class(1000, 1000))
+    usable = UsableGpus(Mix(classes))
+    used = [shared(f"card{n}", 1000 - left) for n, left in enumerate(free) if left < 1000]
+    state = Snapshot.build(
+        [card_node("a", len(free), cpu + len(used))], [("a", each) for each in used]
+    ).nodes["a"]
+    one, filling = (row[0].tolist() for row in usable.usable([usable.of.amounts_of(state)]))
+    for number, (cards, share, cores) in enumerate(((1, 300, 1), (2, 1000, 3), (1, 1000, 1))):
+        serving = [left for left in free if left >= share]
+        fits = cpu >= cores and len(serving) >= cards
+        assert one[number] == (sum(serving) if fits else 0)
+        pods = min(cpu // cores, sum(left // share for left in free) // cards)
+        assert filling[number] == min(sum(free), pods * cards * share)
+
+
+def test_the_value_of_a_state_is_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    valued: list[int] = []
+    whole = UsableGpus.usable
+
+    def counted(self: UsableGpus, every: list[object]) -> object:
+        valued.append(len(every))
+        return whole(self, every)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(UsableGpus, "usable", counted)
+    snapshot = with_mix(
+        [node(f"n{n}", ("b", "s", f"h{n}"), 64, **{GPU: 8}) for n in range(100)], gpu_class(1000, 2)
+    )
+    placed(gang_of(1, pod_class(1, **{GPU: 1})), snapshot)
+    assert sum(valued) == 2
+
+
+def test_resources_are_those_of_the_mix() -> None:
+    assert MixResources.of(Mix((gpu_class(1, 1), share_class(1, 500)))) == MixResources(
+        ("cpu", SHARE, GPU, "pods"), (SHARE,)
+    )

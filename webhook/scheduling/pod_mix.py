@@ -1,0 +1,114 @@
+"""The mix of the GPU pods of a cluster: those that are on its nodes, and those that wait. Pure."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Final
+
+from labeler.contract import keys
+from webhook.placement import Mix, MixClass, PodClass, Snapshot, Usage, vector
+from webhook.placement.mix import MOST_CLASSES, WHOLE
+from webhook.placement.snapshot import Block, NodeState, Path
+from webhook.scheduling.gpus import Counting
+
+Counts = Counter[MixClass]
+"""The pods of each class, whose own count is 0."""
+
+DEFAULT_GPUS: Final = (1, 2, 4, 8)
+"""GPUs of the pods of a cluster without GPU pods, as many pods of each number."""
+
+PARTS: Final = 4096
+"""About the sum of the counts of a mix."""
+
+
+def mix_of(snapshot: Snapshot, waiting: Iterable[PodClass], counting: Counting) -> Mix:
+    """The mix of the pods on the nodes of a snapshot and of waiting ones; the default mix without any."""
+    counts = running(snapshot.blocks, counting)
+    counts.update(filter(None, (class_of(pod, counting) for pod in waiting)))
+    if counts:
+        return mix_of_counts(counts)
+    allocatable = {name for state in snapshot.nodes.values() for name in state.node.allocatable}
+    return _default_mix(counting.names(sorted(allocatable)))
+
+
+def running(blocks: Mapping[Path, Block], counting: Counting) -> Counts:
+    """The pods on the nodes of these blocks."""
+    counts = Counts()
+    for block in blocks.values():
+        counts.update(_in_block(block, counting))
+    return counts
+
+
+def class_of(pod: PodClass, counting: Counting) -> MixClass | None:
+    """The class of a pod; None if it requests no GPU."""
+    asked = [request for request in pod.cards if request.count]
+    cards = sum(request.count for request in asked)
+    return _class(pod.requests, cards, max((each.per_card for each in asked), default=()), counting)
+
+
+def mix_of_counts(counts: Mapping[MixClass, int]) -> Mix:
+    """At most MOST_CLASSES classes, whose counts add up to PARTS.
+
+    Pods of the rarest others count as the most similar class, by the GPUs that a pod takes.
+    """
+    order = sorted(counts, key=lambda each: (-counts[each], _sort_key(each)))
+    frequent = order[:MOST_CLASSES]
+    sums = {each: counts[each] for each in frequent}
+    for rare in order[MOST_CLASSES:]:
+        similar = [each for each in frequent if each.resource == rare.resource] or frequent
+        sums[min(similar, key=lambda each: abs(each.thousandths - rare.thousandths))] += counts[rare]
+    total = sum(sums.values())
+    parts = {each: max(1, PARTS * count // total) for each, count in sums.items()}
+    return Mix(tuple([replace(each, count=parts[each]) for each in sorted(parts, key=_sort_key)]))
+
+
+def _sort_key(each: MixClass) -> tuple[object, ...]:
+    return each.requests, each.per_card, each.cards
+
+
+def _in_block(block: Block, counting: Counting) -> Counts:
+    """The pods on the nodes of a block, cached with it."""
+    key = "mix", counting
+    if key not in block.cache:
+        found = Counts()
+        for state in block.states:
+            found.update(_on_node(state, key))
+        block.keep(key, found)
+    known: Counts = block.cache[key]
+    return known
+
+
+def _on_node(state: NodeState, key: tuple[str, Counting]) -> list[MixClass]:
+    """The classes of the pods on a node, cached with it."""
+    if key not in state.notes:
+        classes = (_class_of_usage(usage, key[1]) for usage in state.usages)
+        state.note(key, [each for each in classes if each is not None])
+    known: list[MixClass] = state.notes[key]
+    return known
+
+
+def _class_of_usage(usage: Usage, counting: Counting) -> MixClass | None:
+    cards = [vector(amounts) for amounts in usage.cards.values()]
+    cards += [each.per_card for each in usage.unmanaged for _ in range(each.count)]
+    return _class(vector(usage.requests), len(cards), max(cards, default=()), counting)
+
+
+def _class(
+    requests: tuple[tuple[str, int], ...],
+    cards: int,
+    per_card: tuple[tuple[str, int], ...],
+    counting: Counting,
+) -> MixClass | None:
+    if cards:
+        share = min(WHOLE, dict(per_card).get(keys.MILLICORES, WHOLE))
+        return MixClass(requests, cards * share, 0, "", cards, per_card)
+    amounts = dict(requests)
+    names = counting.names(amounts)
+    return MixClass(requests, WHOLE * amounts[names[0]], 0, names[0]) if names else None
+
+
+def _default_mix(resources: Iterable[str]) -> Mix:
+    """Some pods of each size, of each resource that is GPUs."""
+    return Mix(tuple([
+        MixClass(((name, gpus),), gpus * WHOLE, 1, name) for name in resources for gpus in DEFAULT_GPUS
+    ]))  # fmt: skip
