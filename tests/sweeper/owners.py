@@ -40,7 +40,7 @@ class AnsweringApi:
             return json.dumps({"resources": [{"kind": "Job", "name": "jobs", "namespaced": True}]}).encode()
         answer = self.answers.get(path, 404)
         if isinstance(answer, int):
-            raise ApiError(answer, "", "refused")
+            raise ApiError(answer, "NotFound" if answer == 404 else "", "refused")
         return json.dumps({"metadata": answer}).encode()
 
 

@@ -52,11 +52,21 @@ def test_a_gang_with_too_few_pods_is_placed_as_it_is_once_it_has_been_quiet(
     assert case.remaining(2 * wait - 1, 0, 1) == 0
 
 
-def test_a_pod_that_ends_does_not_restart_the_wait() -> None:
-    case = Case(OPEN)
-    case.remaining(0, 0, 1, 2)
-    case.remaining(4, 0, 1)
-    assert case.remaining(5, 0) == 0
+def test_a_running_pod_that_ends_does_not_restart_the_wait() -> None:
+    gang = Case(OPEN).gang(0, 1)
+    growth = grown(None, gang, gang.gated[1:], 0)
+    rest = replace(gang, gated=gang.gated[1:])
+    assert seconds_to_complete(rest, grown(growth, rest, rest.gated, 5), SETTINGS, 5) == 0
+
+
+@pytest.mark.parametrize("facts", [OPEN, OwnerFacts(100)], ids=["of unknown size", "of known size"])
+def test_a_gang_that_loses_waiting_pods_is_not_placed_before_that_ends(facts: OwnerFacts) -> None:
+    """Its owner may be deleted, and nobody says so of a kind that may not be read."""
+    case = Case(facts)
+    case.remaining(0, *range(20))
+    assert case.remaining(1000, *range(10)) == 5, "however long it has waited"
+    assert case.remaining(1004, *range(5)) == 5
+    assert case.remaining(1008, *range(5)) == 1
 
 
 def test_a_gang_that_was_whole_waits_for_a_pod_to_be_recreated_as_long_as_for_a_new_one() -> None:

@@ -16,7 +16,7 @@ from tests.sweeper.owners import PATH, AnsweringApi, found, owner, pod_of, refer
 from webhook.inquiry.explanation import explain
 from webhook.inquiry.reading import ClusterReading
 from webhook.kube import placements
-from webhook.kube.client import MERGE_PATCH, Api
+from webhook.kube.client import MERGE_PATCH, Api, ApiError
 from webhook.kube.objects import Metadata
 from webhook.kube.placements import Placement, PlacementSpec
 from webhook.kube.planned import PlannedPod
@@ -159,6 +159,21 @@ def test_an_owner_that_is_not_seen_is_asked_for(answer: dict[str, Any] | int, ex
     made.answer_all()
     answered = made.find("ns", reference())
     assert (answered.uid if isinstance(answered, Metadata) else answered) == expected
+
+
+def test_a_version_that_is_served_no_more_makes_no_owner_a_deleted_one() -> None:
+    """After an upgrade of a CustomResourceDefinition, references name a version that is not served."""
+
+    class Upgraded(AnsweringApi):
+        def request(self, _: str, path: str, **more: Any) -> bytes:
+            if path == PATH:
+                raise ApiError(404, "Not Found", "404 page not found")
+            return super().request(_, path, **more)
+
+    made = existence(Upgraded({}))
+    made.find("ns", reference())
+    made.answer_all()
+    assert made.find("ns", reference()) is OwnerState.UNREADABLE
 
 
 def test_an_owner_that_existed_is_asked_for_again_and_a_deleted_one_is_not() -> None:

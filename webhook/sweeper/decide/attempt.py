@@ -8,6 +8,9 @@ A gang is complete once its expected size is there, or no pod was added for the 
 does not restart that time, and a gang to which pods are added all the time is placed after a longest wait. A
 gang that was complete and has just lost a pod waits for its replacement as long as for a new pod. Changed
 requests must be the same for the settle time, as tools write them pod by pod.
+
+A gang that is not complete, and has just lost a waiting pod, waits for the settle time at least. Its owner may
+be deleted: nobody says so of a kind that may not be read, and of an owner that is no controller.
 """
 
 import math
@@ -62,6 +65,7 @@ class Growth:
     members: uids in the last pass. grown_at: when one was new, or the expected size was reached.
     waiting_since: since when some wait for others, None while none does. waiting: the pods without a place in
     the last pass, by uid. changed_at: when the request of one of them was another than in the pass before.
+    shrunk_at: when one of them was gone.
     """
 
     members: frozenset[str]
@@ -69,6 +73,7 @@ class Growth:
     waiting_since: float | None = None
     waiting: Mapping[str, Pod] = field(default_factory=dict)
     changed_at: float = -math.inf
+    shrunk_at: float = -math.inf
 
 
 def grown(known: Growth | None, gang: PodGang, waiting: Collection[Pod], now: float) -> Growth:
@@ -78,6 +83,8 @@ def grown(known: Growth | None, gang: PodGang, waiting: Collection[Pod], now: fl
         known = Growth(members, now)
     elif members - known.members or _is_whole(gang):
         known = replace(known, grown_at=now)
+    if known.waiting.keys() - members:
+        known = replace(known, shrunk_at=now)
     since = known.waiting_since
     if not waiting:
         since = None
@@ -115,7 +122,7 @@ def seconds_to_complete(gang: PodGang, growth: Growth, settings: Settings, now: 
         # Waiting for all pods, or for no further ones, could take for ever.
         since = now if growth.waiting_since is None else growth.waiting_since
         settled = min(settled, since + max(settings.patience_seconds, patience))
-    return max(0.0, settled - now)
+    return max(0.0, settled - now, growth.shrunk_at + settings.settle_seconds - now)
 
 
 def seconds_to_report(gang: PodGang, growth: Growth, settings: Settings, now: float) -> float:

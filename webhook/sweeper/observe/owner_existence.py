@@ -154,6 +154,10 @@ webhook is away, no object can ever be read."""
 _MOST_API_VERSIONS: Final = 256
 """Any user may name API versions; of more than these the oldest are discovered again."""
 
+_NO_SUCH_OBJECT: Final = "NotFound"
+"""The reason of a 404 about an object. A path that is served no more, such as a former version of a kind, is
+answered without a Status."""
+
 _API_VERSION: Final = re.compile(r"(?:[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?/)?[a-z0-9]{1,63}")
 _NAME: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._:-]{0,251}[A-Za-z0-9])?")
 """Other references are not asked about, since they become a part of a path, and any user may write them."""
@@ -336,7 +340,7 @@ class OwnerExistence:
             path = f"{_root(version)}/namespaces/{namespace}/{resource}/{name}"
             body = self._api.request("GET", path, accept=METADATA_ONLY)
         except ApiError as error:
-            if error.status == 404:
+            if error.status == 404 and error.reason == _NO_SUCH_OBJECT:
                 return OwnerState.ABSENT
             if error.is_for_now:
                 raise
