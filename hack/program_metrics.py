@@ -13,6 +13,7 @@ from labeler.contention import Contention
 from labeler.main import metrics_of
 from webhook.admission.admission_metrics import AdmissionMetrics
 from webhook.admission.app import export_state
+from webhook.configuration.store import ConfigurationStore
 from webhook.extensions.known import all_extensions
 from webhook.sweeper.metrics import Metrics
 from webhook.tasks.main import TaskMetrics
@@ -42,7 +43,7 @@ def served_metrics() -> list[ServedMetric]:
 def _all() -> Iterator[ServedMetric]:
     yield from _of_registry("sweeper", sweeper_metrics().registry)
     yield from _of_registry("webhook", _webhook_registry())
-    unused: Any = SimpleNamespace()
+    unused: Any = SimpleNamespace(configuration=ConfigurationStore([]))
     yield from _of_registry("tasks", TaskMetrics(unused).registry)
     for each in metrics_of(Contention()):
         labels = tuple(re.findall(r'(\w+)="', each.labels))
@@ -56,12 +57,13 @@ def sweeper_metrics() -> Metrics:
     metrics = Metrics()
     for extension in all_extensions():
         metrics.declare(extension.all_gauges, extension.counters)
+    ConfigurationStore([]).register(metrics.registry)
     return metrics
 
 
 def _webhook_registry() -> CollectorRegistry:
     metrics = AdmissionMetrics()
-    state: Any = SimpleNamespace(store=None, certificate=None, classes_silence=float)
+    state: Any = SimpleNamespace(store=ConfigurationStore([]), certificate=None, classes_silence=float)
     export_state(metrics, state)  # values are read when they are scraped, which nobody does here
     return metrics.registry
 

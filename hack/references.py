@@ -18,19 +18,17 @@ from labeler import config
 from labeler.contract.event_reasons import EventReason, EventSource
 from labeler.contract.key_reference import KEY_USES, KeyUse
 from webhook.cli.main import COMMANDS, module_of
-from webhook.policy.fields import rows
-from webhook.policy.reference import FIELDS
-from webhook.sweeper.settings import FILE
+from webhook.configuration.file import rows
 
 _ROOT: Final = Path(__file__).parent.parent
 _MARKED: Final = r"(<!-- generated: {} -->\n).*?(<!-- end -->)"
 
 
-def sweeper_settings() -> str:
-    """All settings of the sweeper's file."""
+def configuration_keys() -> str:
+    """All keys of the configuration."""
     return _table(
-        ("Setting", "Takes", "Default", "Meaning"),
-        [(f"`{name}`", what, _default(default), meaning) for name, what, default, meaning in rows(FILE)],
+        ("Key", "Takes", "Default", "Meaning"),
+        [(f"`{name}`", what, _default(default), meaning) for name, what, default, meaning in rows()],
     )
 
 
@@ -94,14 +92,6 @@ _COMMON: Final = frozenset(
     "--all-namespaces",
     "--output",
 }
-
-
-def policy_fields() -> str:
-    """All fields of the admission policy."""
-    return _table(
-        ("Field", "Takes", "Default", "Meaning"),
-        [(f"`{each.name}`", each.what, _default(each.default), each.meaning) for each in FIELDS],
-    )
 
 
 def program_metrics() -> str:
@@ -171,9 +161,8 @@ def alerts() -> str:
 
 
 TABLES: Final[Mapping[tuple[str, str], Callable[[], str]]] = {
-    ("docs/operators/all-settings.md", "sweeper settings"): sweeper_settings,
-    ("docs/operators/all-settings.md", "labeler keys"): labeler_keys,
-    ("docs/operators/policy.md", "policy fields"): policy_fields,
+    ("docs/operators/configuration.md", "configuration keys"): configuration_keys,
+    ("docs/operators/configuration.md", "labeler keys"): labeler_keys,
     ("docs/design/wire-contract.md", "keys"): wire_keys,
     ("docs/operators/events.md", "event reasons"): event_reasons,
     ("docs/operators/task-events.md", "task event reasons"): task_event_reasons,

@@ -29,8 +29,11 @@ def serve(
     registry: CollectorRegistry,
     refresh: Callable[[], None],
     checks: Mapping[str, Callable[[], str]],
+    remark: Callable[[], str] = lambda: "",
 ) -> ThreadingHTTPServer:
     """Answer /metrics and each path of `checks`, whose functions return "" or what is wrong (503).
+
+    remark: what is wrong, but stops nothing; it is in the answers with 200.
 
     refresh is called before each answer of /metrics, never by two threads at once.
     """
@@ -45,7 +48,8 @@ def serve(
                 self.answer(200, CONTENT_TYPE_LATEST, body)
             elif self.path in checks:
                 wrong = checks[self.path]()
-                self.answer(503 if wrong else 200, "text/plain", (wrong or "ok").encode())
+                well = "; ".join(filter(None, ("ok", remark())))
+                self.answer(503 if wrong else 200, "text/plain", (wrong or well).encode())
             else:
                 self.answer(404, "text/plain", b"there are /metrics, /healthz and /readyz")
 

@@ -24,6 +24,7 @@ from typing import Any, Final
 from hack.local import nodes
 from hack.observing.played import PODS, PlayedApi
 from labeler.contract import keys
+from webhook.configuration.settings import Settings
 from webhook.extensions.known import SWITCHES
 from webhook.kube import placements
 from webhook.kube.placements import PlacementSpec
@@ -32,7 +33,6 @@ from webhook.sweeper.context import Pass
 from webhook.sweeper.observe.cache import NODES, ClusterCache
 from webhook.sweeper.observe.membership import GangKey
 from webhook.sweeper.process import lasting, seldom_collected
-from webhook.sweeper.settings import Settings
 from webhook.sweeper.sweep import Sweeper
 
 BLOCK: Final = 500

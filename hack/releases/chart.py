@@ -45,8 +45,12 @@ OPTIONS: Final = (
     Option("ui", ".Values.ui.enabled", ("ui",)),
     Option("monitoring", ".Values.monitoring.enabled", ("monitoring",)),
     Option("reader", ".Values.reader.enabled", ("reader",)),
-    Option("scale-up", ".Values.scaleUp.enabled", ("scale-up",)),
-    Option("nominated-binding", ".Values.nominatedBinding.enabled", ("nominated-binding",)),
+    Option("scale-up", '(dig "scaleUp" "provisioningClass" "" .Values.config)', ("scale-up",)),
+    Option(
+        "nominated-binding",
+        '(eq (dig "binding" "mode" "" .Values.config) "nominated")',
+        ("nominated-binding",),
+    ),
     Option("allocator", ".Values.allocator.enabled", ("allocator",)),
     Option(
         "allocator-before-1.36",

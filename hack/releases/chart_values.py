@@ -9,14 +9,20 @@ import yaml
 
 from hack.local.build import ROOT
 from hack.releases import chart_arguments
-from hack.releases.chart_shapes import labeler_shape, policy_shape
+from hack.releases.chart_shapes import labeler_shape
 from hack.releases.merged import escaped
+from webhook.configuration.file import schema as configuration_schema
+from webhook.configuration.keys import API_VERSION, KIND
 
 PLACEHOLDER: Final = "REGISTRY/"
 """What an image's name begins with until it is set."""
 
 TEXTS: Final = (
-    ("topogate-policy", "policy.yaml", ".Values.policy"),
+    (
+        "topogate-configuration",
+        "configuration.yaml",
+        f'merge (dict "apiVersion" "{API_VERSION}" "kind" "{KIND}") .Values.config | toYaml',
+    ),
     ("labeler", "labeler.yaml", ".Values.labeler.config"),
 )
 """The files that an operator may give: the ConfigMap's name, its key, and the chart's value."""
@@ -37,22 +43,19 @@ _SWITCHED: Final = {
     "monitoring": "PodMonitors, alerts and a dashboard, for the Prometheus operator.\n"
     "# runbookBase: the address of docs, by which alerts link to runbooks; see docs/operators/alerts.md.",
     "reader": "A ClusterRole for users who run topogate explain; see docs/users/rights.md.",
-    "scaleUp": "The sweeper asks an autoscaler for nodes, by ProvisioningRequests.",
-    "nominatedBinding": "Experimental: the right that bind: nominated of the policy needs; see "
-    "docs/operators/nominated-binding.md.",
 }
 _MORE: Final = {"monitoring": {"runbookBase": "docs"}}
 """Values of a switch beside `enabled`."""
 
 _RENDERED: Final = (
     "gatePrefix",
-    "gate",
-    "gpuResources",
     "schedulerNames",
-    "resourceClaims",
-    "excludedNamespaces",
+    "gpus.resources",
+    "gpus.deviceClasses",
+    "namespaces.excluded",
+    "gangs.native",
 )
-"""Keys of the policy that the API server's own conditions are rendered from."""
+"""Keys of the configuration that the API server's own conditions are rendered from."""
 
 NOTES: Final = """topogate {{ .Chart.AppVersion }} is installed. Opt a namespace in:
 
@@ -102,8 +105,8 @@ def values(base: list[dict[str, Any]], more: list[dict[str, Any]]) -> str:
         "# false if topogate-system, topogate-labeler and topogate-allocator are there already.\n"
         "# The last two need the label pod-security.kubernetes.io/enforce=privileged.\n"
         + _dump({"createNamespaces": True}),
-        "# The admission policy (docs/operators/policy.md). Tiers, models and namespaces may change here.\n"
-        + _text("policy", texts["topogate-policy", "policy.yaml"], 0),
+        "# The configuration; see docs/operators/configuration.md. Keys that you give replace these.\n"
+        + _configuration(texts["topogate-configuration", "configuration.yaml"]),
         '# For nodes with the label falldio.com/gpu: "label", or "resource" if GPUs are called so too.\n'
         + _dump({"falldio": ""}),
     ]  # fmt: skip
@@ -144,6 +147,12 @@ def _section(workload: dict[str, Any], texts: dict[tuple[str, str], str]) -> str
     return text
 
 
+def _configuration(text: str) -> str:
+    """The shipped configuration as a value, without what the chart itself adds."""
+    lines = [line for line in text.split("\n") if not line.startswith(("apiVersion:", "kind:"))]
+    return "config:\n" + "\n".join(f"  {line}" if line else "" for line in lines).strip("\n") + "\n"
+
+
 def _dump(each: dict[str, Any]) -> str:
     return yaml.safe_dump(each, sort_keys=False, width=200)
 
@@ -157,9 +166,13 @@ def _text(key: str, text: str, indent: int) -> str:
 def schema() -> str:
     """values.schema.json: every value that there is, so that a misspelt one is refused.
 
-    The arguments of each program are added to what the file here says.
+    The configuration and the arguments of each program are added to what the file here says.
     """
     made = json.loads(Path(__file__).with_name("values.schema.json").read_text())
+    own = configuration_schema()
+    made["properties"]["config"] = {
+        key: value for key, value in own.items() if key not in ("$schema", "title")
+    }
     for program in chart_arguments.PARSERS:
         items = {"type": "string", "pattern": chart_arguments.pattern(program)}
         arguments = {"properties": {"extraArgs": {"items": items}}}
@@ -170,11 +183,11 @@ def schema() -> str:
 def checks(base: list[dict[str, Any]]) -> str:
     """The template that refuses values which a schema cannot. base: the objects that are always there."""
     texts = _texts(base)
-    shipped = yaml.safe_load(texts["topogate-policy", "policy.yaml"])
-    rendered = {key: shipped.get(key) for key in _RENDERED}
+    shipped = yaml.safe_load(texts["topogate-configuration", "configuration.yaml"])
+    rendered = {path: _at(shipped, path) for path in _RENDERED}
+    shipped = {key: value for key, value in shipped.items() if key not in ("apiVersion", "kind")}
     text = (Path(__file__).parent / "checks.tpl").read_text()
     for name, value in (
-        ("OF_POLICY", policy_shape()),
         ("OF_LABELER", labeler_shape()),
         ("SHIPPED", shipped),
         ("RENDERED", rendered),
@@ -182,3 +195,10 @@ def checks(base: list[dict[str, Any]]) -> str:
     ):
         text = text.replace(name, escaped(json.dumps(value)))
     return text
+
+
+def _at(document: dict[str, Any], path: str) -> Any:
+    """The value at a path, None if it is not there."""
+    section, _, name = path.partition(".")
+    found = document.get(section)
+    return found.get(name) if name and isinstance(found, dict) else found

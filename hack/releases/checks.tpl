@@ -64,22 +64,20 @@
 {{- if and .Values.labeler.source (ne (toJson $labeler) (toJson (fromJson `LABELER`))) }}
 {{- fail (printf "labeler.source=%s comes with a configuration of its own, which would replace labeler.config. Set one of the two." .Values.labeler.source) }}
 {{- end }}
-{{- $policy := fromYaml .Values.policy }}
-{{- if hasKey $policy "Error" }}
-{{- fail (printf "policy is no YAML: %s. Give the whole text of the policy file, as docs/operators/policy.md shows it." $policy.Error) }}
+{{- $config := .Values.config }}
+{{- if and .Values.falldio (ne (toJson $config) (toJson (fromJson `SHIPPED`))) }}
+{{- fail (printf "falldio=%s comes with a configuration of its own, which would replace yours. Leave config as the chart has it; or leave falldio empty, and name the label and the resource falldio.com/gpu in a checkout's manifests/base/configuration.yaml, run topogate config render and hack/chart, and install that chart." .Values.falldio) }}
 {{- end }}
-{{- if and .Values.falldio (ne (toJson $policy) (toJson (fromJson `SHIPPED`))) }}
-{{- fail (printf "falldio=%s comes with a policy of its own, which would replace yours. Leave policy as the chart has it; or leave falldio empty, and name the label and the resource falldio.com/gpu in a checkout's manifests/base/policy.yaml, run topogate policy render and hack/chart, and install that chart." .Values.falldio) }}
+{{- range $path, $value := fromJson `RENDERED` }}
+{{- $names := splitList "." $path }}
+{{- $section := ternary (get $config (first $names) | default dict) $config (eq (len $names) 2) }}
+{{- if ne (toJson (get $section (last $names) | default nil)) (toJson ($value | default nil)) }}
+{{- fail (printf "config.%s differs from the one that the chart's conditions were rendered from, so the API server would not ask about the right pods. Change manifests/base/configuration.yaml in a checkout, run topogate config render and hack/chart, and install that chart." $path) }}
 {{- end }}
-{{- range $key, $value := fromJson `RENDERED` }}
-{{- if ne (toJson (get $policy $key | default nil)) (toJson ($value | default nil)) }}
-{{- fail (printf "policy: %s differs from the one that the chart's conditions were rendered from, so the API server would not ask about the right pods. Change manifests/base/policy.yaml in a checkout, run topogate policy render and hack/chart, and install that chart." $key) }}
 {{- end }}
-{{- end }}
-{{- include "topogate.shape" (dict "path" "policy" "value" $policy "shape" (fromJson `OF_POLICY`) "page" "docs/operators/policy.md") }}
-{{- range $namespace, $rules := $policy.namespaces }}
+{{- range $namespace, $rules := (($config.namespaces | default dict).rules | default dict) }}
 {{- if hasKey ($rules | default dict) "maximumTier" }}
-{{- fail (printf "policy: namespaces.%s.maximumTier is guarded by an admission policy that is rendered. Change manifests/base/policy.yaml in a checkout, run topogate policy render and hack/chart, and install that chart." $namespace) }}
+{{- fail (printf "config.namespaces.rules.%s.maximumTier is guarded by an admission policy that is rendered. Change manifests/base/configuration.yaml in a checkout, run topogate config render and hack/chart, and install that chart." $namespace) }}
 {{- end }}
 {{- end }}
 {{- end -}}

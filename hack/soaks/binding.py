@@ -20,8 +20,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-import yaml
-
 from hack.local import native_gangs, nodes
 from hack.local.build import announce
 from hack.local.cluster import Cluster
@@ -245,12 +243,11 @@ class BindingRun:
         nodes.register(api, self.grid.values())
         self.cluster.make_namespace(OURS, {keys.INJECTION_LABEL: keys.INJECTION_ENABLED})
         self.cluster.make_namespace(FOREIGN)
-        settings = self.cluster.folder / "binding.yaml"
-        settings.write_text(yaml.safe_dump({**SETTINGS, "patience_seconds": PATIENCE}))
+        settings = {**SETTINGS, "patience_seconds": PATIENCE}
         writes = (*WRITES, *(OF_POD_GROUPS if self.is_as_one else ()))
         writes = (*writes, NOMINATION) if self.mode == NOMINATED else writes
         choices = self._choices("deaths")
-        self.sweeper = DyingSweeper(self.installation, choices, writes, "--config", str(settings))
+        self.sweeper = DyingSweeper(self.installation, choices, writes, settings)
         for reader in self.readers:
             reader.start()
         self.sweeper.start()

@@ -16,6 +16,8 @@ from typing import Any, Final
 
 from hack.local.controlplane import free_port
 from hack.local.install import SYSTEM, Installation
+from hack.soaks.short_times import shorten_times
+from hack.soaks.sweepers import with_settings
 from webhook.kube.client import Api
 from webhook.sweeper.main import main
 
@@ -71,15 +73,18 @@ class DyingSweeper:
     """One life after the other, each with a death of its own; the deaths are drawn like cards of a deck."""
 
     def __init__(
-        self, installation: Installation, choices: random.Random, writes: Collection[str], *arguments: str
+        self,
+        installation: Installation,
+        choices: random.Random,
+        writes: Collection[str],
+        settings: dict[str, Any] | None = None,
     ) -> None:
-        """arguments: of each life, beside those of the installed sweeper. done: deaths by their name."""
+        """settings: of each life, see short_times. done: deaths by their name."""
         first = installation.program_of(SYSTEM, {"app.kubernetes.io/component": "sweeper"})
         log = installation.cluster.log("sweeper-1")
-        command = [sys.executable, "-m", "hack.soaks.dying_sweeper", *first.command[1:]]
-        self.program = replace(first, log=log, command=command)
+        self.program = with_settings(replace(first, log=log), settings or {}, __name__)
         metrics = ("--metrics-address", "127.0.0.1", "--metrics-port", str(free_port()))
-        self._arguments = ("--no-leader-election", *metrics, *arguments)
+        self._arguments = ("--no-leader-election", *metrics)
         self._random, self._writes = choices, sorted(writes)
         self._deck: list[str] = []
         self._death, self._synced = "", 0
@@ -160,4 +165,5 @@ def _die() -> None:
 if __name__ == "__main__":
     if os.environ.get(DEATH):
         _install(os.environ[DEATH])
+    shorten_times()
     sys.exit(main())

@@ -1,5 +1,7 @@
 """The programs of a soak: replicas with settings of their own, and which sweeper led when, by their logs."""
 
+import json
+import sys
 from collections.abc import Iterable
 from dataclasses import replace
 from datetime import datetime
@@ -7,31 +9,51 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from hack.local.build import ROOT
 from hack.local.controlplane import free_port
 from hack.local.install import SYSTEM, Installation
 from hack.local.kubelet import Program
+from hack.soaks import short_times
+from webhook.configuration import cluster
 from webhook.kube.client import MERGE_PATCH, Api
 
 
-def start_replicas(installation: Installation, component: str, count: int, *arguments: str) -> list[Program]:
-    """Programs of one component under the identity of the installed one; the caller stops them."""
-    cluster = installation.cluster
+def start_replicas(
+    installation: Installation, component: str, count: int, settings: dict[str, Any] | None = None
+) -> list[Program]:
+    """Programs of one component under the identity of the installed one; the caller stops them.
+
+    settings: of sweepers, see short_times.
+    """
     first = installation.program_of(SYSTEM, {"app.kubernetes.io/component": component})
     made = []
     for number in range(1, count + 1):
-        program = replace(first, log=cluster.log(f"{component}-{number}"))
+        program = replace(first, log=installation.cluster.log(f"{component}-{number}"))
+        if settings is not None:
+            program = with_settings(program, settings)
         port = str(free_port())
-        program.start(*arguments, "--metrics-address", "127.0.0.1", "--metrics-port", port)
+        program.start("--metrics-address", "127.0.0.1", "--metrics-port", port)
         made.append(program)
     return made
 
 
+def with_settings(program: Program, settings: dict[str, Any], module: str = short_times.__name__) -> Program:
+    """The same sweeper as a module of ours, with these settings; see short_times."""
+    environment = program.environment | {short_times.SETTINGS: json.dumps(settings)}
+    command = [sys.executable, "-m", module, *program.command[1:]]
+    return replace(program, command=command, environment=environment)
+
+
+def configure(api: Api, **sections: Any) -> None:
+    """Set sections of the configuration, before the programs that read it are started."""
+    text = api.json("GET", cluster.path_of())["data"][cluster.KEY]
+    text = yaml.safe_dump(yaml.safe_load(text) | sections)
+    body = {"data": {cluster.KEY: text}}
+    api.request("PATCH", cluster.path_of(), body=body, content_type=MERGE_PATCH)
+
+
 def set_bind(api: Api, bind: str) -> None:
-    """Have the policy bind gangs as one, or not, before its programs are started."""
-    path = f"/api/v1/namespaces/{SYSTEM}/configmaps/topogate-policy"
-    text = api.json("GET", path)["data"]["policy.yaml"] + f"\nbind: {bind}\n"
-    api.request("PATCH", path, body={"data": {"policy.yaml": text}}, content_type=MERGE_PATCH)
+    """Have gangs bound as one, or not, before the programs are started."""
+    configure(api, binding={"mode": bind})
 
 
 def start_sweepers(
@@ -40,20 +62,13 @@ def start_sweepers(
     count: int = 1,
     fair_order: dict[str, Any] | None = None,
 ) -> list[Program]:
-    """Sweepers with settings of their own, under the identity of the installed one; the caller stops them.
+    """Sweepers with short times, under the identity of the installed one; the caller stops them.
 
-    fair_order: of their policy, which is the shipped one otherwise.
+    fair_order: of the configuration, which has none otherwise.
     """
-    file = installation.cluster.folder / "soak.yaml"
-    file.write_text(yaml.safe_dump(settings))
-    arguments = ["--config", str(file)]
     if fair_order is not None:
-        shipped = yaml.safe_load((ROOT / "manifests" / "base" / "policy.yaml").read_text())
-        policy = yaml.safe_load(shipped["data"]["policy.yaml"]) | {"fairOrder": fair_order}
-        own = installation.cluster.folder / "soak-policy.yaml"
-        own.write_text(yaml.safe_dump(policy))
-        arguments += ["--policy", str(own)]
-    return start_replicas(installation, "sweeper", count, *arguments)
+        configure(installation.cluster.api(), fairOrder=fair_order)
+    return start_replicas(installation, "sweeper", count, settings=settings)
 
 
 class LogLine(NamedTuple):

@@ -14,10 +14,10 @@ import yaml
 from flask.testing import FlaskClient
 
 from tests.admission import impatient
-from tests.admission.harness import HOSTS, Webhook, shipped_policy
+from tests.admission.harness import HOSTS, Webhook, shipped_configuration
 from webhook.admission import app, certificates
 from webhook.admission.tls import ContextCache
-from webhook.policy.store import PolicyStore
+from webhook.configuration.store import ConfigurationStore
 
 
 def unreachable_kubeconfig(folder: Path, server: str = "http://127.0.0.1:9") -> Path:
@@ -99,8 +99,8 @@ class Impatient(Webhook):
 
 
 def app_dependencies(folder: Path, **classes: Any) -> app.Dependencies:
-    """Of an app in this process, with the shipped policy; classes: what differs of the PriorityClasses."""
-    (folder / "policy.yaml").write_text(shipped_policy())
+    """Of an app in this process, with what is shipped; classes: what differs of the PriorityClasses."""
+    (folder / "configuration.yaml").write_text(shipped_configuration())
     pair = certificates.issue(HOSTS)
     for name, content in (("tls.crt", pair.certificate), ("tls.key", pair.key)):
         (folder / name).write_bytes(content)
@@ -110,7 +110,7 @@ def app_dependencies(folder: Path, **classes: Any) -> app.Dependencies:
         "classes_silence": lambda: 0.0,
     }
     return app.Dependencies(
-        store=PolicyStore(folder / "policy.yaml"),
+        store=ConfigurationStore([folder / "configuration.yaml"]),
         certificate=ContextCache(folder / "tls.crt", folder / "tls.key"),
         **(usual | classes),
     )

@@ -40,14 +40,14 @@ def manifest(file: str, kind: str | None = None) -> dict[str, Any]:
     raise AssertionError(f"{file} has no {kind}")
 
 
-def shipped_policy() -> str:
-    """The policy of the shipped ConfigMap."""
-    return str(manifest("policy.yaml")["data"]["policy.yaml"])
+def shipped_configuration() -> str:
+    """The text of the shipped ConfigMap."""
+    return str(manifest("configuration.yaml")["data"]["configuration.yaml"])
 
 
 @dataclass
 class Webhook:
-    """`topogate-webhook` on loopback, with a certificate and a policy in a folder of its own."""
+    """`topogate-webhook` on loopback, with a certificate and a configuration in a folder of its own."""
 
     module: ClassVar[str] = "webhook.admission.serve"
 
@@ -58,8 +58,8 @@ class Webhook:
     process: subprocess.Popen[bytes] | None = None
 
     @property
-    def policy_file(self) -> Path:
-        return self.folder / "policy.yaml"
+    def configuration_file(self) -> Path:
+        return self.folder / "configuration.yaml"
 
     @property
     def environment(self) -> dict[str, str]:
@@ -74,10 +74,14 @@ class Webhook:
     def url(self) -> str:
         return f"https://127.0.0.1:{self.port}"
 
-    def write_policy(self, text: str) -> None:
+    def wait_for_generation(self, number: int) -> None:
+        """Wait until so many versions of the configuration have been loaded."""
+        self.wait(lambda: self.metric("topogate_configuration_generation") == number, f"version {number}")
+
+    def configure(self, text: str) -> None:
         partial = self.folder / "policy.partial"
         partial.write_text(text)
-        partial.replace(self.policy_file)
+        partial.replace(self.configuration_file)
 
     def write_pair(self, pair: certificates.Pair) -> None:
         """Put a certificate on disk; the server takes it up at the next connection."""
@@ -88,15 +92,15 @@ class Webhook:
             partial.replace(self.folder / name)
 
     def start(self, *, ready: bool = True) -> "Webhook":
-        if not self.policy_file.exists():
-            self.write_policy(shipped_policy())
+        if not self.configuration_file.exists():
+            self.configure(shipped_configuration())
         self.write_pair(self.pair)
         with (self.folder / "log").open("ab") as log:
             self.process = open_tied(
                 [
                     *(sys.executable, "-m", self.module),
                     *("--bind", f"127.0.0.1:{self.port}", "--cert-dir", str(self.folder)),
-                    *("--policy", str(self.policy_file), "--kubeconfig", str(self.kubeconfig)),
+                    *("--config", str(self.configuration_file), "--kubeconfig", str(self.kubeconfig)),
                 ],
                 cwd=ROOT,
                 env=self.environment,

@@ -13,8 +13,8 @@ from tests.admission.harness import gpu_pod
 from webhook.admission import patch
 from webhook.admission.decide import Decision, decide
 from webhook.admission.review import NewPod
+from webhook.configuration.file import parse
 from webhook.kube.objects import Metadata, PriorityClass
-from webhook.policy.file import parse_policy
 from webhook.policy.values import Policy
 from webhook.workloads import marks
 
@@ -225,7 +225,7 @@ bodies: Final = st.one_of(
 """Anything that a client may post."""
 
 
-POLICY: Final = parse_policy(shapes.POLICY.format(capped="capped", steered="steered", intel="intel"))
+POLICY: Final = parse(shapes.POLICY.format(capped="capped", steered="steered", intel="intel")).policy
 
 
 CLASSES: Final = {

@@ -14,16 +14,17 @@ OPEN, CAPPED, MODELLED, INTEL = "open", "capped", "steered", "intel"
 """Namespaces of the policy: no rules; default medium and at most medium; default model; Intel's."""
 
 POLICY: Final = """
-apiVersion: topogate.io/v1alpha1
-kind: AdmissionPolicy
-gpuResources: [nvidia.com/gpu, nvidia.com/mig-*, amd.com/gpu, gpu.intel.com/i915, gpu.intel.com/xe]
+apiVersion: topogate.io/v1beta1
+kind: Configuration
+gpus:
+  resources: [nvidia.com/gpu, nvidia.com/mig-*, amd.com/gpu, gpu.intel.com/i915, gpu.intel.com/xe]
 tiers:
   - {{name: low, priorityClassName: gpu-low-priority}}
   - {{name: medium, priorityClassName: gpu-medium-priority}}
   - {{name: high, priorityClassName: gpu-high-priority}}
   - {{name: idle, priorityClassName: gpu-never-priority}}
   - {{name: ghost, priorityClassName: gpu-ghost-priority}}
-gpuModels:
+models:
   - name: RTX 4090
     aliases: [GeForce RTX 4090]
     labels: {{nvidia.com/gpu.product: NVIDIA-GeForce-RTX-4090}}
@@ -37,9 +38,10 @@ gpuModels:
   - name: Unrestricted
     labels: {{falldio.com/gpu: any}}
 namespaces:
-  {capped}: {{defaultTier: medium, maximumTier: medium}}
-  {steered}: {{defaultGpuModel: rtx 4090}}
-  {intel}: {{defaultGpuModel: Max 1550, defaultTier: low}}
+  rules:
+    {capped}: {{defaultTier: medium, maximumTier: medium}}
+    {steered}: {{defaultModel: rtx 4090}}
+    {intel}: {{defaultModel: Max 1550, defaultTier: low}}
 """
 
 RTX: Final = {"nvidia.com/gpu.product": "NVIDIA-GeForce-RTX-4090"}

@@ -8,13 +8,13 @@ import pytest
 from labeler.contract import keys
 from webhook.admission.decide import LEFT_ALONE, MUTATED, decide
 from webhook.admission.review import NewPod
+from webhook.configuration.document import ConfigurationError
+from webhook.configuration.file import parse
 from webhook.policy import rendering
-from webhook.policy.document import PolicyError
-from webhook.policy.file import parse_policy
 from webhook.policy.values import Policy
 
 CLAIMS: dict[str, Any] = {"resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "one"}]}
-HEAD = "apiVersion: topogate.io/v1alpha1\nkind: AdmissionPolicy\n"
+HEAD = "apiVersion: topogate.io/v1beta1\nkind: Configuration\n"
 
 
 def pod(labels: dict[str, str] | None = None, **spec: Any) -> NewPod:
@@ -23,18 +23,21 @@ def pod(labels: dict[str, str] | None = None, **spec: Any) -> NewPod:
 
 
 @pytest.mark.parametrize(
-    ("text", "outcome"),
-    [("resourceClaims: true\n", MUTATED), ("resourceClaims: false\n", LEFT_ALONE), ("", LEFT_ALONE)],
-    ids=["on", "off", "nothing said"],
+    ("classes", "outcome"),
+    [("['*']", MUTATED), ("[]", LEFT_ALONE)],
+    ids=["on", "off"],
 )
-def test_a_pod_with_claims_alone_is_gated_where_the_policy_asks_for_it(text: str, outcome: str) -> None:
-    decision = decide(pod(**CLAIMS), "demo", parse_policy(HEAD + text), {})
+def test_a_pod_with_claims_alone_is_gated_where_the_configuration_asks_for_it(
+    classes: str, outcome: str
+) -> None:
+    policy = parse(f"{HEAD}gpus: {{deviceClasses: {classes}}}").policy
+    decision = decide(pod(**CLAIMS), "demo", policy, {})
     assert decision.outcome == outcome
     gates = [each.value for each in decision.operations if each.path.startswith("/spec/schedulingGates")]
     assert gates == ([[{"name": keys.GATE}]] if outcome == MUTATED else [])
 
 
-TIER_AND_MODEL = "tiers: [{name: x, priorityClassName: x}]\ngpuModels: [{name: x, labels: {a: b}}]\n"
+TIER_AND_MODEL = "tiers: [{name: x, priorityClassName: x}]\nmodels: [{name: x, labels: {a: b}}]\n"
 
 
 @pytest.mark.parametrize("model_request", sorted(keys.WISH_ANNOTATIONS))
@@ -46,7 +49,7 @@ def test_without_the_policy_a_pod_with_claims_is_gated_for_any_topology_request(
         },
         NewPod,
     )
-    operations = decide(wishing, "demo", parse_policy(HEAD + TIER_AND_MODEL), {}).operations
+    operations = decide(wishing, "demo", parse(HEAD + TIER_AND_MODEL).policy, {}).operations
     assert [{"name": keys.GATE}] in [each.value for each in operations]
 
 
@@ -58,8 +61,8 @@ def test_a_pod_with_a_resource_that_a_class_stands_for_is_gated_where_the_policy
     resource: str, named: bool, outcome: str
 ) -> None:
     asking = pod(containers=[{"name": "c", "resources": {"limits": {resource: "1"}}}])
-    text = f"gpuResources: ['{resource}']\n" if named else ""
-    assert decide(asking, "demo", parse_policy(HEAD + text), {}).outcome == outcome
+    text = f"gpus: {{resources: ['{resource}']}}\n" if named else ""
+    assert decide(asking, "demo", parse(HEAD + text).policy, {}).outcome == outcome
 
 
 def test_a_pod_of_a_gang_with_claims_is_no_cpu_only_pod() -> None:
@@ -78,21 +81,14 @@ def test_the_webhook_configuration_follows_the_policy() -> None:
     assert with_claims.count("object.spec.?resourceClaims.orValue([]).size() > 0") == 3
 
 
-def test_a_word_in_the_place_of_true_is_a_fault() -> None:
-    with pytest.raises(
-        PolicyError, match=r"resourceClaims: must be true, false, or a list .* not 'yes please'"
-    ):
-        parse_policy(HEAD + "resourceClaims: yes please\n")
-
-
-@pytest.mark.parametrize("wrong", ["[]", "[3]", "[GPU]", "[gpu.nvidia.com, gpu.nvidia.com/x]"])
+@pytest.mark.parametrize("wrong", ["true", "[3]", "[GPU]", "[gpu.nvidia.com, gpu.nvidia.com/x]"])
 def test_what_is_no_list_of_device_classes_is_a_fault(wrong: str) -> None:
-    with pytest.raises(PolicyError, match="resourceClaims"):
-        parse_policy(HEAD + f"resourceClaims: {wrong}\n")
+    with pytest.raises(ConfigurationError, match=r"gpus\.deviceClasses"):
+        parse(HEAD + f"gpus: {{deviceClasses: {wrong}}}\n")
 
 
 def test_the_device_classes_that_are_gpus_may_be_named() -> None:
-    policy = parse_policy(HEAD + "resourceClaims: [gpu.nvidia.com, '*.gpu.example.com']\n")
+    policy = parse(HEAD + "gpus: {deviceClasses: [gpu.nvidia.com, '*.gpu.example.com']}\n").policy
     assert decide(pod(**CLAIMS), "demo", policy, {}).outcome == MUTATED, "admission sees no class"
     found = {
         name

@@ -17,15 +17,15 @@ from tests.admission.reviews import CLASSES, POLICY, applied, decided, pods
 from webhook.admission import patch
 from webhook.admission.decide import decide
 from webhook.admission.review import NewPod
+from webhook.configuration.file import parse
 from webhook.kube.objects import Metadata, PriorityClass
-from webhook.policy.file import parse_policy
 from webhook.policy.values import GpuModel, NamespaceRules, Policy
 from webhook.workloads import marks
 
 OWN_PREFIX: Final = "example.com/wait-"
-OWN_GATE: Final = parse_policy(
+OWN_GATE: Final = parse(
     shapes.POLICY.format(capped="capped", steered="steered", intel="intel") + f"gatePrefix: {OWN_PREFIX}\n"
-)
+).policy
 
 BINDING: Final = replace(POLICY, binds_by_pod_group=True, adopts_native_gangs=False)
 """Gangs get a PodGroup of ours, and those of others are left alone: an own one must not be taken for such."""
@@ -128,8 +128,8 @@ def test_every_annotation_of_the_readmes_table_makes_a_pod_ours() -> None:
 
 def test_both_values_of_a_selector_that_contradicts_are_named_whole() -> None:
     values = ["a" * 62 + last for last in "12"]
-    head = "apiVersion: topogate.io/v1alpha1\nkind: AdmissionPolicy\n"
-    policy = parse_policy(f"{head}gpuModels: [{{name: x, labels: {{a.io/b: {values[0]}}}}}]\n")
+    head = "apiVersion: topogate.io/v1beta1\nkind: Configuration\n"
+    policy = parse(f"{head}models: [{{name: x, labels: {{a.io/b: {values[0]}}}}}]\n").policy
     pod = gpu_pod(annotations={keys.GPU_MODEL_ANNOTATION: "x"})
     pod["spec"]["nodeSelector"] = {"a.io/b": values[1]}
     denial = decided(pod, policy=policy).denial or ""
@@ -160,8 +160,8 @@ def test_of_several_default_classes_the_lowest_is_the_one_that_nobody_chose() ->
 
 def test_the_list_of_known_models_begins_with_the_nearest_and_counts_what_it_leaves_out() -> None:
     entries = "".join(f"  - {{name: A {n:03d}, labels: {{a.io/b: v{n}}}}}\n" for n in range(99))
-    head = "apiVersion: topogate.io/v1alpha1\nkind: AdmissionPolicy\n"
-    policy = parse_policy(f"{head}gpuModels:\n{entries}  - {{name: Zeta 7, labels: {{a: b}}}}\n")
+    head = "apiVersion: topogate.io/v1beta1\nkind: Configuration\n"
+    policy = parse(f"{head}models:\n{entries}  - {{name: Zeta 7, labels: {{a: b}}}}\n").policy
     denial = decided(gpu_pod(annotations={keys.GPU_MODEL_ANNOTATION: "Zeta 8"}), policy=policy).denial or ""
     assert "known: Zeta 7, A 000, A 001" in denial
     assert denial.endswith("and 70 more")
@@ -177,7 +177,7 @@ CAPPED_DEFAULT: Final = {
 
 def test_a_default_class_above_the_namespaces_maximum_is_lowered_to_it_with_a_warning() -> None:
     text = shapes.POLICY.format(capped="other", steered="steered", intel="intel")
-    policy = parse_policy(text + "  capped: {maximumTier: medium}\n")
+    policy = parse(text + "    capped: {maximumTier: medium}\n").policy
     pod = gpu_pod()
     pod["spec"] |= {"priorityClassName": "gpu-high-priority", "priority": 100}
     decision = decided(pod, "capped", CAPPED_DEFAULT, policy)
@@ -194,7 +194,7 @@ def test_a_default_class_above_the_namespaces_maximum_is_lowered_to_it_with_a_wa
 
 def test_a_default_class_of_no_tier_above_the_namespaces_maximum_is_lowered_too() -> None:
     text = shapes.POLICY.format(capped="other", steered="steered", intel="intel")
-    policy = parse_policy(text + "  capped: {maximumTier: medium}\n")
+    policy = parse(text + "    capped: {maximumTier: medium}\n").policy
     high = PriorityClass(metadata=Metadata(name="house-default"), value=1000, global_default=True)
     pod = gpu_pod()
     pod["spec"] |= {"priorityClassName": "house-default", "priority": 1000}

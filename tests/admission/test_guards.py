@@ -26,7 +26,7 @@ from tests.admission.shapes import owned
 from tests.support import create_namespace, delete
 from webhook.kube.client import JSON_PATCH, STRATEGIC_MERGE_PATCH, ApiError
 from webhook.kube.objects import Pod
-from webhook.policy.reference import DEFAULT_EXCLUDED_NAMESPACES
+from webhook.policy.values import DEFAULT_EXCLUDED_NAMESPACES
 from webhook.sweeper.apply.patches import release_patch
 
 SWEEPER: Final = "system:serviceaccount:topogate-system:sweeper"
@@ -469,7 +469,13 @@ def test_the_code_leaves_alone_the_same_namespaces_as_the_configuration() -> Non
 
 def test_the_api_server_takes_the_manifests_without_a_warning(module_cluster: Cluster) -> None:
     """Warnings name what the namespace's Pod Security level would refuse, and deprecated fields."""
-    files = ("webhook.yaml", "certificates.yaml", "webhook-configuration.yaml", "policy.yaml", "guards.yaml")
+    files = (
+        "webhook.yaml",
+        "certificates.yaml",
+        "webhook-configuration.yaml",
+        "configuration.yaml",
+        "guards.yaml",
+    )
     objects = [each for file in files for each in yaml.safe_load_all((MANIFESTS / file).read_text())]
     namespace = next(yaml.safe_load_all((MANIFESTS / "webhook.yaml").read_text()))
     module_cluster.kubectl("apply", "-f", "-", stdin=yaml.safe_dump(namespace))

@@ -7,12 +7,12 @@ import pytest
 from hack.local.cluster import Cluster
 from tests.admission.harness import gpu_pod
 from tests.admission.reviews import applied, decided
+from webhook.configuration.document import ConfigurationError
+from webhook.configuration.file import parse
 from webhook.kube.client import APPLY_PATCH, MERGE_PATCH, Api
-from webhook.policy.document import PolicyError
-from webhook.policy.file import parse_policy
 from webhook.policy.values import Policy
 
-HEAD = "apiVersion: topogate.io/v1alpha1\nkind: AdmissionPolicy\n"
+HEAD = "apiVersion: topogate.io/v1beta1\nkind: Configuration\n"
 JOB = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "u", "controller": True}
 UPDATED = {"manager": "kube-controller-manager", "operation": "Update", "fieldsV1": {"f:spec": {}}}
 APPLIED = {"manager": "argocd", "operation": "Apply", "fieldsV1": {"f:metadata": {}}}
@@ -67,11 +67,11 @@ def test_a_pod_that_is_not_ours_keeps_them() -> None:
     assert decided(body, policy=Policy()).operations == ()
 
 
-def test_the_policy_has_true_or_false() -> None:
-    assert parse_policy(HEAD + "keepManagedFields: true\n").keep_managed_fields
-    assert not parse_policy(HEAD).keep_managed_fields
-    with pytest.raises(PolicyError, match="keepManagedFields: must be true or false, not 'perhaps'"):
-        parse_policy(HEAD + "keepManagedFields: perhaps\n")
+def test_the_configuration_has_true_or_false() -> None:
+    assert parse(HEAD + "admission: {keepManagedFields: true}\n").policy.keep_managed_fields
+    assert not parse(HEAD).policy.keep_managed_fields
+    with pytest.raises(ConfigurationError, match="must be true or false, not 'perhaps'"):
+        parse(HEAD + "admission: {keepManagedFields: perhaps}\n")
 
 
 @pytest.mark.usefixtures("called_webhook")

@@ -158,9 +158,9 @@ def test_a_recreated_class_with_another_value_is_injected_with_that_value(
 ) -> None:
     api = module_cluster.api()
     api.request("POST", CLASSES, body={"metadata": {"name": "gpu-x"}, "value": 3})
-    before = (called_webhook.folder / "policy.yaml").read_text()
-    called_webhook.write_policy(before.replace("gpu-high-priority", "gpu-x"))
-    called_webhook.wait(lambda: called_webhook.metric("topogate_policy_generation") == 2, "the new policy")
+    before = called_webhook.configuration_file.read_text()
+    called_webhook.configure(before.replace("gpu-high-priority", "gpu-x"))
+    called_webhook.wait_for_generation(2)
     try:
         assert triple(create(api, opted_in, gpu_pod(annotations=HIGH)))[:2] == ("gpu-x", 3)
         delete(api, f"{CLASSES}/gpu-x")
@@ -177,10 +177,8 @@ def test_a_recreated_class_with_another_value_is_injected_with_that_value(
 
         module_cluster.wait_for("the new value", is_new)
     finally:
-        called_webhook.write_policy(before)
-        called_webhook.wait(
-            lambda: called_webhook.metric("topogate_policy_generation") == 3, "the old policy"
-        )
+        called_webhook.configure(before)
+        called_webhook.wait_for_generation(3)
         delete(api, f"{CLASSES}/gpu-x")
 
 

@@ -26,12 +26,12 @@ from tests.admission.shapes import SHAPES
 from tests.support import create_namespace, delete, exists
 from webhook.admission.decide import DENIED, Decision, decide
 from webhook.admission.review import NewPod
+from webhook.cli.config import as_yaml, differences
 from webhook.cli.main import main
-from webhook.cli.policy import as_yaml, differences
+from webhook.configuration.file import parse
 from webhook.kube.client import Api, ApiError
 from webhook.kube.objects import PriorityClass
 from webhook.policy import name_conditions, rendering
-from webhook.policy.file import parse_policy
 from webhook.policy.rendering import RenderError
 from webhook.policy.values import Policy
 from webhook.workloads import marks
@@ -43,7 +43,7 @@ VALUES: Final = {
     "gpu-never-priority": 7,
 }
 PATTERNS: Final = (
-    "gpuResources: [nvidia.com/gpu, 'nvidia.com/mig-[1-3]g.*', 'gpu.intel.com/[!m]*', 'amd.com/?pu']"
+    "  resources: [nvidia.com/gpu, 'nvidia.com/mig-[1-3]g.*', 'gpu.intel.com/[!m]*', 'amd.com/?pu']"
 )
 
 
@@ -72,7 +72,7 @@ def test_a_shell_pattern_and_its_expression_match_the_same_names(pattern: str, n
 
 
 def test_a_maximum_whose_class_has_no_known_value_is_named() -> None:
-    policy = parse_policy(shapes.POLICY.format(capped="a", steered="b", intel="c"))
+    policy = parse(shapes.POLICY.format(capped="a", steered="b", intel="c")).policy
     with pytest.raises(
         RenderError, match=r"namespaces\.a\.maximumTier: the value of PriorityClass gpu-medium"
     ):
@@ -89,50 +89,52 @@ def test_what_the_api_server_adds_is_no_drift_and_another_policy_is() -> None:
     assert list(differences(other, found)) == ["webhooks[0].matchConditions[4].expression"]
 
 
-def test_policy_check_names_what_has_drifted_from_the_policy(
+def test_config_check_names_what_has_drifted_from_the_configuration(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    policy = tmp_path / "policy.yaml"
-    shipped = (MANIFESTS / "policy.yaml").read_text()
-    policy.write_text(
-        shipped.replace("      - amd.com/gpu\n", "      - amd.com/gpu\n      - example.com/gpu\n", 1)
+    file = tmp_path / "configuration.yaml"
+    shipped = (MANIFESTS / "configuration.yaml").read_text()
+    file.write_text(
+        shipped.replace("        - amd.com/gpu\n", "        - amd.com/gpu\n        - example.com/gpu\n", 1)
     )
-    files = [str(policy), str(MANIFESTS / "priorityclasses.yaml")]
+    files = [str(file), str(MANIFESTS / "priorityclasses.yaml")]
     manifests = str(MANIFESTS.parent)
-    assert main(["policy", "check", *files, "--against", manifests]) == 1
+    assert main(["config", "check", *files, "--against", manifests]) == 1
     output = capsys.readouterr().out
     for name in ("MutatingWebhookConfiguration topogate:", "MutatingAdmissionPolicy topogate-gate:"):
         assert f"{name} " in output
-    assert "has drifted; run topogate policy render" in output
+    assert "has drifted; run topogate config render" in output
 
 
 @pytest.mark.parametrize(("is_in_force", "status"), [(True, 0), (False, 1)], ids=["in force", "drifted"])
-def test_policy_check_reads_what_is_in_force_from_standard_input(
+def test_config_check_reads_what_is_in_force_from_standard_input(
     is_in_force: bool, status: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """As `kubectl get -o yaml` prints it."""
-    (document,) = yaml.safe_load_all((MANIFESTS / "policy.yaml").read_text())
-    policy = parse_policy(document["data"]["policy.yaml"])
+    (document,) = yaml.safe_load_all((MANIFESTS / "configuration.yaml").read_text())
+    policy = parse(document["data"]["configuration.yaml"]).policy
     other = Policy(gpu_resources=("example.com/gpu",))
     objects = list(rendering.objects(policy if is_in_force else other, VALUES))
     monkeypatch.setattr("sys.stdin", io.StringIO(yaml.safe_dump({"kind": "List", "items": objects})))
-    files = [str(MANIFESTS / "policy.yaml"), str(MANIFESTS / "priorityclasses.yaml")]
-    assert main(["policy", "check", "--against", "-", *files]) == status
+    files = [str(MANIFESTS / "configuration.yaml"), str(MANIFESTS / "priorityclasses.yaml")]
+    assert main(["config", "check", "--against", "-", *files]) == status
     assert ("has drifted" in capsys.readouterr().out) is (status == 1)
 
 
-def test_policy_render_writes_what_policy_check_then_finds_in_step(
+def test_config_render_writes_what_config_check_then_finds_in_step(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for file in ("tiers.yaml", "webhook-configuration.yaml"):
-        (tmp_path / file).write_text((MANIFESTS / file).read_text())
-    policy = tmp_path / "policy.txt"
-    policy.write_text((MANIFESTS / "policy.yaml").read_text().replace('"*": {}', '"*": {maximumTier: low}'))
-    files = [str(policy), str(MANIFESTS / "priorityclasses.yaml")]
-    assert main(["policy", "check", *files, "--against", str(tmp_path)]) == 1
-    assert main(["policy", "render", *files, "--into", str(tmp_path)]) == 0
-    assert main(["policy", "check", *files, "--against", str(tmp_path)]) == 0
-    assert main(["policy", "render", *files, "--into", str(tmp_path)]) == 0
+    for name in ("tiers.yaml", "webhook-configuration.yaml"):
+        (tmp_path / name).write_text((MANIFESTS / name).read_text())
+    file = tmp_path / "configuration.txt"
+    file.write_text(
+        (MANIFESTS / "configuration.yaml").read_text().replace('"*": {}', '"*": {maximumTier: low}')
+    )
+    files = [str(file), str(MANIFESTS / "priorityclasses.yaml")]
+    assert main(["config", "check", *files, "--against", str(tmp_path)]) == 1
+    assert main(["config", "render", *files, "--into", str(tmp_path)]) == 0
+    assert main(["config", "check", *files, "--against", str(tmp_path)]) == 0
+    assert main(["config", "render", *files, "--into", str(tmp_path)]) == 0
     assert capsys.readouterr().out.count("written") == 1
 
 
@@ -239,7 +241,7 @@ class Ruled:
             name: create_namespace(cluster, opted) for name in ("open", "capped", "steered", "intel")
         }
         named = {key: value for key, value in self.spaces.items() if key != "open"}
-        self.policy = parse_policy(policy_text.format(**named))
+        self.policy = parse(policy_text.format(**named)).policy
         self.objects = rendering.objects(self.policy, VALUES)
 
     def decided(self, number: int, namespace: str) -> Decision:
@@ -268,8 +270,10 @@ def ruled(
     """With the gate in-process and no webhook of ours."""
     text = shapes.POLICY
     if request.param == "patterns":
-        text = re.sub("gpuResources: .*", PATTERNS.replace("{", "{{"), text)
-        text = re.sub(r"resources: \[.*\]", "", text) + "nativeGangs: leave\n"
+        text = re.sub(
+            r"  resources: \[nvidia.com/gpu, nvidia.com/mig.*xe\]", PATTERNS.replace("{", "{{"), text
+        )
+        text = re.sub(r"\n    resources: \[.*\]", "", text) + "gangs: {{native: leave}}\n"
     made = Ruled(module_cluster, text, plain)
     apply(module_cluster, made.objects, "MutatingAdmissionPolicy")
     space = made.spaces["open"]

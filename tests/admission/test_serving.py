@@ -25,7 +25,7 @@ from tests.admission.alone import (
     stalled_in_handshake,
     worker_pid,
 )
-from tests.admission.harness import HOSTS, Webhook, gpu_pod, shipped_policy, short_lived
+from tests.admission.harness import HOSTS, Webhook, gpu_pod, shipped_configuration, short_lived
 from tests.admission.reviews import bodies, review
 from webhook.admission import certificates, serve
 from webhook.admission.app import LARGEST_BODY_BYTES
@@ -292,32 +292,35 @@ def _unverified() -> ssl.SSLContext:
     return context
 
 
-def test_a_new_policy_is_taken_up_and_a_broken_one_leaves_the_old_in_force(own_webhook: Webhook) -> None:
+def test_a_new_configuration_is_taken_up_and_a_broken_one_leaves_the_old_in_force(
+    own_webhook: Webhook,
+) -> None:
     def is_gated(resource: str) -> bool:
         pod = gpu_pod("a", resource=resource)
         return b'"patch"' in post(own_webhook, review(pod))[1]
 
     assert not is_gated("example.com/npu")
-    own_webhook.write_policy(shipped_policy().replace("- amd.com/gpu\n", "- example.com/npu\n"))
-    own_webhook.wait(lambda: own_webhook.metric("topogate_policy_generation") == 2, "the new policy")
+    own_webhook.configure(shipped_configuration().replace("- amd.com/gpu\n", "- example.com/npu\n"))
+    own_webhook.wait_for_generation(2)
     assert is_gated("example.com/npu")
-    own_webhook.write_policy("gate: nonsense\n")
-    own_webhook.wait(lambda: own_webhook.metric("topogate_policy_rejected") == 1, "the refusal")
+    own_webhook.configure("gatePrefix: 7\n")
+    own_webhook.wait(lambda: own_webhook.metric("topogate_configuration_rejected") == 1, "the refusal")
     assert is_gated("example.com/npu")
-    assert own_webhook.metric("topogate_policy_generation") == 2
+    assert own_webhook.metric("topogate_configuration_generation") == 2
     assert any(
-        "gate: 'nonsense' must start with" in fault
-        for fault in readiness(own_webhook)[1]["policy"]["rejected"]
+        "gatePrefix: must be text, not a number" in fault
+        for fault in readiness(own_webhook)[1]["configuration"]["rejected"]
     )
-    assert "policy_rejected" in own_webhook.log
-    own_webhook.write_policy("gate: {{ .Values.gate }}\n")
+    assert "configuration_rejected" in own_webhook.log
+    own_webhook.configure("gatePrefix: {{ .Values.gate }}\n")
     own_webhook.wait(
-        lambda: "not rendered" in str(readiness(own_webhook)[1]["policy"]["rejected"]), "the second refusal"
+        lambda: "not rendered" in str(readiness(own_webhook)[1]["configuration"]["rejected"]),
+        "the second refusal",
     )
     assert "Traceback" not in own_webhook.log
-    own_webhook.write_policy(shipped_policy())
-    own_webhook.wait(lambda: own_webhook.metric("topogate_policy_generation") == 3, "the mended policy")
-    assert own_webhook.metric("topogate_policy_rejected") == 0
+    own_webhook.configure(shipped_configuration())
+    own_webhook.wait_for_generation(3)
+    assert own_webhook.metric("topogate_configuration_rejected") == 0
 
 
 def test_metrics_count_decisions_by_outcome_and_reason(own_webhook: Webhook) -> None:
@@ -343,23 +346,23 @@ def test_metrics_count_decisions_by_outcome_and_reason(own_webhook: Webhook) -> 
 # --- starting and stopping ------------------------------------------------------------------------
 
 
-def test_a_policy_with_faults_ends_the_start_with_all_of_them(
+def test_a_configuration_with_faults_ends_the_start_with_all_of_them(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    policy = tmp_path / "policy.yaml"
-    policy.write_text("apiVersion: topogate.io/v1alpha1\nkind: AdmissionPolicy\ngate: x\ntier: []\n")
-    assert serve.main(["--policy", str(policy)]) == 2
+    file = tmp_path / "configuration.yaml"
+    file.write_text("apiVersion: topogate.io/v1beta1\nkind: Configuration\ngatePrefix: '-'\ntier: []\n")
+    assert serve.main(["--config", str(file)]) == 2
     output = capsys.readouterr().err
-    assert "gate: 'x' must start with" in output
+    assert "gatePrefix: '-' is not a prefix" in output
     assert "tier: unknown key; did you mean tiers?" in output
 
 
 def test_a_missing_kubeconfig_ends_the_start_with_a_sentence(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    policy = tmp_path / "policy.yaml"
-    policy.write_text(shipped_policy())
-    assert serve.main(["--policy", str(policy), "--kubeconfig", str(tmp_path / "nowhere")]) == 2
+    file = tmp_path / "configuration.yaml"
+    file.write_text(shipped_configuration())
+    assert serve.main(["--config", str(file), "--kubeconfig", str(tmp_path / "nowhere")]) == 2
     assert "no connection to a cluster from kubeconfig" in capsys.readouterr().err
 
 
@@ -372,9 +375,9 @@ def test_it_stops_without_waiting_for_its_clients_and_leaves_no_file_behind(tmp_
         webhook.stop()
         connection.close()
     assert {path.name for path in tmp_path.iterdir()} == {
+        "configuration.yaml",
         "kubeconfig",
         "log",
-        "policy.yaml",
         "tls.crt",
         "tls.key",
     }

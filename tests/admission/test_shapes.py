@@ -55,7 +55,7 @@ def installed(module_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory)
         for name in (shapes.OPEN, shapes.CAPPED, shapes.MODELLED, shapes.INTEL)
     }
     folder = tmp_path_factory.mktemp("webhook")
-    (folder / "policy.yaml").write_text(shapes.POLICY.format(**spaces))
+    (folder / "configuration.yaml").write_text(shapes.POLICY.format(**spaces))
     with running(folder, cluster) as webhook:
         webhook.wait(lambda: webhook.metric("topogate_priority_classes") == 7, "the classes")
         install(cluster, webhook, failurePolicy="Fail", timeoutSeconds=10)

@@ -29,6 +29,7 @@ from tests.admission.reviews import review
 from webhook.admission import certificates, serve
 from webhook.admission.app import CLASSES_STALE_SECONDS, LARGE_BODY_BYTES
 from webhook.admission.worker import FIRST_BYTE_SECONDS, REQUEST_SECONDS, Connection, Worker
+from webhook.configuration.store import ConfigurationStore
 from webhook.kube.client import Api
 
 REQUEST_TIME = impatient.TIMES[impatient.REQUEST]
@@ -257,7 +258,8 @@ def test_the_shipped_server_has_the_time_outs_of_an_api_server_in_mind(tmp_path:
     (tmp_path / "tls.crt").write_bytes(pair.certificate)
     (tmp_path / "tls.key").write_bytes(pair.key)
     arguments = serve.parser().parse_args(["--cert-dir", str(tmp_path)])
-    config = serve.Server(arguments, Api.connect(unreachable_kubeconfig(tmp_path), user_agent="test")).cfg
+    api = Api.connect(unreachable_kubeconfig(tmp_path), user_agent="test")
+    config = serve.Server(arguments, api, ConfigurationStore([])).cfg
     assert config.keepalive > 90
     assert config.worker_class is Worker
     assert config.is_ssl

@@ -10,10 +10,11 @@ from tests.browser.served_pages import box_of, served
 from tests.ui.busy import NAMES, busy_scene
 from tests.ui.pictures import placement_of
 from tests.ui.scenes import SETTINGS, NoEvents, cluster_of, scene_of, waiting_job
+from webhook.inquiry.next_pass import PassFacts
 from webhook.kube.client import ApiError
 from webhook.kube.objects import Pod
 from webhook.sweeper.observe.gangs import OwnerFacts
-from webhook.ui.detail import KnownOwners, detail
+from webhook.ui.detail import detail
 from webhook.ui.redact import EVERYTHING
 
 WAITS = "Gang research/Job/train-405b cannot be placed: 40 pods do not fit into one block."
@@ -102,8 +103,8 @@ def test_the_reason_stands_out_also_where_it_is_that_of_the_last_try(browser: Br
 def reason_of(pods: list[Pod]) -> str:
     """Why these wait, as the sweeper would have written it."""
     scene = scene_of(cluster_of(pods))
-    owners = KnownOwners(lambda _: OwnerFacts(), lambda _: None)
-    lines = detail(scene.gangs[0], scene, SETTINGS, owners, EVERYTHING).sentences
+    facts = PassFacts(lambda _: OwnerFacts())
+    lines = detail(scene.gangs[0], scene, SETTINGS, facts, EVERYTHING).sentences
     return next(line.removeprefix("Now: ") for line in lines if line.startswith("Now: "))
 
 

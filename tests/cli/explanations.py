@@ -6,11 +6,11 @@ import msgspec
 
 from hack.local import nodes
 from tests.sweeper.pods import decode, pod_json
+from webhook.configuration.settings import Settings
 from webhook.inquiry.explanation import explain
 from webhook.inquiry.reading import ClusterReading
 from webhook.kube.objects import Node, Pod
 from webhook.sweeper.observe.gangs import OwnerFacts
-from webhook.sweeper.settings import Settings
 from webhook.workloads import marks
 
 GRID = nodes.grid(nodes.Shape(nodes=4, blocks=2, subblocks=1))

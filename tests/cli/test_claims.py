@@ -8,32 +8,34 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.admission.harness import shipped_policy
+from tests.admission.harness import shipped_configuration
+from webhook.configuration.cluster import KEY, NAME, path_of
 from webhook.inquiry.claims_check import examine
 from webhook.inquiry.findings import State
 from webhook.kube import devices
 from webhook.kube.client import ApiError
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
-POLICY = yaml.safe_load(shipped_policy())
+CONFIGURATION = yaml.safe_load(shipped_configuration())
 
 
 @dataclass
 class Cluster:
     """The boundary to an API server.
 
-    claims: resourceClaims of the policy. classes: names of the DeviceClasses, None if they are not served.
+    claims: gpus.deviceClasses. classes: names of the DeviceClasses, None if they are not served.
     refused: what the sweeper may not do.
     """
 
-    claims: Any = True
+    claims: tuple[str, ...] = ("*",)
     classes: tuple[str, ...] | None = ("gpu.nvidia.com", "mig.nvidia.com")
     image: str = "registry:5000/topogate-dra:1.0"
     refused: tuple[str, str] | None = None
 
     def json(self, method: str, path: str, *, body: Any = None, **_: Any) -> dict[str, Any]:
-        if path.endswith("/configmaps/topogate-policy"):
-            return {"data": {"policy.yaml": json.dumps(POLICY | {"resourceClaims": self.claims})}}
+        if path == path_of():
+            text = json.dumps(CONFIGURATION | {"gpus": {"deviceClasses": self.claims}})
+            return {"metadata": {"name": NAME}, "data": {KEY: text}}
         if path == devices.CLASSES:
             if self.classes is None:
                 raise ApiError(404, "NotFound", "the server could not find the requested resource")
@@ -49,13 +51,13 @@ def findings(cluster: Any) -> list[tuple[State, str]]:
 
 
 def test_all_is_well_where_no_claim_makes_a_gpu_pod() -> None:
-    ((state, sentence),) = findings(Cluster(claims=False, classes=None, image="topogate"))
+    ((state, sentence),) = findings(Cluster(claims=(), classes=None, image="topogate"))
     assert state is State.WELL
-    assert "resourceClaims: false" in sentence
+    assert "gpus.deviceClasses: []" in sentence
 
 
-@pytest.mark.parametrize("claims", [True, ["gpu.nvidia.com"], ["*gpu*"]], ids=str)
-def test_all_is_well_where_claims_are_placed(claims: Any) -> None:
+@pytest.mark.parametrize("claims", [("*",), ("gpu.nvidia.com",), ("*gpu*",)], ids=str)
+def test_all_is_well_where_claims_are_placed(claims: tuple[str, ...]) -> None:
     ((state, sentence),) = findings(Cluster(claims))
     assert state is State.WELL
     assert "gpu.nvidia.com" in sentence
@@ -74,8 +76,7 @@ def test_all_is_well_where_claims_are_placed(claims: Any) -> None:
         (Cluster(image="r:5000/topogate:1.0"), State.ODD, "r:5000/topogate:1.0 evaluates no", "topogate-dra"),
         (Cluster(image="topogate@sha256:0"), State.ODD, "evaluates no CEL selectors", "topogate-dra"),
         (Cluster(classes=()), State.ODD, "there is no DeviceClass", "Install a DRA driver"),
-        (Cluster(["gpu.amd.com"]), State.ODD, "no DeviceClass matches gpu.amd.com", "resourceClaims"),
-        (Cluster(["mig.*"]), State.ODD, "mig.nvidia.com are placed, and not counted", "gpu_device_classes"),
+        (Cluster(("gpu.amd.com",)), State.ODD, "no DeviceClass matches gpu.amd.com", "Correct"),
     ],
     ids=[
         "no DeviceClasses are served",
@@ -83,8 +84,7 @@ def test_all_is_well_where_claims_are_placed(claims: Any) -> None:
         "the image lacks CEL",
         "the same by its digest",
         "no driver is installed",
-        "the policy names another class",
-        "a class is not counted",
+        "the configuration names another class",
     ],
 )
 def test_what_is_missing_is_reported_with_what_to_do(

@@ -47,7 +47,7 @@ WORDS: Final[dict[str, list[str]]] = {
 }
 """What a command needs beside the cluster."""
 LOCAL: Final[dict[str, list[str]]] = {
-    "policy": ["check", "-", "--against", "-"],
+    "config": ["check", "-", "--against", "-"],
     "completion": ["bash"],
 }
 """Commands that ask no cluster, and their words."""
@@ -313,7 +313,7 @@ def test_a_terminal_has_colours_unless_the_environment_forbids_them(
 
 # --- the next command ----------------------------------------------------------------------------------
 
-WITHOUT_NEXT: Final = {"logs", "exec", "attach", "drain", "ui", "policy", "certs", "completion"}
+WITHOUT_NEXT: Final = {"logs", "exec", "attach", "drain", "ui", "config", "certs", "completion"}
 """Commands that show what another program prints, serve, or are run by operators and programs."""
 
 

@@ -10,6 +10,7 @@ import pytest
 from labeler.contract import keys
 from tests.cli.explanations import GPU, GRID, cluster, explained, job_pods
 from tests.sweeper.pods import decode, pod_json
+from webhook.configuration.settings import Settings
 from webhook.extensions.fair_order.account_use import KEY, Record, encode
 from webhook.extensions.node_health.avoided_nodes import NAME, AvoidedNode
 from webhook.inquiry.explanation import ExplainError, explain
@@ -20,7 +21,6 @@ from webhook.policy.fair import FairOrder
 from webhook.sweeper.observe.gangs import key_of
 from webhook.sweeper.observe.membership import LostOwner
 from webhook.sweeper.observe.snapshotter import Snapshotter
-from webhook.sweeper.settings import Settings
 from webhook.workloads.native_gangs import POD_GROUPS, NativePodGroup
 from webhook.workloads.pod_group_names import bind_group_name
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from labeler.contract import keys
 from tests.sweeper.pods import decode, pod_json
+from webhook.configuration.settings import Settings
 from webhook.inquiry.explanation import explain
 from webhook.inquiry.reading import ClusterReading
 from webhook.kube.client import Api, ApiError
@@ -24,7 +25,6 @@ from webhook.sweeper.observe.cache import ClusterCache
 from webhook.sweeper.observe.gangs import OwnerFacts
 from webhook.sweeper.observe.plans import is_gated
 from webhook.sweeper.observe.view import Moment
-from webhook.sweeper.settings import Settings
 from webhook.sweeper.sweep import Sweeper
 
 GPU: Final = "nvidia.com/gpu"

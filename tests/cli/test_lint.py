@@ -10,7 +10,7 @@ import yaml
 from hack.local.build import ROOT
 from tests.cli.jobs import TOPOGATE, job, pod_spec
 from webhook.cli.main import main
-from webhook.policy.shipped import shipped_classes, shipped_policy
+from webhook.configuration.shipped import shipped_classes, shipped_configuration
 
 PAGE = ROOT / "docs/users/manifests.md"
 EXAMPLES = sorted((ROOT / "manifests" / "examples").glob("*.yaml"))
@@ -126,15 +126,17 @@ def test_a_yaml_error_is_one_line_with_its_place(tmp_path: Path, capsys: pytest.
     assert expected.count("\n") == 1
 
 
-def test_the_shipped_policy_and_classes_are_those_of_the_manifests() -> None:
+def test_the_shipped_configuration_and_classes_are_those_of_the_manifests() -> None:
     base = ROOT / "manifests" / "base"
-    config = yaml.safe_load((base / "policy.yaml").read_text())
-    shipped = ROOT / "webhook" / "policy"
-    assert (shipped / "shipped-policy.yaml").read_text() == config["data"]["policy.yaml"]
+    config = yaml.safe_load((base / "configuration.yaml").read_text())
+    shipped = ROOT / "webhook" / "configuration"
+    assert (shipped / "shipped-configuration.yaml").read_text() == config["data"]["configuration.yaml"]
     assert (shipped / "shipped-priorityclasses.yaml").read_text() == (
         base / "priorityclasses.yaml"
     ).read_text()
-    assert {tier.priority_class_name for tier in shipped_policy().tiers} == set(shipped_classes())
+    assert {tier.priority_class_name for tier in shipped_configuration().policy.tiers} == set(
+        shipped_classes()
+    )
 
 
 def test_objects_that_share_a_gang_by_mistake_are_named_also_from_file_to_file(

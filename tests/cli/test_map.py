@@ -12,6 +12,7 @@ from tests.ui.busy import busy_scene
 from tests.ui.scenes import bound_pod, cluster_of, scene_of
 from webhook.cli.main import main
 from webhook.cli.map import WIDTH, bar, holders, lines
+from webhook.configuration.file import Configuration
 from webhook.ui.picture import DomainTile, NodeTile, Picture, PodTile
 
 
@@ -116,6 +117,7 @@ def test_gangs_are_those_of_one_namespace_unless_all_are_asked_for(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     monkeypatch.setattr("webhook.cli.session.connect", lambda options: None)
+    monkeypatch.setattr("webhook.cli.scene.configuration_of", lambda *_: Configuration())
     monkeypatch.setattr("webhook.cli.scene.scene", lambda *_: busy_scene())
     assert main(["gangs", *words]) == 0
     shown = capsys.readouterr()
@@ -123,13 +125,22 @@ def test_gangs_are_those_of_one_namespace_unless_all_are_asked_for(
     assert shown.err.strip() == elsewhere
 
 
+@pytest.fixture
+def default_levels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cluster with the default configuration."""
+    monkeypatch.setattr("webhook.cli.session.connect", lambda options: None)
+    monkeypatch.setattr("webhook.cli.scene.configuration_of", lambda *_: Configuration())
+
+
+@pytest.mark.usefixtures("default_levels")
 def test_a_level_that_there_is_not_is_named_with_those_that_there_are(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    assert main(["map", "--level", "galaxy", "--kubeconfig", "/nowhere"]) == 2
+    assert main(["map", "--level", "galaxy"]) == 2
     assert "block, subblock, host" in capsys.readouterr().err
 
 
+@pytest.mark.usefixtures("default_levels")
 def test_a_level_that_is_not_drawn_is_a_sentence_with_its_place(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

@@ -17,9 +17,9 @@ from labeler.contract import keys
 from tests.cli.controllers import TRAINING_KINDS, World
 from tests.sweeper.cluster import Nodes, Placing, places
 from webhook.cli.main import main
+from webhook.configuration.settings import Settings
 from webhook.inquiry.simulation import shipped_rules
 from webhook.kube.objects import Node, Pod
-from webhook.sweeper.settings import Settings
 from webhook.workloads.kinds import WORKLOADS
 
 Object = dict[str, Any]

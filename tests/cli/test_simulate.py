@@ -21,6 +21,7 @@ from tests.cli.simulations import (
     template,
     with_spec,
 )
+from webhook.configuration.cluster import KEY, NAME
 from webhook.placement.names import natural
 from webhook.workloads import marks
 
@@ -483,12 +484,9 @@ def test_the_patch_of_admission_is_shown_on_request(
     assert changed["/spec/schedulingGates"] == [{"name": keys.GATE}]
 
 
-def test_the_policy_of_the_files_overrides_the_shipped_one(tmp_path: Path) -> None:
-    policy = (
-        "apiVersion: topogate.io/v1alpha1\nkind: AdmissionPolicy\n"
-        "gpuModels: [{name: Z9, labels: {model: z9}}]\n"
-    )
-    config = {"kind": "ConfigMap", "metadata": {"name": "topogate-policy"}, "data": {"policy.yaml": policy}}
+def test_the_configuration_of_the_files_overrides_the_shipped_one(tmp_path: Path) -> None:
+    text = "apiVersion: topogate.io/v1beta1\nkind: Configuration\nmodels: [{name: Z9, labels: {model: z9}}]\n"
+    config = {"kind": "ConfigMap", "metadata": {"name": NAME}, "data": {KEY: text}}
     nodes = [node("a", "b0", 8, labels={"model": "z9"})]
     request = {keys.GPU_MODEL_ANNOTATION: "z9"}
     assert simulated(tmp_path, cluster(*nodes), job(1, **request)) == 1

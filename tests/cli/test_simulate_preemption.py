@@ -23,12 +23,12 @@ from tests.cli.simulations import (
     template,
 )
 from webhook.cli import simulate
+from webhook.configuration.settings import Settings
 from webhook.inquiry.rehearsal import rehearse_manifest
 from webhook.inquiry.simulation import place_each, read_manifest, shipped_rules
 from webhook.kube.placements import Placement
 from webhook.sweeper.decide.preemption import VictimSearch
 from webhook.sweeper.observe.gangs import key_of
-from webhook.sweeper.settings import Settings
 
 URGENT: Final = {keys.PRIORITY_ANNOTATION: "high"}
 NOTE: Final = (

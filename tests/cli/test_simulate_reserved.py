@@ -9,11 +9,11 @@ import pytest
 
 from tests.cli.explanations import GRID, cluster, job_pods
 from tests.cli.simulations import job
+from webhook.configuration.settings import Settings
 from webhook.inquiry.rehearsal import rehearse_manifest
 from webhook.inquiry.simulation import place_each, read_manifest, shipped_rules
 from webhook.kube.placements import Placement
 from webhook.sweeper.observe.gangs import key_of
-from webhook.sweeper.settings import Settings
 
 
 @pytest.mark.parametrize("count", [4, 3])

@@ -256,10 +256,11 @@ def test_following_logs_ends_when_their_reader_has_gone(tmp_path: Path) -> None:
 
 
 POLICY: Final = {
+    "metadata": {"name": "topogate-configuration"},
     "data": {
-        "policy.yaml": "apiVersion: topogate.io/v1alpha1\nkind: AdmissionPolicy\n"
-        "gpuModels: [{name: H100, labels: {model: h100}}]\ntiers: [{name: low, priorityClassName: gpu-low}]\n"
-    }
+        "configuration.yaml": "apiVersion: topogate.io/v1beta1\nkind: Configuration\n"
+        "models: [{name: H100, labels: {model: h100}}]\ntiers: [{name: low, priorityClassName: gpu-low}]\n"
+    },
 }
 
 

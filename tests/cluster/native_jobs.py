@@ -22,13 +22,13 @@ ANNOTATIONS: Final = {keys.REQUIRED_TOPOLOGY_ANNOTATION: "block", "local.topogat
 
 @contextmanager
 def installed_on_shape(
-    cluster: Cluster, components: tuple[str, ...] = (), *, base: str = "base", policy: str = ""
+    cluster: Cluster, components: tuple[str, ...] = (), *, base: str = "base", more: str = ""
 ) -> Iterator[Installation]:
     """topogate on nodes of SHAPE, with the labels that their labelers would write."""
     clean(cluster)
     grid = nodes.grid(SHAPE)
     register_nodes(cluster, grid)
-    with installed_for(cluster, grid, components, base=base, policy=policy) as installation:
+    with installed_for(cluster, grid, components, base=base, more=more) as installation:
         yield installation
 
 

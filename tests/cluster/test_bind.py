@@ -21,19 +21,19 @@ from tests.cluster.native_jobs import (
     job,
     take_a_planned_node,
 )
-from tests.installation import POLICY
 from tests.stolen_tokens import as_, of_account
 from tests.support import create_namespace, delete, delete_namespace, wait_for_pods
+from webhook.configuration.cluster import KEY, NAME, path_of
+from webhook.configuration.keys import API_VERSION, KIND
 from webhook.inquiry.bind_check import examine
 from webhook.inquiry.findings import State
 from webhook.kube.client import MERGE_PATCH, Api, ApiError
-from webhook.policy.file import API_VERSION, KIND
 
 
 @pytest.fixture(scope="module")
 def installed(native_control_plane: Cluster) -> Iterator[Cluster]:
     """With a policy that binds gangs as one."""
-    with installed_on_shape(native_control_plane, policy="bind: podgroup"):
+    with installed_on_shape(native_control_plane, more="binding: {mode: podgroup}"):
         yield native_control_plane
 
 
@@ -172,7 +172,7 @@ KINDS: Final = {
 }
 
 
-def path_of(policy: dict[str, Any]) -> str:
+def policy_path(policy: dict[str, Any]) -> str:
     return f"/apis/{policy['apiVersion']}/{KINDS[policy['kind']]}"
 
 
@@ -223,7 +223,7 @@ def test_by_the_pages_policy_tenants_name_only_some_priority_classes_in_pod_grou
 
     assert not is_refused("gpu-high-priority")
     for each in policy_of_the_page():
-        api.request("POST", path_of(each), body=each)
+        api.request("POST", policy_path(each), body=each)
     try:
         installed.wait_for("the policy to refuse", lambda: is_refused("gpu-high-priority"))
         assert not is_refused("gpu-low-priority")
@@ -234,7 +234,7 @@ def test_by_the_pages_policy_tenants_name_only_some_priority_classes_in_pod_grou
         assert group["spec"]["priorityClassName"] == "gpu-high-priority", "the sweeper's own are not refused"
     finally:
         for each in policy_of_the_page():
-            delete(api, f"{path_of(each)}/{each['metadata']['name']}")
+            delete(api, f"{policy_path(each)}/{each['metadata']['name']}")
 
 
 def test_doctor_reports_that_kube_scheduler_binds_gangs_as_one(installed: Cluster, tenant: str) -> None:
@@ -248,14 +248,14 @@ def test_doctor_reports_that_kube_scheduler_binds_gangs_as_one(installed: Cluste
 def test_doctor_reports_where_the_cluster_cannot_bind_gangs_as_one(cluster: Cluster, namespace: str) -> None:
     api, now = cluster.api(), datetime.now(UTC)
     system = {"metadata": {"name": "topogate-system"}}
-    policy = {"metadata": {"name": "topogate-policy"}}
+    own = {"metadata": {"name": NAME}}
     text = f"apiVersion: {API_VERSION}\nkind: {KIND}\n"
     api.request("POST", "/api/v1/namespaces", body=system)
     path = "/api/v1/namespaces/topogate-system/configmaps"
-    api.request("POST", path, body=policy | {"data": {"policy.yaml": text}})
+    api.request("POST", path, body=own | {"data": {KEY: text}})
     assert [each.state for each in examine(api, now)] == [State.WELL]
-    body = {"data": {"policy.yaml": f"{text}bind: podgroup\n"}}
-    api.request("PATCH", POLICY, body=body, content_type=MERGE_PATCH)
+    body = {"data": {KEY: f"{text}binding: {{mode: podgroup}}\n"}}
+    api.request("PATCH", path_of(), body=body, content_type=MERGE_PATCH)
     (finding,) = examine(api, now)
     assert (finding.state, "bind: podgroup has no effect" in finding.sentence) == (State.ODD, True)
     delete_namespace(cluster, "topogate-system")

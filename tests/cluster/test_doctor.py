@@ -21,6 +21,7 @@ from labeler.contract import keys
 from tests.support import create_namespace, register_nodes
 from webhook.admission.certificates import issue
 from webhook.cli.main import main
+from webhook.configuration.cluster import KEY, path_of
 from webhook.inquiry.doctor import CHECKS, examine
 from webhook.inquiry.enforcement import GUARDS, ISSUER_GUARDS
 from webhook.inquiry.findings import State
@@ -28,7 +29,6 @@ from webhook.inquiry.sizing import needed
 from webhook.kube.client import JSON_PATCH, MERGE_PATCH, Api, ApiError
 
 CONFIGURATION = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/topogate"
-POLICY = "/api/v1/namespaces/topogate-system/configmaps/topogate-policy"
 BINDINGS = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings"
 
 
@@ -280,12 +280,12 @@ def test_a_bundle_that_has_not_signed_what_the_webhook_serves_is_ill(installed: 
     assert (finding.state, "has not signed" in finding.sentence) == (State.ILL, True)
 
 
-def test_a_policy_that_cannot_be_read_is_reported_with_a_remedy(installed: Installation) -> None:
-    before = installed.api.json("GET", POLICY)["data"]["policy.yaml"]
-    with patched(installed, POLICY, "/data/policy.yaml", "nonsense: true", before):
+def test_a_configuration_that_cannot_be_read_is_reported_with_a_remedy(installed: Installation) -> None:
+    before = installed.api.json("GET", path_of())["data"][KEY]
+    with patched(installed, path_of(), f"/data/{KEY}", "nonsense: true", before):
         (finding,) = (each for each in examine(installed.api) if each.check == "classes")
     assert (finding.state, bool(finding.remedy)) == (State.ILL, True)
-    assert "the policy cannot be used" in finding.sentence
+    assert "the configuration cannot be used" in finding.sentence
 
 
 def test_a_labeler_that_does_not_become_ready_somewhere_is_reported(installed: Installation) -> None:

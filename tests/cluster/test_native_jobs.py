@@ -26,8 +26,8 @@ from tests.cluster.native_jobs import (
     job,
     take_a_planned_node,
 )
-from tests.installation import POLICY
 from tests.support import create_namespace, delete_namespace, wait_for_pods
+from webhook.configuration.cluster import KEY, path_of
 from webhook.inquiry.findings import State
 from webhook.inquiry.left_gangs import examine
 from webhook.kube.client import MERGE_PATCH
@@ -178,11 +178,11 @@ def test_the_pod_groups_of_a_composite_group_are_bound_as_one_gang_in_its_block(
 
 
 @contextmanager
-def sweeping(cluster: Cluster, policy: Path) -> Iterator[int]:
-    """A sweeper with another policy, beside that of the installation; yields the port of its metrics."""
+def sweeping(cluster: Cluster, file: Path) -> Iterator[int]:
+    """A sweeper with another configuration, beside the installation's; yields the port of its metrics."""
     port = free_port()
     program = [sys.executable, "-m", "webhook.sweeper.main", "--no-leader-election"]
-    options = ["--kubeconfig", str(cluster.kubeconfig), "--policy", str(policy)]
+    options = ["--kubeconfig", str(cluster.kubeconfig), "--config", str(file)]
     metrics = ["--metrics-address", "127.0.0.1", "--metrics-port", str(port)]
     with subprocess.Popen([*program, *options, *metrics], cwd=ROOT) as process:
         try:
@@ -192,7 +192,7 @@ def sweeping(cluster: Cluster, policy: Path) -> Iterator[int]:
 
 
 @pytest.mark.parametrize("kind", ["Job", "LeaderWorkerSet with a PodGroup for each replica"])
-def test_where_the_policy_leaves_a_gang_its_owner_an_administrator_and_a_metric_see_it(
+def test_where_the_configuration_leaves_a_gang_its_owner_an_administrator_and_a_metric_see_it(
     installed: Installation, tmp_path: Path, kind: str
 ) -> None:
     cluster = installed.cluster
@@ -201,22 +201,22 @@ def test_where_the_policy_leaves_a_gang_its_owner_an_administrator_and_a_metric_
     wait_for_pods(cluster, namespace, lambda pods: len(nodes_of(pods)) == 8, "all to be bound")
     body = {"metadata": {"labels": OPTED_IN}}
     api.request("PATCH", f"/api/v1/namespaces/{namespace}", body=body, content_type=MERGE_PATCH)
-    before = api.json("GET", POLICY)["data"]["policy.yaml"]
-    leaving = f"{before}\nnativeGangs: leave\n"
+    before = api.json("GET", path_of())["data"][KEY]
+    leaving = f"{before}\ngangs: {{native: leave}}\n"
 
     def is_reported() -> bool:
         events = api.json("GET", f"/apis/events.k8s.io/v1/namespaces/{namespace}/events")["items"]
         about = [each["regarding"]["kind"] for each in events if each["reason"] == "LeftToKubeScheduler"]
         return len(about) >= len(PLANS[kind]) and (kind != "Job" or "Job" in about)
 
-    (tmp_path / "policy.yaml").write_text(leaving)
-    with sweeping(cluster, tmp_path / "policy.yaml") as port:
+    (tmp_path / KEY).write_text(leaving)
+    with sweeping(cluster, tmp_path / KEY) as port:
         cluster.wait_for("the Event", is_reported)
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
             assert "\ntopogate_native_gang_pods_left 8.0\n" in answer.read().decode()
     for text, state in ((leaving, State.ODD), (before, State.WELL)):
-        data = {"data": {"policy.yaml": text}}
-        api.request("PATCH", POLICY, body=data, content_type=MERGE_PATCH)
+        data = {"data": {KEY: text}}
+        api.request("PATCH", path_of(), body=data, content_type=MERGE_PATCH)
         (finding,) = examine(api, datetime.now(UTC))
         assert finding.state is state
         assert (f"{namespace}/{PLANS[kind][0]}" in finding.sentence) is (state is State.ODD)

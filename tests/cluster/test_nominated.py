@@ -28,7 +28,7 @@ GATES: Final = [{"name": keys.GATE}]
 @pytest.fixture(scope="module")
 def installed(native_control_plane: Cluster) -> Iterator[Cluster]:
     """With the component, and a policy that nominates gangs."""
-    with installed_on_shape(native_control_plane, ("nominated-binding",), policy="bind: nominated"):
+    with installed_on_shape(native_control_plane, ("nominated-binding",), more="binding: {mode: nominated}"):
         wait_for_guard(native_control_plane)
         yield native_control_plane
 

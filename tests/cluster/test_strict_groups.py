@@ -12,8 +12,8 @@ from hack.local.install import Installation
 from labeler.contract import keys
 from tests.cluster.native_jobs import CONTAINER, OPTED_IN, bound, create_gang, installed_on_shape, job
 from tests.cluster.typed import run
-from tests.installation import POLICY
 from tests.support import create_namespace, delete_namespace, wait_for_pods
+from webhook.configuration.cluster import KEY, path_of
 from webhook.kube.client import ApiError
 
 GROUP: Final = {"podGroupName": "two"}
@@ -24,7 +24,7 @@ FAILED_CREATE: Final = "reason=FailedCreate"
 @pytest.fixture(scope="module")
 def installed(native_control_plane: Any) -> Iterator[Installation]:
     with installed_on_shape(
-        native_control_plane, base="overlays/strict", policy="bind: podgroup"
+        native_control_plane, base="overlays/strict", more="binding: {mode: podgroup}"
     ) as installation:
         yield installation
 
@@ -137,18 +137,18 @@ def test_a_job_gets_its_pods_once_the_webhook_is_back_and_is_bound_as_one(
 
 
 @pytest.mark.usefixtures("without_webhook")
-def test_an_overlay_rendered_from_a_policy_that_leaves_pod_groups_refuses_other_gpu_pods_alone(
+def test_an_overlay_rendered_from_a_configuration_that_leaves_pod_groups_refuses_other_gpu_pods_alone(
     installed: Installation, tenant: str, tmp_path: Path
 ) -> None:
     """Last: the overlay of the other tests is gone with it."""
-    text = installed.api.json("GET", POLICY)["data"]["policy.yaml"]
-    (tmp_path / "policy.yaml").write_text(f"{text}\nnativeGangs: leave\n")
+    text = installed.api.json("GET", path_of())["data"][KEY]
+    (tmp_path / KEY).write_text(f"{text}\ngangs: {{native: leave}}\n")
     (tmp_path / "classes.yaml").write_text((ROOT / "manifests/base/priorityclasses.yaml").read_text())
     overlay = tmp_path / "overlay"
     overlay.mkdir()
     (overlay / "gate.yaml").write_text((ROOT / "manifests/overlays/strict/gate-required.yaml").read_text())
-    files = [str(tmp_path / "policy.yaml"), str(tmp_path / "classes.yaml")]
-    rendered = run("policy", "render", "--into", str(overlay), *files)
+    files = [str(tmp_path / KEY), str(tmp_path / "classes.yaml")]
+    rendered = run("config", "render", "--into", str(overlay), *files)
     assert rendered.status == 0, rendered.err
     installed.cluster.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(overlay / "gate.yaml"))
     installed.cluster.wait_for(

@@ -135,13 +135,13 @@ def above_the_maximum(place: Place) -> str:
 
 @contextmanager
 def maximum(place: Place, tier: str) -> Iterator[None]:
-    """A policy whose maximum of the namespace is that tier, taken up by the webhook."""
+    """A configuration whose maximum of the namespace is that tier, taken up by the webhook."""
     command = place.installed.programs["webhook"].command
-    (file,) = (Path(each.partition("=")[2]) for each in command if each.startswith("--policy="))
+    (file,) = (Path(each.partition("=")[2]) for each in command if each.startswith("--config="))
     before = file.read_text()
-    policy = yaml.safe_load(before)
-    policy["namespaces"] = {place.namespace: {"maximumTier": tier}}
-    file.write_text(yaml.safe_dump(policy))
+    document = yaml.safe_load(before)
+    document["namespaces"] = {"rules": {place.namespace: {"maximumTier": tier}}}
+    file.write_text(yaml.safe_dump(document))
     path, highest = f"/api/v1/namespaces/{place.namespace}/pods", bare(priority="high")
 
     def is_refused() -> bool:
@@ -152,11 +152,11 @@ def maximum(place: Place, tier: str) -> Iterator[None]:
         return False
 
     try:
-        place.installed.cluster.wait_for("the policy to be taken up", is_refused)
+        place.installed.cluster.wait_for("the configuration to be taken up", is_refused)
         yield
     finally:
         file.write_text(before)
-        place.installed.cluster.wait_for("the policy of before", lambda: not is_refused())
+        place.installed.cluster.wait_for("the configuration of before", lambda: not is_refused())
 
 
 def no_capacity(place: Place) -> str:

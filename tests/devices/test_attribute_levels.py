@@ -1,14 +1,13 @@
 """Levels of the topology that stand for an attribute of devices."""
 
-from pathlib import Path
-
 import pytest
 
 from tests.devices.bodies import DRIVER, gpu, slice_of, supply
+from webhook.configuration.document import ConfigurationError
+from webhook.configuration.file import parse
 from webhook.devices.attribute_levels import attribute_keys
 from webhook.kube.devices import ResourceSlice
 from webhook.placement.topology import Topology
-from webhook.sweeper.settings import SettingsError, load
 
 KEY = f"device:{DRIVER}/cliqueID"
 TOPOLOGY = Topology((("example.com/block", KEY),), ("block", "clique"))
@@ -54,15 +53,16 @@ def test_a_node_stays_where_it_was_while_its_driver_publishes_again() -> None:
     assert supplied.labels("n", unchanged, (KEY,))[0] == {KEY: "a"}
 
 
+HEAD = "apiVersion: topogate.io/v1beta1\nkind: Configuration\n"
+
+
 @pytest.mark.parametrize("wrong", ["device:cliqueID", "device:/x", "device:gpu.example.com/"])
-def test_what_names_no_attribute_is_reported(tmp_path: Path, wrong: str) -> None:
-    path = tmp_path / "settings.yaml"
-    path.write_text(f"levels: {{block: example.com/block, clique: '{wrong}'}}\n")
-    with pytest.raises(SettingsError, match="is not an attribute of devices; write device:DOMAIN/NAME"):
-        load(path)
+def test_what_names_no_attribute_is_reported(wrong: str) -> None:
+    text = f"{HEAD}topology: {{levels: {{block: example.com/block, clique: '{wrong}'}}}}\n"
+    with pytest.raises(ConfigurationError, match="is not an attribute of devices; write device:DOMAIN/NAME"):
+        parse(text)
 
 
-def test_a_level_may_be_read_from_devices(tmp_path: Path) -> None:
-    path = tmp_path / "settings.yaml"
-    path.write_text(f"levels: {{block: example.com/block, clique: '{KEY}'}}\n")
-    assert load(path).topology == TOPOLOGY
+def test_a_level_may_be_read_from_devices() -> None:
+    text = f"{HEAD}topology: {{levels: {{block: example.com/block, clique: '{KEY}'}}}}\n"
+    assert parse(text).settings.topology == TOPOLOGY

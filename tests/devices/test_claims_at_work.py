@@ -24,11 +24,11 @@ from tests.sweeper.at_work import (
     template,
 )
 from tests.sweeper.mortal import MortalApi, living
+from webhook.configuration.settings import Settings
 from webhook.kube.client import Api
 from webhook.kube.devices import CLAIMS, GROUP, SLICES
 from webhook.placement import Assignment, Gang, Member, NodeInfo, PodClass, Snapshot, Topology, Usage, place
 from webhook.policy.values import Policy
-from webhook.sweeper.settings import Settings
 
 SETTINGS = Settings(settle_seconds=0.5, patience_seconds=1, reserve_seconds=0)
 GANGS: Final = int(os.environ.get("TOPOGATE_CLAIM_GANGS", "6"))

@@ -22,6 +22,7 @@ from tests.devices.bodies import (
     supply,
     template,
 )
+from webhook.configuration.settings import Settings
 from webhook.devices.counted import devices_of, gpu_classes
 from webhook.extensions.device_claims import CLASSES, COLLECTIONS
 from webhook.inquiry.reading import ClusterReading
@@ -33,7 +34,6 @@ from webhook.scheduling.gpus import Counting
 from webhook.sweeper.observe.gangs import OwnerFacts
 from webhook.sweeper.observe.snapshotter import Snapshotter
 from webhook.sweeper.pass_measurements import take_stock
-from webhook.sweeper.settings import Settings
 from webhook.ui.live import Artist, Scene
 
 COUNTING = Counting(("nvidia.com/gpu",))

@@ -12,9 +12,9 @@ from labeler.contract import keys
 from tests.support import delete, delete_namespace, register_nodes
 from tests.sweeper.at_work import template
 from tests.sweeper.mortal import Death, MortalApi, living
+from webhook.configuration.settings import Settings
 from webhook.kube.client import Api, ApiError
 from webhook.policy.values import Policy
-from webhook.sweeper.settings import Settings
 from webhook.workloads.pod_group_names import bind_group_name
 
 SETTINGS: Final = Settings(settle_seconds=0.5, patience_seconds=5, bind_seconds=600)

@@ -10,6 +10,7 @@ import pytest
 
 from tests.devices.bodies import claim, claim_spec, collections, exactly, gpus, nodes, pod
 from tests.sweeper.clock import Clock
+from webhook.configuration.settings import Settings
 from webhook.extensions import device_claims
 from webhook.extensions.device_claims import COLLECTIONS, DEVICE_CLAIMS
 from webhook.extensions.known import all_extensions, resource_extensions
@@ -21,7 +22,6 @@ from webhook.sweeper.extension import Extension, ResourcesAdded, ResourcesInput,
 from webhook.sweeper.hooks import ExtensionHooks, Memories
 from webhook.sweeper.observe.cache import ClusterCache
 from webhook.sweeper.observe.view import View
-from webhook.sweeper.settings import Settings
 
 CLAIM, PLAIN = pod("claims", "c"), pod("plain")
 GPUS = collections(gpus("n", 8), claims=(claim("c", claim_spec(exactly(2))),))
@@ -197,7 +197,7 @@ from webhook.extensions.known import SWITCHES
 from webhook.sweeper.context import Pass
 from webhook.sweeper.hooks import ExtensionHooks
 from webhook.sweeper.observe.view import View
-from webhook.sweeper.settings import Settings
+from webhook.configuration.settings import Settings
 
 lazy = SimpleNamespace(begin=lambda: None)
 served = {served}

@@ -9,9 +9,9 @@ from hack.local.cluster import Cluster
 from tests.sweeper import mortal
 from tests.sweeper.at_work import create_job, template
 from tests.sweeper.mortal import MortalApi, living
+from webhook.configuration.settings import Settings
 from webhook.sweeper.decide.orders import Cause
 from webhook.sweeper.extension import EndOrders, Extension, PassEnd, Switch
-from webhook.sweeper.settings import Settings
 
 
 def explains(given: PassEnd, memory: Any) -> tuple[EndOrders, Any]:

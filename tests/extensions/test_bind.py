@@ -10,6 +10,7 @@ import pytest
 from labeler.contract import keys
 from tests.sweeper.cluster import Nodes, gpu_pod
 from tests.sweeper.sets import pinned_to
+from webhook.configuration.settings import Settings
 from webhook.extensions.native_gangs.own_pod_groups import (
     COLLECTIONS,
     FINALIZER,
@@ -34,7 +35,6 @@ from webhook.sweeper.extension import ObjectWrite, PodEvent, Verb, WriteResult
 from webhook.sweeper.observe.membership import GangKey, key_of
 from webhook.sweeper.observe.snapshotter import Snapshotter
 from webhook.sweeper.observe.view import Moment, View
-from webhook.sweeper.settings import Settings
 from webhook.workloads.native_gangs import NativePodGroup
 from webhook.workloads.owners import OwnerRules
 from webhook.workloads.pod_group_names import bind_group_name

@@ -13,6 +13,7 @@ import pytest
 from hack.local.build import ROOT
 from tests.sweeper.clock import Clock
 from tests.sweeper.cluster import Nodes, Placing, gpu_pod
+from webhook.configuration.settings import Settings
 from webhook.kube.client import Api
 from webhook.kube.objects import Pod
 from webhook.sweeper.context import Pass
@@ -30,7 +31,6 @@ from webhook.sweeper.extension import (
 from webhook.sweeper.hooks import ExtensionHooks, Memories
 from webhook.sweeper.observe.cache import ClusterCache
 from webhook.sweeper.observe.gangs import OwnerFacts, PodGang, gather
-from webhook.sweeper.settings import Settings
 
 PAGE = ROOT / "docs/contributing/extension-example.md"
 MOST_LINES = 60
@@ -220,8 +220,8 @@ from webhook.kube.objects import Metadata, Pod
 from webhook.sweeper.context import Pass
 from webhook.sweeper.hooks import ExtensionHooks
 from webhook.sweeper.observe.view import View
-from webhook.sweeper.extension_settings import Avoid, BadNodes
-from webhook.sweeper.settings import Settings
+from webhook.configuration.settings import Avoid, BadNodes
+from webhook.configuration.settings import Settings
 
 cache = SimpleNamespace(served=dict, owners=SimpleNamespace(all_of=lambda name: None))
 settings = Settings(bad_nodes=BadNodes(Avoid.OFF))

@@ -10,6 +10,7 @@ import pytest
 from labeler.contract.event_reasons import EventReason
 from tests.sweeper.clock import Clock
 from tests.sweeper.cluster import Nodes, Placing, gpu_pod
+from webhook.configuration.settings import Settings
 from webhook.kube.client import Api, ApiError
 from webhook.kube.objects import Node, Pod
 from webhook.kube.planned import PlannedPod
@@ -45,7 +46,6 @@ from webhook.sweeper.metrics import CounterSpec
 from webhook.sweeper.observe.cache import ClusterCache
 from webhook.sweeper.observe.gangs import OWN_ERROR, GangKey
 from webhook.sweeper.observe.view import Moment, View
-from webhook.sweeper.settings import Settings
 
 ASKED = CounterSpec("topogate_asked", "What was asked.", ("of",))
 

@@ -13,6 +13,7 @@ from labeler.contract.event_reasons import EventReason
 from tests.extensions.native_groups import BLOCK, HOST, RACK, WHOLE, composite, group, pods
 from tests.support import work_of
 from tests.sweeper.cluster import Nodes
+from webhook.configuration.settings import Settings
 from webhook.extensions.native_gangs.adopt import complete_gangs
 from webhook.extensions.native_gangs.group_constraints import COMPOSITES, excluded_by_label
 from webhook.extensions.native_gangs.own_pod_groups import COLLECTIONS, GROUPS
@@ -23,7 +24,6 @@ from webhook.sweeper.extension import ExcludeInput, GangsInput, PassEnd
 from webhook.sweeper.observe.gangs import OwnerFacts, PodGang, gather
 from webhook.sweeper.observe.pods import Journal
 from webhook.sweeper.observe.snapshotter import Snapshotter
-from webhook.sweeper.settings import Settings
 from webhook.workloads.composite_groups import CompositeGroup, roots_of
 from webhook.workloads.native_gangs import BINDS_ANY_PRIORITY, VERSIONS, NativePodGroup
 
@@ -353,7 +353,7 @@ def test_the_owner_of_a_gang_that_is_left_alone_gets_one_event_and_its_pods_are_
     orders, memory = report_left(given, LeftMemory())
     (event,) = orders.events
     assert event.reason is EventReason.LEFT_TO_KUBE_SCHEDULER
-    assert event.note.startswith(f"{REQUIRED} has no effect: the policy leaves pods")
+    assert event.note.startswith(f"{REQUIRED} has no effect: the configuration leaves pods")
     assert orders.gauges[LEFT.name] == {(): 3.0}
     again, _ = report_left(given, memory)
     assert (again.events, again.gauges) == ((), orders.gauges)

@@ -8,6 +8,7 @@ import pytest
 
 from tests.extensions.native_groups import BLOCK, HOST, RACK, WHOLE, composite, group, pods
 from tests.sweeper.cluster import Nodes, gpu_pod
+from webhook.configuration.settings import Settings
 from webhook.extensions.native_gangs.adopt import complete_gangs
 from webhook.extensions.native_gangs.group_constraints import COMPOSITES
 from webhook.extensions.native_gangs.own_pod_groups import GROUPS
@@ -20,7 +21,6 @@ from webhook.sweeper.observe.gangs import OwnerFacts, PodGang, gather
 from webhook.sweeper.observe.membership import Claim
 from webhook.sweeper.observe.snapshotter import Snapshotter
 from webhook.sweeper.observe.view import View
-from webhook.sweeper.settings import Settings
 from webhook.workloads.composite_groups import CompositeGroup, roots_of
 from webhook.workloads.native_gangs import NativePodGroup
 

@@ -10,6 +10,7 @@ import pytest
 from labeler.contract import keys
 from tests.sweeper.clock import Clock
 from tests.sweeper.cluster import Nodes, Placing, gpu_pod
+from webhook.configuration.settings import Settings
 from webhook.extensions.native_gangs.nominations import corrected_plans, nominations
 from webhook.extensions.native_gangs.own_pod_groups import COLLECTIONS, GROUPS, BindGroup, needs
 from webhook.extensions.native_gangs.pod_group_gangs import NATIVE_GANGS
@@ -30,7 +31,6 @@ from webhook.sweeper.observe.plans import nominated_node, occupied_node, pinned_
 from webhook.sweeper.observe.snapshotter import Snapshotter
 from webhook.sweeper.observe.view import View
 from webhook.sweeper.repair.repair import away_schedulers
-from webhook.sweeper.settings import Settings
 from webhook.workloads.native_gangs import NativePodGroup
 from webhook.workloads.pod_group_names import NOMINATED_PREFIX, bind_group_name
 

@@ -10,6 +10,7 @@ import pytest
 
 from hack.local.cluster import Cluster
 from tests.sweeper.clock import Clock
+from webhook.configuration.settings import Settings
 from webhook.kube.client import Api, ApiError
 from webhook.kube.objects import Metadata
 from webhook.kube.struct import Labels, Struct
@@ -29,7 +30,6 @@ from webhook.sweeper.extension_objects import LONGEST_PAUSE_SECONDS, ExtensionOb
 from webhook.sweeper.hooks import ExtensionHooks, Memories
 from webhook.sweeper.observe.cache import ClusterCache
 from webhook.sweeper.observe.view import View
-from webhook.sweeper.settings import Settings
 
 LABELS = {"of": "the-extension"}
 

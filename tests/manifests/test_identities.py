@@ -161,7 +161,13 @@ REFUSED: Final = {
         Deed("deletes a Job", "DELETE", f"{JOBS}/j"),
         Deed("annotates a node", "PATCH", "/api/v1/nodes/n", RESET_FAILURES, MERGE_PATCH),
         Deed("removes what is kept of nodes", "DELETE", f"{SYSTEM}/configmaps/topogate-node-failures"),
-        Deed("rewrites the policy", "PATCH", f"{SYSTEM}/configmaps/topogate-policy", {}, MERGE_PATCH),
+        Deed(
+            "rewrites the configuration",
+            "PATCH",
+            f"{SYSTEM}/configmaps/topogate-configuration",
+            {},
+            MERGE_PATCH,
+        ),
         Deed("makes a ConfigMap", "POST", f"{SYSTEM}/configmaps", {"metadata": {"name": "x"}}),
     ],
     "certs": [

@@ -5,7 +5,6 @@ import re
 import shutil
 import subprocess
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +16,11 @@ from hack.local.cluster import Cluster
 from hack.releases import chart
 from labeler.contract import keys
 from tests.support import clean
+from webhook.cli.config import differences, identity
 from webhook.cli.main import main
-from webhook.cli.policy import differences, identity
+from webhook.configuration.cluster import of_config_map
+from webhook.configuration.file import parse
 from webhook.policy import rendering
-from webhook.policy.file import parse_policy
-from webhook.sweeper.settings import Settings, load
 
 OVERLAYS = [
     "base",
@@ -112,7 +111,7 @@ def test_the_api_server_finds_nothing_wrong_with_the_types_in_any_policy(served:
 def test_the_line_of_the_page_on_another_gate_changes_the_gates_prefix_wherever_it_stands(
     tmp_path: Path,
 ) -> None:
-    (line,) = re.findall(r"^sed -i .*$", (ROOT / "docs/operators/gate.md").read_text(), re.MULTILINE)
+    (line,) = re.findall(r"^sed -i .*$", (ROOT / "docs/operators/configuration.md").read_text(), re.MULTILINE)
     shutil.copytree(ROOT / "manifests", tmp_path / "manifests")
     subprocess.run(["bash", "-ec", line], cwd=tmp_path, check=True, timeout=120)
     shutil.rmtree(tmp_path / "manifests" / "chart")  # which hack/chart makes of the others
@@ -120,31 +119,25 @@ def test_the_line_of_the_page_on_another_gate_changes_the_gates_prefix_wherever_
     assert not [name for name, text in texts.items() if keys.GATE_PREFIX in text]
     changed = {name for name, text in texts.items() if "example.com/wait-" in text} - {"kustomization.yaml"}
     rendered = {"webhook-configuration.yaml", "gate-required.yaml", "gate.yaml"}  # no tier has a maximum
-    assert changed == {"guards.yaml", "sweeper.yaml", "policy.yaml", *rendered}
-    policy = parse_policy(yaml.safe_load(texts["policy.yaml"])["data"]["policy.yaml"])
+    assert changed == {"guards.yaml", "configuration.yaml", *rendered}
+    policy = parse(yaml.safe_load(texts["configuration.yaml"])["data"]["configuration.yaml"]).policy
     assert policy.gate == "example.com/wait-topogate"
 
 
-def test_the_overlay_of_the_page_on_settings_hands_its_file_to_the_sweeper(
+def test_the_overlay_of_the_page_on_configuration_replaces_the_shipped_one(
     control_plane: Cluster, tmp_path: Path
 ) -> None:
-    page = (ROOT / "docs/operators/settings.md").read_text()
-    settings, kustomization = re.findall(r"^```yaml\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    page = (ROOT / "docs/operators/configuration.md").read_text()
+    own, kustomization, *_ = re.findall(r"^```yaml\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
     shutil.copytree(ROOT / "manifests", tmp_path / "manifests")
     overlay = tmp_path / "manifests/overlays/ours"
     overlay.mkdir()
-    (overlay / "sweeper.yaml").write_text(settings)
+    (overlay / "configuration.yaml").write_text(own)
     (overlay / "kustomization.yaml").write_text(kustomization)
     objects = list(yaml.safe_load_all(control_plane.kubectl("kustomize", str(overlay)).stdout))
-    pod = named(objects, "Deployment")["sweeper"]["spec"]["template"]["spec"]
-    (container,) = pod["containers"]
-    (path,) = (
-        Path(each.removeprefix("--config=")) for each in container["args"] if each.startswith("--config=")
-    )
-    (volume,) = (each["name"] for each in container["volumeMounts"] if each["mountPath"] == str(path.parent))
-    (source,) = (each["configMap"]["name"] for each in pod["volumes"] if each["name"] == volume)
-    (tmp_path / "sweeper.yaml").write_text(named(objects, "ConfigMap")[source]["data"][path.name])
-    assert load(tmp_path / "sweeper.yaml") == replace(Settings(), **yaml.safe_load(settings))
+    found = of_config_map(named(objects, "ConfigMap")["topogate-configuration"])
+    assert found == parse(own)
+    assert found.settings.reserve_share == 0.25
 
 
 @pytest.mark.usefixtures("control_plane")
@@ -184,25 +177,29 @@ def test_every_manifest_file_belongs_to_a_kustomization() -> None:
         assert files <= set(listed), f"{folder.name}: {files - set(listed)} is in no kustomization"
 
 
-def test_what_is_rendered_from_the_policy_has_not_drifted(capsys: pytest.CaptureFixture[str]) -> None:
-    files = [str(ROOT / "manifests" / "base" / name) for name in ("policy.yaml", "priorityclasses.yaml")]
-    assert main(["policy", "check", *files, "--against", str(ROOT / "manifests")]) == 0, capsys.readouterr()
+def test_what_is_rendered_from_the_configuration_has_not_drifted(capsys: pytest.CaptureFixture[str]) -> None:
+    files = [
+        str(ROOT / "manifests" / "base" / name) for name in ("configuration.yaml", "priorityclasses.yaml")
+    ]
+    assert main(["config", "check", *files, "--against", str(ROOT / "manifests")]) == 0, capsys.readouterr()
 
 
-CHANGE_THE_POLICY = [
+CHANGE_THE_CONFIGURATION = [
     path.parent.name
     for path in ROOT.glob("manifests/components/*/kustomization.yaml")
-    if "topogate-policy" in path.read_text()
+    if "topogate-configuration" in path.read_text()
 ]
 
 
 @pytest.mark.usefixtures("control_plane")
-def test_a_component_that_changes_the_policy_changes_what_is_rendered_from_it() -> None:
-    assert CHANGE_THE_POLICY
-    for component in CHANGE_THE_POLICY:
+def test_a_component_that_changes_the_configuration_changes_what_is_rendered_from_it() -> None:
+    assert CHANGE_THE_CONFIGURATION
+    for component in CHANGE_THE_CONFIGURATION:
         for base, before in (("base", ()), ("base", ("in-process-gate",)), ("overlays/strict", ())):
             objects = render(base, *before, component)
-            policy = parse_policy(named(objects, "ConfigMap")["topogate-policy"]["data"]["policy.yaml"])
+            policy = parse(
+                named(objects, "ConfigMap")["topogate-configuration"]["data"]["configuration.yaml"]
+            ).policy
             values = {name: each["value"] for name, each in named(objects, "PriorityClass").items()}
             found = {identity(each): each for each in objects}
             there = [each for each in rendering.objects(policy, values) if identity(each) in found]
@@ -214,20 +211,20 @@ def test_a_component_that_changes_the_policy_changes_what_is_rendered_from_it() 
 
 
 @pytest.mark.usefixtures("control_plane")
-def test_policy_check_reports_a_policy_that_the_gate_in_process_was_not_rendered_from(
+def test_config_check_reports_a_configuration_that_the_gate_in_process_was_not_rendered_from(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The component that changes the policy is named before the one that it should change."""
+    """The component that changes the configuration is named before the one that it should change."""
     objects = render("base", "falldio", "in-process-gate")
     files = []
     for name, own in (
-        ("policy", [named(objects, "ConfigMap")["topogate-policy"]]),
+        ("configuration", [named(objects, "ConfigMap")["topogate-configuration"]]),
         ("classes", named(objects, "PriorityClass").values()),
         ("all", objects),
     ):
         files.append(str(tmp_path / f"{name}.yaml"))
         Path(files[-1]).write_text(yaml.safe_dump_all(own))
-    assert main(["policy", "check", *files[:2], "--against", files[2]]) == 1
+    assert main(["config", "check", *files[:2], "--against", files[2]]) == 1
     (drift,) = [line for line in capsys.readouterr().out.splitlines() if "drifted" in line]
     assert "MutatingAdmissionPolicy topogate-gate: spec.matchConditions[7].expression has drifted" in drift
 
@@ -270,8 +267,8 @@ def test_the_shipped_priority_classes_are_1_10_and_100_and_none_is_the_default()
     values = {each["metadata"]["name"]: each["value"] for each in shipped}
     assert values == {"gpu-low-priority": 1, "gpu-medium-priority": 10, "gpu-high-priority": 100}
     assert not any(each["globalDefault"] for each in shipped)
-    (policy,) = yaml.safe_load_all((ROOT / "manifests" / "base" / "policy.yaml").read_text())
-    tiers = parse_policy(policy["data"]["policy.yaml"]).tiers
+    (policy,) = yaml.safe_load_all((ROOT / "manifests" / "base" / "configuration.yaml").read_text())
+    tiers = parse(policy["data"]["configuration.yaml"]).policy.tiers
     assert {tier.priority_class_name for tier in tiers} == values.keys()
 
 

@@ -13,7 +13,7 @@ from hack.local import nodes
 from hack.local.cluster import Cluster
 from labeler.allocator import metrics as allocator
 from labeler.contract import keys
-from tests.admission.harness import running, shipped_policy
+from tests.admission.harness import running, shipped_configuration
 from tests.allocator.conftest import Kubelet
 from tests.allocator.plugins import Site, planned
 from tests.monitoring.live import ALLOCATOR, API_SERVER, SWEEPER, TASKS, WEBHOOK, program, scraped
@@ -26,14 +26,14 @@ from tests.tasks.at_work import install
 class AtWork:
     """Programs that lead, each a process. calm: what all answer when all is well.
 
-    sweeper, tasks: addresses of their metrics; tasks_policy: the task controller's policy file.
+    sweeper, tasks: addresses of their metrics; configuration: the file of sweeper and task controller.
     """
 
     cluster: Cluster
     calm: State
     sweeper: str
     tasks: str
-    tasks_policy: Path
+    configuration: Path
 
 
 @pytest.fixture(scope="module")
@@ -49,13 +49,16 @@ def at_work(
     namespace = create_namespace(cluster)
     cluster.api().request("POST", f"/api/v1/namespaces/{namespace}/pods", body=pod_with_an_unusable_request())
     folder = tmp_path_factory.mktemp("at-work")
-    policy = folder / "tasks.yaml"
-    policy.write_text(shipped_policy())
+    configuration = folder / "programs.yaml"
+    configuration.write_text(shipped_configuration() + "gangs: {settle: 0s}\n")
     with contextlib.ExitStack() as stack:
         # Both begin before either is waited for.
         sweeper, tasks = (
             stack.enter_context(program(name, cluster.kubeconfig, "--no-leader-election", *more))
-            for name, more in ((SWEEPER, ("--settle", "0")), (TASKS, ("--policy", str(policy))))
+            for name, more in (
+                (SWEEPER, ("--config", str(configuration))),
+                (TASKS, ("--config", str(configuration))),
+            )
         )
         webhook = stack.enter_context(running(folder, cluster))
         calm = State(
@@ -67,7 +70,7 @@ def at_work(
                 API_SERVER: (),
             }
         )
-        yield AtWork(cluster, calm, sweeper, tasks, policy)
+        yield AtWork(cluster, calm, sweeper, tasks, configuration)
     delete_namespace(cluster, namespace)
 
 

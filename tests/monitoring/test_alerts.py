@@ -108,8 +108,8 @@ def webhook_with_broken_files(folder: Path) -> tuple[Series, ...]:
     with serving(folder) as webhook:
         good = webhook.pair
         (folder / "tls.crt").write_text("no certificate")
-        webhook.write_policy("nonsense: true\n")
-        for name in ("topogate_certificate_rejected", "topogate_policy_rejected"):
+        webhook.configure("nonsense: true\n")
+        for name in ("topogate_certificate_rejected", "topogate_configuration_rejected"):
             wait_for(webhook, name, lambda value: value == 1)
         assert webhook.pair is good
         return read(webhook.get("/metrics")[1].decode())
@@ -123,7 +123,7 @@ def wait_for(webhook: Webhook, name: str, is_so: Callable[[float], bool]) -> Non
     ("names", "state_of"),
     [
         (["TopogateCertificateEnds"], webhook_with_an_old_certificate),
-        (["TopogateCertificateRejected", "TopogatePolicyRejected"], webhook_with_broken_files),
+        (["TopogateCertificateRejected", "TopogateConfigurationRejected"], webhook_with_broken_files),
     ],
 )
 def test_a_webhook_with_bad_files_is_alerted(
@@ -178,10 +178,10 @@ def test_programs_of_which_only_others_lead_are_alerted(at_work: AtWork, assert_
         path = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
         cluster.api().request("POST", path, body={"metadata": {"name": name}, "spec": spec})
     own = ("--namespace", namespace)
-    policy = ("--policy", str(at_work.tasks_policy))
+    configuration = ("--config", str(at_work.configuration))
     with (
         program(SWEEPER, cluster.kubeconfig, *own) as sweeper,
-        program(TASKS, cluster.kubeconfig, *own, *policy) as tasks,
+        program(TASKS, cluster.kubeconfig, *own, *configuration) as tasks,
     ):
         sweeping = scraped(cluster, sweeper, "topogate_leader 0")
         tasking = scraped(cluster, tasks, "topogate_tasks_leading 0")
@@ -245,14 +245,16 @@ def test_gpu_nodes_without_labels_are_alerted(at_work: AtWork, assert_fires: Ale
     assert_fires("TopogateLabelerAbsent", at_work.calm.but(SWEEPER, series))
 
 
-def test_a_task_controller_with_a_bad_policy_is_alerted(at_work: AtWork, assert_fires: Alerted) -> None:
-    good = at_work.tasks_policy.read_text()
-    at_work.tasks_policy.write_text("nonsense: true\n")
+def test_a_task_controller_with_a_bad_configuration_is_alerted(
+    at_work: AtWork, assert_fires: Alerted
+) -> None:
+    good = at_work.configuration.read_text()
+    at_work.configuration.write_text("nonsense: true\n")
     try:
-        series = scraped(at_work.cluster, at_work.tasks, "topogate_tasks_policy_rejected 1")
+        series = scraped(at_work.cluster, at_work.tasks, "topogate_configuration_rejected 1")
     finally:
-        at_work.tasks_policy.write_text(good)
-    assert_fires("TopogatePolicyRejected", at_work.calm.but(TASKS, series))
+        at_work.configuration.write_text(good)
+    assert_fires("TopogateConfigurationRejected", at_work.calm.but(TASKS, series))
 
 
 def test_a_labeler_that_does_not_run_is_alerted(calm: State, assert_fires: Alerted) -> None:

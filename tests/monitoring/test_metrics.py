@@ -19,6 +19,7 @@ from labeler.health import Health
 from labeler.main import metrics_of
 from tests.admission.alone import serving
 from tests.monitoring.scrapes import COMPONENT, alerts
+from webhook.configuration.store import ConfigurationStore
 from webhook.sweeper.decide.orders import Cause
 from webhook.sweeper.metrics import PHASES
 from webhook.sweeper.repair.repair import NOT_BOUND
@@ -69,7 +70,7 @@ def of_webhook(folder: Path) -> str:
 
 
 def of_tasks(_folder: Path) -> str:
-    service: Any = SimpleNamespace()
+    service: Any = SimpleNamespace(configuration=ConfigurationStore([]))
     return generate_latest(TaskMetrics(service).registry).decode()
 
 
@@ -115,7 +116,7 @@ def labels_of(registry: CollectorRegistry) -> dict[str, set[str]]:
 
 
 def test_the_tables_labels_are_those_of_the_metrics() -> None:
-    service: Any = SimpleNamespace()
+    service: Any = SimpleNamespace(configuration=ConfigurationStore([]))
     declared = {
         **labels_of(sweeper_metrics().registry),
         **labels_of(TaskMetrics(service).registry),

@@ -3,12 +3,12 @@
 import argparse
 import base64
 import contextlib
-import copy
 import io
 import json
 import re
 import subprocess
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,12 +23,17 @@ from hack.local.pki import FileAuthority
 from hack.releases import chart, chart_arguments
 from hack.releases.merged import More, Value, template
 from tests.support import clean, delete, exists
-from webhook.policy.document import PolicyError
-from webhook.policy.file import parse_policy
-from webhook.policy.reference import FIELDS
+from webhook.configuration.cluster import KEY, NAME
+from webhook.configuration.document import ConfigurationError
+from webhook.configuration.file import default, from_document, parse
+from webhook.configuration.keys import API_VERSION, KEYS, KIND
+from webhook.configuration.settings import BadNodes
 
 IMAGES = ("images.topogate=topogate", "images.labeler=topogate-labeler")
 """The names that the base has; they stand for no registry, and are not refused for that."""
+
+SHIPPED = chart.MANIFESTS.parent / "webhook/configuration/shipped-configuration.yaml"
+CLASS = "check-capacity.autoscaling.x-k8s.io"
 
 TABLE: list[tuple[str, tuple[str, ...], tuple[str, ...], str]] = [
     # overlay, components, values, Kubernetes
@@ -40,8 +45,8 @@ TABLE: list[tuple[str, tuple[str, ...], tuple[str, ...], str]] = [
     ("base", ("reader",), ("reader.enabled=true",), "1.36.0"),
     ("base", ("allocator",), ("allocator.enabled=true",), "1.36.0"),
     ("base", ("allocator", "allocator-before-1.36"), ("allocator.enabled=true",), "1.35.4"),
-    ("base", ("scale-up",), ("scaleUp.enabled=true",), "1.36.0"),
-    ("base", ("nominated-binding",), ("nominatedBinding.enabled=true",), "1.36.0"),
+    ("base", ("scale-up",), (f"config.scaleUp.provisioningClass={CLASS}",), "1.36.0"),
+    ("base", ("nominated-binding",), ("config.binding.mode=nominated",), "1.36.0"),
     ("base", ("in-process-gate",), ("inProcessGate.enabled=true",), "1.36.0"),
     ("base", ("falldio",), ("falldio=label",), "1.36.0"),
     ("base", ("falldio-resource",), ("falldio=resource",), "1.36.0"),
@@ -51,13 +56,12 @@ TABLE: list[tuple[str, tuple[str, ...], tuple[str, ...], str]] = [
     ("base", ("labeler-extended-resources",), ("labeler.extendedResources=true",), "1.36.0"),
     (
         "overlays/strict",
-        ("in-process-gate", "cert-manager", "ui", "scale-up", "falldio", "labeler-extended-resources"),
+        ("in-process-gate", "cert-manager", "ui", "falldio", "labeler-extended-resources"),
         (
             "strict.enabled=true",
             "inProcessGate.enabled=true",
             "certManager.enabled=true",
             "ui.enabled=true",
-            "scaleUp.enabled=true",
             "falldio=label",
             "labeler.extendedResources=true",
         ),
@@ -86,11 +90,20 @@ def templated(values: Sequence[str] = (), version: str = "1.36.0") -> dict[chart
     return found
 
 
+def read(objects: dict[chart.Identity, dict[str, Any]]) -> dict[chart.Identity, dict[str, Any]]:
+    """The objects with the configuration as a document, without the keys that only values have here."""
+    key = ("ConfigMap", SYSTEM, NAME)
+    document = yaml.safe_load(objects[key]["data"][KEY])
+    for section in ("scaleUp", "binding"):
+        document.pop(section, None)
+    return objects | {key: document}
+
+
 @pytest.mark.usefixtures("control_plane")
 def test_the_chart_gives_the_objects_of_the_overlay() -> None:
     faults = []
     for overlay, components, values, version in TABLE:
-        wanted, found = chart.rendered(overlay, components), templated(values, version)
+        wanted, found = read(chart.rendered(overlay, components)), read(templated(values, version))
         differing = sorted(
             name for name in wanted.keys() | found.keys() if wanted.get(name) != found.get(name)
         )
@@ -119,17 +132,23 @@ WRONG = [
     ("sweeper.resources.limits.memory=lots", "/sweeper/resources/limits/memory"),
     ("labeler.source=azure", "/labeler/source"),
     ("falldio=true", "/falldio"),
-    ("policy=gate: [x", "policy is no YAML"),
-    ("policy=gatePrefix: example.com/", "hack/chart"),
-    ("policy.namespaces.team=x", "/policy"),
-    ("policy=x", "policy is no YAML"),
+    ("config=gatePrefix: x", "/config"),
+    ("config.gatePrefix=example.com/x", "hack/chart"),
+    ("config.gpus.resources={example.com/gpu}", "hack/chart"),
+    ("config.namespaces.rules.team.maximumTier=low", "hack/chart"),
+    ("config.tiers[0].name=only", "/config/tiers/0"),
+    ("config.tier=x", "tier"),
+    ("config.gangs.setle=5s", "setle"),
+    ("config.gangs.settle=soon", "/config/gangs/settle"),
+    ("config.placement.mode=widest", "/config/placement/mode"),
+    ("config.scaleUp.pods=0", "/config/scaleUp/pods"),
     ("labeler.config=sources: udev", "labeler.config: sources must be a list, not text"),
     (
         "labeler.config=sources: [udev]\ninterval: often",
         "labeler.config: interval must be a number, not text",
     ),
     ("labeler.config=sources: [[udev]]", "sources[0] must be a name, or one name with options, not a list"),
-    ("falldio=label", "policy=kind: AdmissionPolicy", "which would replace yours"),
+    ("falldio=label", "config.gangs.settle=1s", "which would replace yours"),
     ("labeler.source=gce", "labeler.config=sources: [udev]", "which would replace labeler.config"),
     ("labeler.config=sources: [udev", "labeler.config is no YAML"),
     ("labeler.config=interval: 5", "labeler.config names no sources"),
@@ -164,7 +183,7 @@ WRONG = [
     ("sweeper.resources=null", "resources"),
     ("images=null", "images"),
     ("strict=null", "strict"),
-    ("policy=null", "policy"),
+    ("config=null", "config"),
 ]
 
 
@@ -211,107 +230,69 @@ def test_a_value_that_cannot_be_meant_is_refused_with_its_name() -> None:
     assert faults == []
 
 
-SHIPPED_POLICY: Final = yaml.safe_load(yaml.safe_load((chart.CHART / "values.yaml").read_text())["policy"])
-WRONG_POLICY: Final[tuple[tuple[str, Any], ...]] = (
-    ("apiVersion", "topogate.io/v2"),
-    ("kind", {"x": 1}),
-    ("tiers", "high"),
-    ("tiers", None),
-    ("tiers[].name", {"x": 1}),
-    ("tiers[].priorityClassName", 5),
-    ("tiers[].nam", "x"),
-    ("gpuModels", {"H100": {}}),
-    ("gpuModels[].name", ["H100"]),
-    ("gpuModels[].aliases", "H100"),
-    ("gpuModels[].labels", "nvidia.com/gpu.product=H100"),
-    ("gpuModels[].labels", {"nvidia.com/gpu.product": True}),
-    ("gpuModels[].resources", "nvidia.com/gpu"),
-    ("namespaces", "x"),
-    ("namespaces", ["x"]),
-    ("namespaces.NAME", "high"),
-    ("namespaces.NAME", None),
-    ("namespaces.NAME.defaultTier", ["high"]),
-    ("namespaces.NAME.maximumTier", {"x": 1}),
-    ("namespaces.NAME.defaultGpuModel", 5),
-    ("namespaces.NAME.default", "x"),
-    ("excludedNamespaces", "x"),
-    ("topologyLevels", "block"),
-    ("topologyLevels", [{"x": 1}]),
-    ("keepManagedFields", "yes please"),
-    ("nativeGangs", "keep"),
-    ("bind", True),
-    ("fairOrder", "6h"),
-    ("fairOrder.halfLife", 6),
-    ("fairOrder.maximumWait", ["6h"]),
-    ("fairOrder.accountLabel", {"x": 1}),
-    ("fairOrder.weights", "team-a=3"),
+WRONG_ITEMS: Final[tuple[tuple[str, Any], ...]] = (
+    ("tiers", [{"name": {"x": 1}, "priorityClassName": "x"}]),
+    ("tiers", [{"name": "x", "priorityClassName": 5}]),
+    ("tiers", [{"name": "x", "priorityClassName": "x", "nam": "x"}]),
+    ("models", [{"name": ["H100"], "labels": {"a": "b"}}]),
+    ("models", [{"name": "H100", "aliases": "H", "labels": {"a": "b"}}]),
+    ("models", [{"name": "H100", "labels": {"a": True}}]),
+    ("models", [{"name": "H100", "labels": {"a": "b"}, "resources": "nvidia.com/gpu"}]),
+    ("namespaces.rules", {"team": "high"}),
+    ("namespaces.rules", {"team": {"defaultTier": ["high"]}}),
+    ("namespaces.rules", {"team": {"defaultModel": 5}}),
+    ("namespaces.rules", {"team": {"default": "x"}}),
+    ("topology.levels", {"block": 5}),
     ("fairOrder.weights", {"team-a": "three"}),
     ("fairOrder.modelCosts", {"H100": []}),
+    ("scaleUp.parameters", {"a": 1}),
     ("schedulers", ["x"]),
 )
-"""Fields of the policy, each with a value of another type; and fields that there are not."""
+"""Keys of the configuration with items of another type, and a key that there is not."""
 
 
-def changed_policy(path: str, value: Any) -> str:
-    """The shipped policy with another value in the field at a path of the reference, as text."""
-    policy = copy.deepcopy(SHIPPED_POLICY)
-    above, _, name = path.rpartition(".")
-    if name == "NAME":
-        policy["namespaces"]["team"] = value
-    elif above.endswith("[]"):
-        policy[above.removesuffix("[]")][0][name] = value
-    elif above == "namespaces.NAME":
-        policy["namespaces"]["team"] = {name: value}
-    elif above:
-        policy[above] = {name: value}
-    else:
-        policy[name] = value
-    return json.dumps(policy)
+def nested(path: str, value: Any) -> dict[str, Any]:
+    """The document with one value at a path."""
+    section, _, name = path.partition(".")
+    return {section: {name: value} if name else value}
 
 
-def with_policy(text: str, folder: Path) -> "subprocess.CompletedProcess[str]":
-    (folder / "policy.yaml").write_text(text)
-    return run(*TEMPLATE, "--namespace=kube-system", f"--set-file=policy={folder / 'policy.yaml'}")
+def with_configuration(document: dict[str, Any], folder: Path) -> "subprocess.CompletedProcess[str]":
+    (folder / "values.yaml").write_text(json.dumps({"config": document}))
+    return run(*TEMPLATE, "--namespace=kube-system", f"--values={folder / 'values.yaml'}")
 
 
 @pytest.mark.usefixtures("control_plane")
-def test_a_policy_of_another_shape_is_refused_as_the_webhook_would_refuse_it(tmp_path: Path) -> None:
+def test_a_configuration_of_another_shape_is_refused_as_the_programs_would_refuse_it(tmp_path: Path) -> None:
+    """Each key with a value of another type, and items of other types."""
+    others = [(key.path, "x" if key.kind.schema.get("type") == "object" else {"x": 1}) for key in KEYS]
     faults = []
-    for path, value in WRONG_POLICY:
-        text = changed_policy(path, value)
-        with pytest.raises(PolicyError):
-            parse_policy(text)
-        result = with_policy(text, tmp_path)
-        if not result.returncode or "policy" not in result.stderr or "nil pointer" in result.stderr:
+    for path, value in (*others, *WRONG_ITEMS):
+        document = nested(path, value)
+        with pytest.raises(ConfigurationError):
+            from_document({"apiVersion": API_VERSION, "kind": KIND, **document}, "the configuration")
+        result = with_configuration(document, tmp_path)
+        if not result.returncode or "nil pointer" in result.stderr:
             faults.append(f"{path}: {value}: {result.stderr or 'is taken'}")
     assert faults == []
 
 
-def test_each_field_of_the_policy_is_tried_with_a_value_of_another_type() -> None:
-    """Of those from which conditions of the API server are rendered, no other value is taken at all."""
-    rendered = {"gatePrefix", "gate", "gpuResources", "schedulerNames", "resourceClaims"}
-    assert {field.name for field in FIELDS} - rendered <= {path for path, _ in WRONG_POLICY}
-
-
 @pytest.mark.usefixtures("control_plane")
-def test_a_policy_with_every_field_is_taken(tmp_path: Path) -> None:
-    policy = SHIPPED_POLICY | {
-        "namespaces": {"team": {"defaultTier": "low", "defaultGpuModel": "H100"}, "*": {}},
-        "topologyLevels": ["block", "subblock", "host"],
-        "keepManagedFields": True,
-        "nativeGangs": "leave",
-        "bind": "podgroup",
-        "fairOrder": {
-            "halfLife": "6h",
-            "maximumWait": "12h",
-            "accountLabel": "example.com/account",
-            "weights": {"team-a": 3, "ci-*": 0.5},
-            "modelCosts": {"H100": 4},
-        },
-    }
-    text = json.dumps(policy)
-    parse_policy(text)
-    result = with_policy(text, tmp_path)
+def test_a_configuration_with_every_key_is_taken(tmp_path: Path) -> None:
+    document: dict[str, Any] = {}
+    for key in KEYS:
+        value = default(key)
+        for section, part in nested(key.path, "example.com/a" if value is None else value).items():
+            if isinstance(part, dict) and section in document:
+                document[section] |= part
+            else:
+                document[section] = part
+    document["topology"]["levels"] = {"block": "example.com/block", "host": ["example.com/host"]}
+    for name in ("models", "tiers"):
+        del document[name]
+    document["namespaces"]["rules"] = {"team": {"defaultTier": "low", "defaultModel": "H100"}, "*": {}}
+    document["gpus"]["resources"] = parse(SHIPPED.read_text()).policy.gpu_resources
+    result = with_configuration(document, tmp_path)
     assert result.returncode == 0, result.stderr
 
 
@@ -523,6 +504,18 @@ def test_further_arguments_override_those_of_options() -> None:
     (container, *_) = found["Deployment", SYSTEM, "sweeper"]["spec"]["template"]["spec"]["containers"]
     assert container["args"][-1] == "--scale-up-requests=3"
     assert "--scale-up-requests=10" in container["args"]
+
+
+@pytest.mark.usefixtures("control_plane")
+def test_a_value_of_the_configuration_changes_that_key_alone() -> None:
+    (map_,) = (
+        each["data"][KEY]
+        for name, each in templated(("config.gangs.settle=1m", "config.nodeHealth.failures=4")).items()
+        if name == ("ConfigMap", SYSTEM, NAME)
+    )
+    shipped = parse(SHIPPED.read_text())
+    settings = replace(shipped.settings, settle_seconds=60.0, bad_nodes=BadNodes(failures=4))
+    assert parse(map_) == replace(shipped, settings=settings)
 
 
 def test_a_list_that_options_extend_is_written_once() -> None:

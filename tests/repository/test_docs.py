@@ -19,7 +19,7 @@ TABLES = {
     for name in (
         "design/invariants.md",
         "design/wire-contract.md",
-        "operators/all-settings.md",
+        "operators/configuration.md",
         "operators/metrics.md",
         "promises.md",
         "users/options.md",

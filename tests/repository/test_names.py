@@ -61,7 +61,7 @@ WIRE = {
     "labeler/labels.py": {"_MIXED"},
     "webhook/inquiry/findings.py": {"ODD"},
     "webhook/kube/placements.py": {"held", "held_until", "kept", "turn"},
-    "webhook/sweeper/settings.py": {"go_on_with_fewer"},
+    "webhook/sweeper/settings.py": {"start_with_fewer"},
 }
 """By module, names of what is on the wire or in printed documents, where readers know it by that word."""
 

@@ -9,6 +9,7 @@ from labeler.contract import keys
 from tests.devices import bodies
 from tests.sweeper.pods import decode, pod_json
 from webhook.cli.top import gather
+from webhook.configuration.settings import Settings
 from webhook.inquiry.reading import ClusterReading
 from webhook.kube.devices import ResourceClaim
 from webhook.kube.objects import Node, Pod
@@ -19,7 +20,6 @@ from webhook.scheduling.gpus import DEVICES, MODEL_LABELS, Counting
 from webhook.scheduling.nodes import node_of
 from webhook.sweeper.observe.gangs import OwnerFacts
 from webhook.sweeper.pass_measurements import FREE, USED, take_stock
-from webhook.sweeper.settings import Settings
 from webhook.ui.history import sample
 from webhook.ui.live import Artist
 

@@ -7,9 +7,9 @@ from hack.local.cluster import Cluster
 from labeler.contract import keys
 from tests.support import wait_for_pods
 from tests.sweeper.mortal import MortalApi, living
+from webhook.configuration.settings import Settings
 from webhook.kube.client import Api
 from webhook.policy.values import Policy
-from webhook.sweeper.settings import Settings
 
 Pods = list[dict[str, Any]]
 

@@ -9,6 +9,7 @@ import msgspec
 
 from tests.sweeper.clock import Clock
 from tests.sweeper.pods import decode, pod_json
+from webhook.configuration.settings import Settings
 from webhook.kube.objects import Node, Pod
 from webhook.kube.placements import Placement
 from webhook.placement import Snapshot
@@ -30,7 +31,6 @@ from webhook.sweeper.decide.reservations import (
 from webhook.sweeper.observe.gangs import GangKey, OwnerFacts, PodGang, gather
 from webhook.sweeper.observe.snapshotter import Snapshotter
 from webhook.sweeper.observe.view import Moment, View
-from webhook.sweeper.settings import Settings
 from webhook.workloads.composite_groups import NO_ROOTS, Roots
 
 GPU = "nvidia.com/gpu"

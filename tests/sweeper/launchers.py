@@ -6,9 +6,9 @@ import msgspec
 
 from labeler.contract import keys
 from tests.sweeper.cluster import GPU, Nodes, Placing
+from webhook.configuration.settings import Settings
 from webhook.kube.objects import Node, Pod
 from webhook.sweeper.observe.gangs import OwnerFacts
-from webhook.sweeper.settings import Settings
 
 TOLERATION = {"key": GPU, "operator": "Exists"}
 

@@ -13,12 +13,12 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from webhook.configuration.settings import Settings
 from webhook.extensions.known import SWITCHES
 from webhook.kube.client import Api, ApiError
 from webhook.policy.values import Policy
 from webhook.sweeper.context import Pass
 from webhook.sweeper.observe.cache import ClusterCache
-from webhook.sweeper.settings import Settings
 from webhook.sweeper.sweep import Sweeper
 
 BEFORE: Final = "before"

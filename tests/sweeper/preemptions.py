@@ -7,12 +7,12 @@ import msgspec
 
 from tests.sweeper.clock import Clock
 from tests.sweeper.cluster import Nodes, Placing, gpu_pod
+from webhook.configuration.settings import Settings
 from webhook.kube.objects import Pod
 from webhook.kube.placements import Placement
 from webhook.scheduling.budgets import Budgets
 from webhook.sweeper.decide.preemption import Preempting, VictimsSince, look_for_victims
 from webhook.sweeper.observe.view import Moment
-from webhook.sweeper.settings import Settings
 from webhook.workloads import marks
 
 SETTINGS = Settings()

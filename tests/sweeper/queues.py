@@ -17,6 +17,7 @@ from tests.sweeper.clock import Clock
 from tests.sweeper.mortal import Killed
 from tests.sweeper.pods import decode, pod_json
 from tests.sweeper.releases import Never
+from webhook.configuration.settings import Settings
 from webhook.kube.client import Api, ApiError
 from webhook.kube.objects import Node, Pod
 from webhook.kube.planned import PlannedPod
@@ -25,7 +26,6 @@ from webhook.sweeper.context import Pass
 from webhook.sweeper.decide.orders import Orders, Pair
 from webhook.sweeper.decide.release_queue import ReleaseQueue, SentReleases, Timestamps
 from webhook.sweeper.observe.view import View
-from webhook.sweeper.settings import Settings
 
 FIRST_STAMP = 1_764_000_000_000_000_000
 BIND_SECONDS = 5.0

@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import msgspec
 
+from webhook.configuration.settings import Settings
 from webhook.kube.objects import Metadata, Node, Pod
 from webhook.sweeper.decide.orders import Done
 from webhook.sweeper.observe.view import Moment, View
 from webhook.sweeper.repair.allowance import Allowance, JobOf
 from webhook.sweeper.repair.repair import Repaired, RepairMemory, repair_released
-from webhook.sweeper.settings import Settings
 from webhook.workloads.builtin import Job, JobSpec
 
 BIND, ABANDON = 100.0, 1000.0

@@ -15,13 +15,13 @@ from labeler.contract import keys
 from tests.sweeper.cluster import GPU, Nodes, Placing
 from tests.sweeper.pods import decode, pod_json
 from tests.sweeper.sets import exclusive
+from webhook.configuration.settings import Settings
 from webhook.kube.objects import Metadata, Pod
 from webhook.kube.placements import Placement
 from webhook.sweeper.decide import plan
 from webhook.sweeper.decide.orders import NewPlan, Orders
 from webhook.sweeper.observe.gangs import GangKey, OwnerFacts
 from webhook.sweeper.observe.membership import made_by
-from webhook.sweeper.settings import Settings
 from webhook.workloads import builtin, marks, sets
 
 OLD = "2026-01-01T00:00:00Z"

@@ -7,7 +7,7 @@ import pytest
 from hack.local.cluster import Cluster
 from tests.support import wait_for_pods
 from tests.sweeper.at_work import Pods, create_job, create_pod, named, run_all, sweep, template
-from webhook.sweeper.settings import Settings
+from webhook.configuration.settings import Settings
 
 SETTINGS = Settings(bind_seconds=3)  # one that is not bound at once would be deleted and come again
 

@@ -20,8 +20,8 @@ from tests.sweeper.at_work import (
     sweep,
     template,
 )
+from webhook.configuration.settings import Settings
 from webhook.kube.client import STRATEGIC_MERGE_PATCH
-from webhook.sweeper.settings import Settings
 from webhook.workloads import marks
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"

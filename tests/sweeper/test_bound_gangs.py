@@ -11,6 +11,7 @@ from labeler.contract import keys
 from tests.sweeper.pods import decode, pod_json
 from tests.sweeper.readings import Cluster
 from tests.sweeper.reports import Answers, Reports
+from webhook.configuration.settings import Settings
 from webhook.kube.objects import Metadata, Node, Pod
 from webhook.kube.placements import Placement, PlacementSpec, PlacementStatus
 from webhook.kube.planned import PlannedPod
@@ -19,7 +20,6 @@ from webhook.sweeper.decide.reservations import STARVATION, Reservation
 from webhook.sweeper.observe.pods import Journal
 from webhook.sweeper.observe.snapshotter import Snapshotter
 from webhook.sweeper.report import Reporter, StatusWriter
-from webhook.sweeper.settings import Settings
 
 
 def bound(name: str, node: str = "n1", gang: str = "", phase: str = "Running") -> Pod:

@@ -10,14 +10,13 @@ import pytest
 from tests.sweeper.clock import Clock
 from tests.sweeper.cluster import Nodes, Placing, gpu_pod
 from tests.sweeper.preemptions import member, plan
+from webhook.configuration.settings import ScaleUp, Settings
 from webhook.kube.objects import NodeSpec, OwnerReference, Pod
 from webhook.kube.placements import Placement
 from webhook.sweeper.decide.orders import Cause
-from webhook.sweeper.extension_settings import ScaleUp
 from webhook.sweeper.observe.gangs import OwnerFacts, gather
 from webhook.sweeper.observe.view import Moment
 from webhook.sweeper.repair.broken import BrokenSince, WhyNot, evict_broken
-from webhook.sweeper.settings import Settings
 from webhook.workloads import marks
 
 SETTINGS = Settings(broken_seconds=30)

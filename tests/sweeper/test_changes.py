@@ -6,12 +6,12 @@ import msgspec
 import pytest
 
 from tests.sweeper.pods import decode, pod_json
+from webhook.configuration.settings import Settings
 from webhook.inquiry.reading import ClusterReading
 from webhook.kube.objects import Node, Pod
 from webhook.sweeper.observe.changes import EXPECTED_SECONDS, Changes
 from webhook.sweeper.observe.gangs import OwnerFacts
 from webhook.sweeper.observe.snapshotter import Snapshotter
-from webhook.sweeper.settings import Settings
 
 
 def bound(node: str = "n1", phase: str = "Running") -> Pod:

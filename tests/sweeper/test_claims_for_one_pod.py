@@ -5,9 +5,9 @@ import pytest
 
 from tests.scheduling.shelf import Shelf
 from tests.sweeper.cluster import Nodes, Placing, gpu_pod, places
+from webhook.configuration.settings import Settings
 from webhook.kube.objects import Pod
 from webhook.scheduling.storage import Storage
-from webhook.sweeper.settings import Settings
 
 
 class WithVolumes(Nodes):

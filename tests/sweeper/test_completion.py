@@ -6,9 +6,9 @@ import pytest
 
 from tests.sweeper.clock import Clock
 from tests.sweeper.pods import job_pod
+from webhook.configuration.settings import Settings
 from webhook.sweeper.decide.attempt import Growth, grown, seconds_to_complete
 from webhook.sweeper.observe.gangs import OwnerFacts, PodGang, gather
-from webhook.sweeper.settings import Settings
 
 SETTINGS = Settings(settle_seconds=5, patience_seconds=60)
 OPEN, STAGED, OF_THREE = OwnerFacts(None), OwnerFacts(3, staged=True), OwnerFacts(3)

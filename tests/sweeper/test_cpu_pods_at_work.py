@@ -12,7 +12,7 @@ from hack.local.cluster import Cluster
 from tests.support import register_nodes
 from tests.sweeper.at_work import GPU, Pods, create_pod, named, run_all, sweep, template
 from tests.sweeper.sets import IN_ORDER, begin_jobset, define, in_two_stages, make, replicated
-from webhook.sweeper.settings import Settings
+from webhook.configuration.settings import Settings
 
 SETTINGS = Settings(settle_seconds=30, patience_seconds=30)
 """Nobody may settle: a test that waited for it would not end in time."""

@@ -16,8 +16,8 @@ from hack.local.nodes import SimulatedNode
 from labeler.contract import keys
 from tests.support import audited, create_namespace, delete_namespace
 from tests.sweeper.mortal import AFTER, BEFORE, Death, MortalApi, sweep_until
+from webhook.configuration.settings import Settings
 from webhook.kube.client import Api
-from webhook.sweeper.settings import Settings
 
 GPUS: Final = "nvidia.com/gpu"
 CASE_LABEL: Final = "test.topogate.io/case"

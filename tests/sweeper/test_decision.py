@@ -18,6 +18,7 @@ from tests.sweeper.cluster import GPU, Nodes, Placing, gpu_pod, places
 from tests.sweeper.empty_api import Empty
 from tests.sweeper.pods import job_pod
 from tests.sweeper.preemptions import Scene, plan
+from webhook.configuration.settings import Settings
 from webhook.kube.collection import Listing
 from webhook.kube.objects import Metadata
 from webhook.kube.placements import Placement, PlacementSpec
@@ -37,7 +38,6 @@ from webhook.sweeper.decision import STEPS, Decided, Memory, Observation, decide
 from webhook.sweeper.observe.cache import ClusterCache
 from webhook.sweeper.observe.gangs import GangKey
 from webhook.sweeper.observe.view import View
-from webhook.sweeper.settings import Settings
 from webhook.sweeper.sweep import Sweeper
 
 SETTINGS = Settings(settle_seconds=0, reserve_share=1.0)

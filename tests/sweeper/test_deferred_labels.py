@@ -10,6 +10,7 @@ from tests.sweeper.applies import Applies
 from tests.sweeper.clock import Clock
 from tests.sweeper.pods import job_pod
 from tests.sweeper.reports import Answers, Copy, Reports
+from webhook.configuration.settings import Settings
 from webhook.kube.client import Api, ApiError
 from webhook.kube.objects import Pod
 from webhook.kube.placements import Placement
@@ -19,7 +20,6 @@ from webhook.sweeper.decide.orders import NO_HURRY, Cause, Done, GangOutcome, Mo
 from webhook.sweeper.observe.gangs import OwnerFacts, gather, key_of
 from webhook.sweeper.observe.view import View
 from webhook.sweeper.report_memory import Delays
-from webhook.sweeper.settings import Settings
 
 
 class Some(Api):

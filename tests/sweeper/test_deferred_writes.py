@@ -15,6 +15,7 @@ from tests.sweeper.clock import Clock
 from tests.sweeper.deferred import BUSY, PODS
 from tests.sweeper.pods import pod_json
 from tests.sweeper.releases import Answers, Never
+from webhook.configuration.settings import Settings
 from webhook.kube.client import ApiError
 from webhook.kube.planned import PlannedPod
 from webhook.sweeper.apply import release
@@ -24,7 +25,6 @@ from webhook.sweeper.decide.backoff import FIRST_SECONDS
 from webhook.sweeper.decide.orders import NO_HURRY, Cause, Done, Eviction, ModelLabelOrder, Orders, ReadBack
 from webhook.sweeper.observe.gangs import key_of
 from webhook.sweeper.observe.view import View
-from webhook.sweeper.settings import Settings
 
 
 def applier_of(answers: list[ApiError | None], stopping: Never | None = None, **surroundings: Any) -> Applies:

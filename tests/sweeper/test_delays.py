@@ -15,6 +15,7 @@ from tests.sweeper.evictions import BOTH_WAYS, Slow
 from tests.sweeper.pods import job_pod
 from tests.sweeper.releases import Answers, Never
 from tests.sweeper.reports import Copy, Reports
+from webhook.configuration.settings import Settings
 from webhook.kube.client import ApiError
 from webhook.kube.objects import Pod
 from webhook.kube.planned import PlannedPod
@@ -23,7 +24,6 @@ from webhook.sweeper.decide.orders import Delay, Done, Eviction, Orders
 from webhook.sweeper.observe.gangs import OwnerFacts, gather, key_of
 from webhook.sweeper.observe.view import View
 from webhook.sweeper.report_memory import Delays
-from webhook.sweeper.settings import Settings
 
 
 def events_of(*answers: ApiError | None, moves: int = 0) -> tuple[list[tuple[str, str]], str]:

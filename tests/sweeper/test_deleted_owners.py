@@ -13,6 +13,7 @@ from tests.sweeper.at_work import Pods, create_job, is_gated, named, run_all, sw
 from tests.sweeper.clock import Clock
 from tests.sweeper.cluster import Nodes, Placing, gpu_pod, places
 from tests.sweeper.owners import PATH, AnsweringApi, found, owner, pod_of, reference
+from webhook.configuration.settings import Settings
 from webhook.inquiry.explanation import explain
 from webhook.inquiry.reading import ClusterReading
 from webhook.kube import placements
@@ -25,7 +26,6 @@ from webhook.sweeper.observe.gangs import gather
 from webhook.sweeper.observe.membership import LostOwner
 from webhook.sweeper.observe.owner_existence import OwnerExistence, OwnerState, lost_owner
 from webhook.sweeper.observe.snapshotter import Snapshotter
-from webhook.sweeper.settings import Settings
 
 SETTINGS = Settings(settle_seconds=0, patience_seconds=0)
 DELETED = LostOwner("its controller Job/big is deleted")

@@ -12,6 +12,7 @@ from tests.sweeper.cluster import gpu_pod
 from tests.sweeper.evictions import Slow
 from tests.sweeper.owners import PATH, AnsweringApi, found, owner, pod_of, reference
 from tests.sweeper.pods import job_pod
+from webhook.configuration.settings import Settings
 from webhook.kube.client import Api
 from webhook.kube.objects import Metadata, Pod
 from webhook.sweeper.apply.applier import Applier
@@ -22,7 +23,6 @@ from webhook.sweeper.decide.orders import Cause, Eviction, Orders
 from webhook.sweeper.observe.membership import LostOwner, key_of
 from webhook.sweeper.observe.owner_existence import OwnerExistence, OwnerState, lost_owner
 from webhook.sweeper.observe.view import View
-from webhook.sweeper.settings import Settings
 
 LIVE = found("big")
 DELETING: dict[str, Any] = {"deletionTimestamp": "2026-01-01T00:00:00Z"}

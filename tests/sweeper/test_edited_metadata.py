@@ -13,11 +13,11 @@ from tests.sweeper.cluster import Nodes, gpu_pod
 from tests.sweeper.edits import Defects, NoneFailed, Stored
 from tests.sweeper.empty_api import Empty
 from tests.sweeper.preemptions import plan
+from webhook.configuration.settings import Settings
 from webhook.extensions.known import SWITCHES
 from webhook.kube.collection import Listing
 from webhook.kube.objects import Node, Pod
 from webhook.sweeper.context import Pass
-from webhook.sweeper.settings import Settings
 from webhook.sweeper.sweep import Sweeper
 from webhook.workloads import marks
 

@@ -19,6 +19,7 @@ from tests.sweeper.clock import Clock
 from tests.sweeper.cluster import Nodes, Placing, gpu_pod
 from tests.sweeper.edits import Defects, NoneFailed, Stored
 from tests.sweeper.empty_api import Empty
+from webhook.configuration.settings import Settings
 from webhook.kube import decoding, placements
 from webhook.kube.collection import Listing
 from webhook.kube.decoding import Reader
@@ -29,7 +30,6 @@ from webhook.sweeper.context import Pass
 from webhook.sweeper.decide.attempt import Stopwatch
 from webhook.sweeper.decide.plan import plan_spec
 from webhook.sweeper.decision import Memory, Observation, decide
-from webhook.sweeper.settings import Settings
 from webhook.sweeper.sweep import Sweeper
 
 SETTINGS = Settings(settle_seconds=0)

@@ -13,6 +13,7 @@ from labeler.contract import keys
 from tests.sweeper.cluster import Nodes, Placing, gpu_pod
 from tests.sweeper.pods import gather_all, job_pod, no_size
 from tests.sweeper.reports import Answers, Copy, Reports
+from webhook.configuration.settings import Settings
 from webhook.kube.objects import Metadata, Pod
 from webhook.kube.placements import Placement, PlacementSpec
 from webhook.kube.planned import PlannedPod
@@ -25,7 +26,6 @@ from webhook.sweeper.metrics import Metrics
 from webhook.sweeper.observe.gangs import OwnerFacts, PodGang, gather
 from webhook.sweeper.observe.view import Moment, View
 from webhook.sweeper.repair.repair import partly_released
-from webhook.sweeper.settings import Settings
 
 MIN = keys.GANG_MIN_SIZE_ANNOTATION
 SLICED = {keys.SLICE_TOPOLOGY_ANNOTATION: "host", keys.SLICE_SIZE_ANNOTATION: "2"}

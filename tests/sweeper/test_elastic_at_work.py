@@ -10,8 +10,8 @@ from labeler.contract import keys
 from tests.definitions import define, wait_served
 from tests.support import delete, register_nodes, wait_for_pods
 from tests.sweeper.at_work import Pods, create_job, create_pod, named, run_all, sweep, template
+from webhook.configuration.settings import Settings
 from webhook.kube.client import MERGE_PATCH
-from webhook.sweeper.settings import Settings
 
 SETTINGS = Settings(settle_seconds=0.5, patience_seconds=1, rollback_seconds=1, reserve_seconds=0)
 """A program that undid anything would do it within the test."""

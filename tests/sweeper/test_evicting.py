@@ -9,13 +9,13 @@ from tests.sweeper.applies import Applies
 from tests.sweeper.clock import Clock
 from tests.sweeper.evictions import BOTH_WAYS, Slow
 from tests.sweeper.pods import job_pod
+from webhook.configuration.settings import Settings
 from webhook.kube.client import ApiError
 from webhook.sweeper.context import Pass
 from webhook.sweeper.decide.backoff import FIRST_SECONDS, Deferral, Deferrals, Write
 from webhook.sweeper.decide.orders import NO_HURRY, Done, Eviction, Orders, Warn
 from webhook.sweeper.metrics import Metrics
 from webhook.sweeper.observe.view import View
-from webhook.sweeper.settings import Settings
 from webhook.sweeper.sweep import SOON_SECONDS
 
 

@@ -9,6 +9,7 @@ import pytest
 from labeler.contract import keys
 from tests.sweeper.cluster import Nodes, Placing, gpu_pod, places
 from tests.sweeper.pods import decode, pod_json
+from webhook.configuration.settings import Settings
 from webhook.kube.objects import Node, Pod
 from webhook.placement import Budget, NoFit, Snapshot
 from webhook.placement import place as place_for_real
@@ -17,7 +18,6 @@ from webhook.sweeper.decide.orders import Cause
 from webhook.sweeper.decide.release_queue import ReleaseQueue, SentReleases
 from webhook.sweeper.decide.reservations import STARVATION, Reservation, reserved_sentence
 from webhook.sweeper.observe.gangs import OwnerFacts
-from webhook.sweeper.settings import Settings
 
 OLD = {"metadata": {"creationTimestamp": "2026-01-01T00:00:00Z"}}
 

@@ -9,11 +9,11 @@ import pytest
 from labeler.contract import keys
 from tests.sweeper.cluster import Nodes, Placing, gpu_pod, places
 from tests.sweeper.pods import job_pod
+from webhook.configuration.settings import Settings
 from webhook.kube.objects import Pod
 from webhook.sweeper.decide.orders import Cause
 from webhook.sweeper.observe.gangs import OwnerFacts
 from webhook.sweeper.observe.view import Moment, View
-from webhook.sweeper.settings import Settings
 
 NOW: Final = datetime(2026, 1, 1, tzinfo=UTC)
 SIZE: Final = 9

@@ -8,11 +8,11 @@ import pytest
 from labeler.contract import keys
 from tests.sweeper.cluster import Nodes, Placing
 from tests.sweeper.pods import decode, pod_json
+from webhook.configuration.settings import Settings
 from webhook.kube.objects import Pod
 from webhook.sweeper.decide.orders import Cause
 from webhook.sweeper.decide.release_queue import ReleaseQueue, SentReleases
 from webhook.sweeper.observe.gangs import OWN_ERROR, GangCache, GangKey, OwnerFacts, PodGang, gang_of
-from webhook.sweeper.settings import Settings
 from webhook.workloads import marks
 
 KEY = GangKey("ns", "Job", "g", "g")

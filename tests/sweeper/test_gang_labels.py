@@ -10,8 +10,8 @@ from tests.support import wait_for_pods
 from tests.sweeper.at_work import create_pod, named, run_all, sweep, template
 from tests.sweeper.cluster import Nodes, Placing, gpu_pod, places
 from tests.sweeper.pods import decode, pod_json
+from webhook.configuration.settings import Settings
 from webhook.sweeper.observe.gangs import key_of
-from webhook.sweeper.settings import Settings
 from webhook.workloads import marks
 from webhook.workloads.owners import OwnerRules
 

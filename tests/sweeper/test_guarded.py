@@ -6,13 +6,12 @@ from typing import Any
 import pytest
 
 from tests.sweeper.empty_api import Empty
+from webhook.configuration.settings import Avoid, BadNodes, Settings
 from webhook.sweeper import decision
 from webhook.sweeper.context import Pass
-from webhook.sweeper.extension_settings import Avoid, BadNodes
 from webhook.sweeper.observe.cache import ClusterCache
 from webhook.sweeper.repair.repair import RepairMemory
 from webhook.sweeper.report import Reporter
-from webhook.sweeper.settings import Settings
 from webhook.sweeper.sweep import SOON_SECONDS, Sweeper
 
 

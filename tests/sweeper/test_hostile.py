@@ -25,9 +25,9 @@ from labeler.contract import keys
 from tests.support import create_namespace, register_nodes
 from tests.sweeper.cluster import Nodes, Placing, gpu_pod, places
 from tests.sweeper.pods import decode
+from webhook.configuration.settings import Settings
 from webhook.kube.client import Api
 from webhook.sweeper.observe.gangs import OWN_ERROR
-from webhook.sweeper.settings import Settings
 
 SEED: Final = 4711
 GANGS: Final = 14

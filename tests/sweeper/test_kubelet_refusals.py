@@ -12,6 +12,7 @@ from tests.extensions.node_health.failing import clock_time, ended, node
 from tests.support import work_of
 from tests.sweeper.cluster import Nodes, Placing, gpu_pod, places
 from tests.sweeper.pods import gather_all
+from webhook.configuration.settings import Avoid, BadNodes, Settings
 from webhook.kube.objects import Node, Pod
 from webhook.kube.times import since_1970
 from webhook.sweeper.decide.backoff import AVOID_SECONDS, Backoff
@@ -19,10 +20,8 @@ from webhook.sweeper.decide.kubelet_refusals import MOST, NONE_REFUSED, KubeletR
 from webhook.sweeper.decide.node_exclusions import ExcludedNodes
 from webhook.sweeper.decide.plan import with_valid_plans
 from webhook.sweeper.decide.release_queue import SentReleases
-from webhook.sweeper.extension_settings import Avoid, BadNodes
 from webhook.sweeper.observe.gangs import PodGang
 from webhook.sweeper.observe.view import View
-from webhook.sweeper.settings import Settings
 
 SETTINGS = Settings(settle_seconds=0, bad_nodes=BadNodes(avoid=Avoid.OFF))
 GANG: dict[str, Any] = {"annotations": {keys.GANG_ANNOTATION: "train", keys.GANG_SIZE_ANNOTATION: "1"}}

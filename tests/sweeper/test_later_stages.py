@@ -9,6 +9,7 @@ import pytest
 from tests.sweeper.clock import Clock
 from tests.sweeper.cluster import Nodes, Placing, gpu_pod
 from tests.sweeper.pods import decode, gather_all, job_pod, pod_json
+from webhook.configuration.settings import Settings
 from webhook.kube.objects import Metadata, Node, NodeMetadata, Pod
 from webhook.kube.placements import Placement, PlacementSpec
 from webhook.kube.planned import PlannedPod
@@ -24,7 +25,6 @@ from webhook.sweeper.decide.reservations import (
 )
 from webhook.sweeper.observe.gangs import PodGang
 from webhook.sweeper.observe.view import Moment, View
-from webhook.sweeper.settings import Settings
 
 SETTINGS = Settings(reserve_share=1.0)
 NODES = {f"n{number}": Node(metadata=NodeMetadata(name=f"n{number}")) for number in range(4)}

@@ -13,11 +13,11 @@ from tests.sweeper.deferred import BUSY
 from tests.sweeper.pods import job_pod
 from tests.sweeper.releases import Never
 from tests.sweeper.reports import Answers, Reports
+from webhook.configuration.settings import Settings
 from webhook.kube.planned import PlannedPod
 from webhook.sweeper.context import Pass
 from webhook.sweeper.decide.orders import Cause, Done, Eviction, GangOutcome, ModelLabelOrder, Orders, Pair
 from webhook.sweeper.observe.view import View
-from webhook.sweeper.settings import Settings
 
 PODS = [job_pod(number) for number in range(3)]
 

@@ -4,10 +4,10 @@ import msgspec
 import pytest
 
 from tests.sweeper.cluster import Nodes, Placing, gpu_pod, places
+from webhook.configuration.settings import Settings
 from webhook.kube.objects import Node
 from webhook.kube.placements import Placement
 from webhook.scheduling.nodes import LEAVING_TAINTS
-from webhook.sweeper.settings import Settings
 
 TOLERATES_ALL = [{"operator": "Exists"}]
 

@@ -8,13 +8,13 @@ import pytest
 
 from labeler.contract import keys
 from tests.sweeper.cluster import GPU, Nodes, Placing, gpu_pod, places
+from webhook.configuration.settings import Settings
 from webhook.kube.objects import Metadata, Node, Pod
 from webhook.kube.placements import Placement, PlacementSpec
 from webhook.sweeper.decide.backoff import Backoff
 from webhook.sweeper.decide.plan import with_valid_plans, without_overbooked
 from webhook.sweeper.decide.release_queue import SentReleases
 from webhook.sweeper.observe.view import View
-from webhook.sweeper.settings import Settings
 
 BLOCK, RACK, HOST = keys.PRERELEASE_TOPOLOGY
 TAINT: Final = {"key": "maintenance", "value": "true"}

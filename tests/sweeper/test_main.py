@@ -1,15 +1,20 @@
 """The sweeper's process: what it says of itself."""
 
+import threading
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from prometheus_client import generate_latest
 
+from webhook.configuration.file import Configuration
+from webhook.configuration.settings import Settings
+from webhook.configuration.store import ConfigurationStore
 from webhook.kube.collection import SILENCE_SECONDS
+from webhook.sweeper import process
+from webhook.sweeper.context import Pass
 from webhook.sweeper.metrics import Metrics
 from webhook.sweeper.process import _Live, _refresh
-from webhook.sweeper.settings import Settings
 
 
 class Copy:
@@ -102,3 +107,42 @@ def test_who_does_not_lead_any_more_shows_nothing_of_the_cluster() -> None:
     assert not [line for line in left if line.startswith("topogate_oldest_gated_pod_seconds")], "not known"
     for series in ("gangs", "watch_silence_seconds", "unreadable_objects", "refused_owners"):
         assert not [line for line in left if line.startswith(f"topogate_{series}{{")]
+
+
+class Passes:
+    """The passes of a leader that ends with the fourth; the second one sees a new configuration."""
+
+    def __init__(self, store: ConfigurationStore, stopping: threading.Event) -> None:
+        self.store, self.stopping = store, stopping
+        self.prefixes: list[str] = []
+
+    def cache(self, _api: object, prefix: str) -> Any:
+        self.prefixes.append(prefix)
+        unchanged = threading.Event()
+        unchanged.set()
+        return SimpleNamespace(
+            start=int, stop=int, owners=None, is_for_leaders=True, changed=unchanged,
+            pods=SimpleNamespace(items=dict), nodes=SimpleNamespace(items=dict),
+        )  # fmt: skip
+
+    def sweeper(self, surroundings: Pass) -> Any:
+        return SimpleNamespace(sweep=lambda: self.sweep(surroundings.settings.gate_prefix), close=int)
+
+    def sweep(self, prefix: str) -> float:
+        self.prefixes.append(prefix)
+        if len(self.prefixes) == 3:
+            self.store.configuration = Configuration(settings=Settings(gate_prefix="example.com/new-"))
+        if len(self.prefixes) == 6:
+            self.stopping.set()
+        return 0.0
+
+
+def test_a_leader_begins_again_with_new_settings_and_not_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    store, stopping = ConfigurationStore([]), threading.Event()
+    passes = Passes(store, stopping)
+    monkeypatch.setattr(process, "ClusterCache", passes.cache)
+    monkeypatch.setattr(process, "Sweeper", passes.sweeper)
+    nothing: Any = None
+    process._Process(nothing, store, stopping, None, nothing).run()
+    old, new = Settings().gate_prefix, "example.com/new-"
+    assert passes.prefixes == [old, old, old, new, new, new]

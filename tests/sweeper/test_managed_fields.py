@@ -18,6 +18,7 @@ from tests.sweeper.applies import Applies
 from tests.sweeper.at_work import create_job, create_pod, named, run_all, sweep, template
 from tests.sweeper.pods import decode, pod_json
 from tests.sweeper.releases import Never
+from webhook.configuration.settings import Settings
 from webhook.kube.client import APPLY_PATCH, Api, ApiError
 from webhook.kube.planned import PlannedPod
 from webhook.sweeper.apply import patches
@@ -25,7 +26,6 @@ from webhook.sweeper.apply.release import Outcome, Releaser
 from webhook.sweeper.context import Pass
 from webhook.sweeper.decide.orders import Orders
 from webhook.sweeper.observe.view import View
-from webhook.sweeper.settings import Settings
 
 JOB = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "u", "controller": True}
 UPDATED = {"manager": "kube-controller-manager", "operation": "Update", "fieldsV1": {"f:spec": {}}}

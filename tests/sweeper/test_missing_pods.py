@@ -10,10 +10,10 @@ from labeler.contract import keys
 from labeler.contract.event_reasons import EventReason
 from tests.sweeper.cluster import Nodes, Placing, gpu_pod
 from tests.sweeper.reports import Answers, Copy, Reports
+from webhook.configuration.settings import Settings
 from webhook.kube.objects import Node, Pod
 from webhook.sweeper.context import Pass
 from webhook.sweeper.decide.orders import Cause
-from webhook.sweeper.settings import Settings
 
 SETTINGS = Settings(settle_seconds=5, patience_seconds=60)
 

@@ -13,13 +13,13 @@ from labeler.contract import keys
 from tests.support import wait_for_nodes
 from tests.sweeper.at_work import GPU, create_job, is_gated, run_all, sweep, template
 from tests.sweeper.pods import decode, gather_all, no_size, pod_json
+from webhook.configuration.settings import Settings
 from webhook.kube.objects import Pod
 from webhook.policy.values import GpuModel, NamespaceRules, Policy, Tier
 from webhook.sweeper.apply.patches import model_labels_patch
 from webhook.sweeper.decide.admission_followup import UnmetError, missing_labels, model_label_step
 from webhook.sweeper.observe.gangs import gather
 from webhook.sweeper.observe.view import View
-from webhook.sweeper.settings import Settings
 
 MODEL_LABEL = "nvidia.com/gpu.product"
 MAX_LABELS = {"gpu.intel.com/product": "Max_1550"}

@@ -7,13 +7,13 @@ import msgspec
 import pytest
 
 from tests.sweeper.pods import decode, pod_json
+from webhook.configuration.settings import REPAIR_OWNERS, Settings
 from webhook.kube.client import Api, ApiError
 from webhook.kube.objects import Node, Pod
 from webhook.sweeper.apply.evictions import delete_pod
 from webhook.sweeper.observe.pods import ENDING_SECONDS
 from webhook.sweeper.repair.allowance import can_come_again
 from webhook.sweeper.repair.repair import UNTRIED, NeededRepair, Troubles, needed_repairs, waits_for_group
-from webhook.sweeper.settings import REPAIR_OWNERS, Settings
 
 SETTINGS = Settings(bind_seconds=100, not_ready_seconds=50)
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"

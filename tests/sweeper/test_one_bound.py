@@ -7,9 +7,9 @@ import pytest
 
 from labeler.contract import keys
 from tests.sweeper.cluster import Nodes, Placing, gpu_pod
+from webhook.configuration.settings import Settings
 from webhook.placement import Budget, Options
 from webhook.sweeper.decide.asking import QUESTIONS
-from webhook.sweeper.settings import Settings
 
 BOUND = 3000
 

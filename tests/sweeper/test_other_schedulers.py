@@ -9,13 +9,13 @@ import pytest
 from hack.local.cluster import Cluster
 from tests.sweeper.at_work import create_job, is_gated, sweep, template
 from tests.sweeper.pods import decode, gather_all, pod_json
+from webhook.configuration.settings import Settings
 from webhook.kube.objects import Pod
 from webhook.kube.planned import PlannedPod
 from webhook.policy.values import Policy
 from webhook.sweeper.decide.admission_followup import model_label_step
 from webhook.sweeper.decide.orders import Orders
 from webhook.sweeper.observe.view import View
-from webhook.sweeper.settings import Settings
 
 SERVED = frozenset({"default-scheduler"})
 VIEW = View([], [], {}, {})

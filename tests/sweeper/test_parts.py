@@ -11,11 +11,11 @@ from tests.sweeper.cluster import GPU, Nodes, Placing, gpu_pod, places
 from tests.sweeper.launchers import TOLERATION, node, placing
 from tests.sweeper.pods import decode, pod_json
 from tests.sweeper.sets import exclusive
+from webhook.configuration.settings import Settings
 from webhook.kube.objects import Node, Pod
 from webhook.placement import Slice
 from webhook.sweeper.observe.gang_requests import GangPart
 from webhook.sweeper.observe.gangs import OwnerFacts
-from webhook.sweeper.settings import Settings
 from webhook.workloads import marks
 
 REQUIRED, SIZE, SLICES = (

@@ -11,6 +11,7 @@ from prometheus_client import generate_latest
 from labeler.contract import keys
 from tests.sweeper.clock import Clock
 from tests.sweeper.cluster import GPU, Nodes, Placing, gpu_pod
+from webhook.configuration.settings import Settings
 from webhook.extensions.fair_order import account_use, fair_order
 from webhook.extensions.node_health import node_health
 from webhook.kube.objects import Pod
@@ -20,7 +21,6 @@ from webhook.sweeper.context import Pass
 from webhook.sweeper.decide.orders import Cause, Done, Orders
 from webhook.sweeper.metrics import Metrics
 from webhook.sweeper.pass_measurements import MOST_CLASSES, OTHER, PassMeasurements, Stock, take_stock
-from webhook.sweeper.settings import Settings
 
 CREATED = 1767225600.0
 """2026-01-01T00:00:00Z, when the pods of these tests are made."""

@@ -11,9 +11,9 @@ from labeler.contract import keys
 from tests.support import create_namespace, delete_namespace, wait_for_pods
 from tests.sweeper.at_work import Pods, create_job, is_gated, named, run_all, sweep, template
 from tests.sweeper.mortal import MortalApi, living
+from webhook.configuration.settings import Settings
 from webhook.kube.client import Api, ApiError, Stream
 from webhook.sweeper.observe.cache import NODES, PODS
-from webhook.sweeper.settings import Settings
 
 
 def test_a_gang_runs_on_nodes_whose_hostname_label_is_not_their_name(

@@ -6,13 +6,13 @@ import pytest
 
 from tests.sweeper.cluster import Placing, gpu_pod
 from tests.sweeper.subblocks import REQUIRED, subblocks
+from webhook.configuration.settings import Settings
 from webhook.kube.objects import Metadata, Pod
 from webhook.kube.placements import Placement, PlacementSpec
 from webhook.kube.planned import PlannedPod
 from webhook.placement import Budget
 from webhook.sweeper.decide import asking
 from webhook.sweeper.observe.plans import unpinned
-from webhook.sweeper.settings import Settings
 
 
 @pytest.mark.parametrize(

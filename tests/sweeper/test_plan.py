@@ -13,6 +13,7 @@ from labeler.contract import keys
 from tests.sweeper.applies import Applies
 from tests.sweeper.cluster import Nodes, Placing, gpu_pod
 from tests.sweeper.pods import decode, job_pod, pod_json
+from webhook.configuration.settings import Settings
 from webhook.inquiry.reading import ClusterReading
 from webhook.kube.client import Api
 from webhook.kube.objects import Metadata, Node, Pod
@@ -25,7 +26,6 @@ from webhook.sweeper.decide.gang_question import question
 from webhook.sweeper.decide.release_queue import Timestamps
 from webhook.sweeper.observe.gangs import OwnerFacts, gather
 from webhook.sweeper.observe.snapshotter import Snapshotter
-from webhook.sweeper.settings import Settings
 
 NOW = 1_764_000_000_000_000_000
 

@@ -8,6 +8,7 @@ import pytest
 from tests.sweeper.cluster import Nodes, Placing, gpu_pod, places
 from tests.sweeper.preemptions import SETTINGS, Scene, member, plan
 from tests.sweeper.sets import pinned_to
+from webhook.configuration.settings import Settings
 from webhook.kube.disruption_budgets import PodDisruptionBudget
 from webhook.kube.objects import Pod
 from webhook.scheduling.budgets import Budgets
@@ -17,7 +18,6 @@ from webhook.sweeper.decide.release_queue import SentReleases
 from webhook.sweeper.observe.cache import ClusterCache
 from webhook.sweeper.observe.gangs import OwnerFacts
 from webhook.sweeper.observe.pods import ENDING_SECONDS
-from webhook.sweeper.settings import Settings
 from webhook.workloads import marks
 
 

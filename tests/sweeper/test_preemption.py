@@ -17,7 +17,7 @@ from tests.sweeper.at_work import (
     sweep,
     template,
 )
-from webhook.sweeper.settings import Settings
+from webhook.configuration.settings import Settings
 
 
 def waits(cluster: Cluster, namespace: str, gang: str) -> bool:

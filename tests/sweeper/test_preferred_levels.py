@@ -9,10 +9,10 @@ import pytest
 from labeler.contract import keys
 from tests.sweeper.cluster import Nodes, Placing, gpu_pod, places
 from tests.sweeper.pods import gather_all
+from webhook.configuration.settings import Settings
 from webhook.kube.objects import Pod
 from webhook.placement import Mode, Options, PlacementError
 from webhook.sweeper.observe.gang_requests import preferred_of
-from webhook.sweeper.settings import Settings
 
 
 @pytest.mark.parametrize(

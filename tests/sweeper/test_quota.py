@@ -11,13 +11,13 @@ from hack.local.cluster import Cluster
 from labeler.contract import keys
 from tests.sweeper.at_work import Pods, create_job, is_gated, named, run_all, sweep, template
 from tests.sweeper.pods import decode, job_pod
+from webhook.configuration.settings import Settings
 from webhook.kube.client import MERGE_PATCH, Api
 from webhook.kube.complaints import Complaint
 from webhook.sweeper.observe.cache import ClusterCache
 from webhook.sweeper.observe.gangs import GangKey, OwnerFacts, PodGang, gather
 from webhook.sweeper.observe.membership import key_of
 from webhook.sweeper.observe.owner_sizes import Complaints, Owners
-from webhook.sweeper.settings import Settings
 
 SETTINGS = Settings(settle_seconds=0.5, patience_seconds=1)
 
@@ -65,7 +65,7 @@ def test_a_gang_of_which_a_quota_allows_a_part_waits_with_the_quotas_message_unt
 
 def test_going_on_with_fewer_is_a_setting_and_is_not_shown_as_whole(quota: Cluster, namespace: str) -> None:
     create_job(quota.api(), namespace, "train", 3, template(8))
-    settings = Settings(settle_seconds=0.5, patience_seconds=1, go_on_with_fewer=True)
+    settings = Settings(settle_seconds=0.5, patience_seconds=1, start_with_fewer=True)
 
     def is_reported(pods: Pods) -> bool:
         status = placement(quota, namespace).get("status", {})

@@ -14,6 +14,7 @@ from tests.sweeper.cluster import Nodes, Placing, gpu_pod, places
 from tests.sweeper.pods import decode, pod_json
 from tests.sweeper.repairs import job_with
 from tests.sweeper.reports import Answers, Copy, Reports
+from webhook.configuration.settings import Settings
 from webhook.kube.objects import Metadata, Node, Pod
 from webhook.kube.placements import Placement, PlacementSpec
 from webhook.kube.planned import PlannedPod
@@ -27,7 +28,6 @@ from webhook.sweeper.observe.gangs import GangKey
 from webhook.sweeper.observe.view import Moment, View
 from webhook.sweeper.repair.allowance import Allowance
 from webhook.sweeper.repair.repair import RepairMemory, repair_released
-from webhook.sweeper.settings import Settings
 
 SETTINGS = Settings(settle_seconds=0.2, bind_seconds=1)
 RACK = keys.PRERELEASE_TOPOLOGY[1]

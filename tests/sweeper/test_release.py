@@ -11,6 +11,7 @@ import pytest
 from labeler.contract import keys
 from tests.sweeper.pods import decode, gather_all, job_pod, no_size, pod_json
 from tests.sweeper.releases import Answers, Never
+from webhook.configuration.settings import Settings
 from webhook.inquiry.reading import ClusterReading
 from webhook.kube.client import Api, ApiError
 from webhook.kube.objects import Node
@@ -21,7 +22,6 @@ from webhook.sweeper.apply.release import Outcome, Releaser
 from webhook.sweeper.decide.gang_question import question
 from webhook.sweeper.observe.plans import is_gated
 from webhook.sweeper.observe.snapshotter import Snapshotter
-from webhook.sweeper.settings import Settings
 
 GPU = "nvidia.com/gpu"
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"

@@ -9,13 +9,13 @@ import pytest
 from labeler.contract import keys
 from tests.sweeper.cluster import Nodes, Placing
 from tests.sweeper.pods import decode, pod_json
+from webhook.configuration.settings import Settings
 from webhook.kube.objects import Metadata, Pod
 from webhook.kube.placements import Placement, PlacementSpec
 from webhook.kube.planned import PlannedPod
 from webhook.sweeper.decide.orders import Pair
 from webhook.sweeper.decide.plan import stamped, timestamps_of
 from webhook.sweeper.decide.release_queue import ReleaseQueue, SentReleases
-from webhook.sweeper.settings import Settings
 
 EARLIER, LATER = 1_764_000_000_000_000_000, 1_764_000_000_000_000_001
 

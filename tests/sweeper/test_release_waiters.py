@@ -10,6 +10,7 @@ from tests.sweeper.clock import Clock
 from tests.sweeper.pods import decode, pod_json
 from tests.sweeper.queues import BROKEN, HANGS, UNDONE, Answer, Leader, cluster, given_to, led_for_long
 from tests.sweeper.reports import Answers, Copy, Reports
+from webhook.configuration.settings import Settings
 from webhook.kube.objects import Metadata, Pod
 from webhook.kube.placements import Placement, PlacementSpec, PlacementStatus
 from webhook.kube.planned import PlannedPod
@@ -17,7 +18,6 @@ from webhook.sweeper.context import Pass, Silent
 from webhook.sweeper.decide.release_queue import sentences
 from webhook.sweeper.observe.gangs import OwnerFacts, gather, key_of
 from webhook.sweeper.observe.view import View
-from webhook.sweeper.settings import Settings
 
 SENT = "for the cards of n0: the release of {} there is unconfirmed until "
 

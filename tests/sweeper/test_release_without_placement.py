@@ -4,9 +4,9 @@ from typing import Any
 
 from tests.sweeper.cluster import Nodes, Placing
 from tests.sweeper.pods import decode, pod_json
+from webhook.configuration.settings import Settings
 from webhook.extensions.device_claims import release_without_placement
 from webhook.kube.objects import Pod
-from webhook.sweeper.settings import Settings
 
 
 class Supply:

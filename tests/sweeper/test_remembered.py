@@ -6,13 +6,13 @@ from labeler.contract import keys
 from tests.sweeper.pods import decode, pod_json
 from tests.sweeper.readings import Cluster
 from tests.sweeper.stories import Story, seen
+from webhook.configuration.settings import Settings
 from webhook.kube.objects import Metadata, Pod
 from webhook.kube.placements import Placement, PlacementSpec
 from webhook.kube.planned import PlannedPod
 from webhook.sweeper.observe import pods
 from webhook.sweeper.observe.pods import Journal
 from webhook.sweeper.observe.snapshotter import Snapshotter
-from webhook.sweeper.settings import Settings
 
 
 @pytest.mark.parametrize("seed", range(4))

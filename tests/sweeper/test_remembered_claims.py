@@ -15,6 +15,7 @@ from tests.sweeper.pods import decode, pod_json
 from tests.sweeper.readings import HOSTNAME, Cluster
 from tests.sweeper.reports import Reports
 from tests.sweeper.stories import NODES, Story, seen
+from webhook.configuration.settings import Settings
 from webhook.extensions.device_claims import CLAIMS as OF_CLAIMS
 from webhook.extensions.device_claims import CLASSES, SLICES, TEMPLATES
 from webhook.inquiry.resource_adder import ResourceAdder
@@ -31,7 +32,6 @@ from webhook.sweeper.observe.gangs import GangCache, GangKey, OwnerFacts, gather
 from webhook.sweeper.observe.pods import Journal
 from webhook.sweeper.observe.snapshotter import Snapshotter
 from webhook.sweeper.observe.view import START, Moment, View
-from webhook.sweeper.settings import Settings
 
 DISKS = ("d0", "d1", "w0", "w1")
 CLAIMS = ("c0", "c1", "c2")

@@ -8,6 +8,7 @@ import pytest
 
 from tests.sweeper.pods import decode, job_pod
 from tests.sweeper.repairs import job_with
+from webhook.configuration.settings import Settings
 from webhook.kube.objects import Pod
 from webhook.kube.placements import Placement, PlacementSpec
 from webhook.kube.planned import PlannedPod
@@ -15,7 +16,6 @@ from webhook.sweeper.decide.orders import Orders
 from webhook.sweeper.observe.view import Moment, View
 from webhook.sweeper.repair.allowance import Allowance
 from webhook.sweeper.repair.repair import RepairMemory, repair_released
-from webhook.sweeper.settings import Settings
 from webhook.workloads import marks
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"

@@ -5,12 +5,12 @@ from dataclasses import replace
 import pytest
 
 from tests.sweeper.cluster import Nodes, Placing, gpu_pod, places
+from webhook.configuration.settings import Settings
 from webhook.kube.objects import Metadata, Pod
 from webhook.kube.placements import Placement, PlacementSpec
 from webhook.kube.planned import PlannedPod
 from webhook.sweeper.decide.node_exclusions import Replacements
 from webhook.sweeper.decide.placing import PlacingMemory
-from webhook.sweeper.settings import Settings
 
 YOUNG = {
     "creationTimestamp": "2026-06-01T00:00:00Z",

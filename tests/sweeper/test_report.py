@@ -8,6 +8,7 @@ import pytest
 from tests.sweeper.clock import Clock
 from tests.sweeper.pods import decode, job_pod, pod_json
 from tests.sweeper.reports import Answers, Copy, Reports
+from webhook.configuration.settings import Settings
 from webhook.kube.client import ApiError
 from webhook.kube.objects import Metadata
 from webhook.kube.placements import Placement, PlacementSpec, PlacementStatus
@@ -19,7 +20,6 @@ from webhook.sweeper.metrics import Metrics
 from webhook.sweeper.observe.gangs import OwnerFacts, PodGang, gather
 from webhook.sweeper.observe.view import View
 from webhook.sweeper.report import Reporter
-from webhook.sweeper.settings import Settings
 
 AWAY = ApiError(0, "Unreachable", "no answer from port 40001")
 AWAY_AGAIN = ApiError(0, "Unreachable", "no answer from port 40002")

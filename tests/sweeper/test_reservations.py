@@ -10,6 +10,7 @@ import pytest
 from tests.sweeper.clock import Clock
 from tests.sweeper.pods import decode, job_pod, pod_json
 from tests.sweeper.readings import Cluster
+from webhook.configuration.settings import Settings
 from webhook.kube.objects import Node, Pod
 from webhook.sweeper.decide.gang_question import question
 from webhook.sweeper.decide.reservation_kinds import reserve_for_starving
@@ -23,7 +24,6 @@ from webhook.sweeper.decide.reservations import (
 from webhook.sweeper.observe.gangs import OwnerFacts, gather
 from webhook.sweeper.observe.snapshotter import Snapshotter
 from webhook.sweeper.observe.view import Moment
-from webhook.sweeper.settings import Settings
 
 GPU = "nvidia.com/gpu"
 HOLD = 1800.0

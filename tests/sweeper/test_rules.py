@@ -9,9 +9,9 @@ import pytest
 
 from labeler.contract import keys
 from tests.sweeper.cluster import GPU, Nodes, Placing, gpu_pod, places
+from webhook.configuration.settings import Settings
 from webhook.kube.objects import Node, Pod
 from webhook.scheduling.antiaffinity import AntiAffinityTerm
-from webhook.sweeper.settings import Settings
 
 ZONE = "topology.kubernetes.io/zone"
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"

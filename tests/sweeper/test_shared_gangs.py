@@ -7,8 +7,8 @@ import pytest
 
 from labeler.contract import keys
 from tests.sweeper.cluster import gpu_pod
+from webhook.configuration.shipped import shipped_configuration
 from webhook.kube.objects import Pod
-from webhook.policy.shipped import shipped_policy
 from webhook.sweeper.decide.admission_followup import warn_of_manifests
 from webhook.sweeper.observe.gangs import GangKey, OwnerFacts, PodGang, gather
 from webhook.sweeper.observe.membership import LostOwner, key_of
@@ -118,7 +118,7 @@ def test_operators_may_group_pods_of_several_controllers() -> None:
 def test_the_owner_of_the_newest_pods_gets_one_event() -> None:
     first, second = pods_of("Job/a", 2, of(2)), pods_of("Job/longer", 2, of(2))
     gang = gang_of(*second, *first)
-    warnings, known = warn_of_manifests([gang], shipped_policy(), {})
+    warnings, known = warn_of_manifests([gang], shipped_configuration().policy, {})
     assert [(each.pod.metadata.name, each.note) for each in warnings] == [("longer-0", gang.wrongly_shared)]
     more = gang_of(*second, *first, *pods_of("", 1, of(2)))
-    assert warn_of_manifests([more], shipped_policy(), known)[0] == ()
+    assert warn_of_manifests([more], shipped_configuration().policy, known)[0] == ()

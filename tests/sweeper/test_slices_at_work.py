@@ -6,7 +6,7 @@ from hack.local.cluster import Cluster
 from labeler.contract import keys
 from tests.support import delete
 from tests.sweeper.at_work import Pods, create_pod, sweep, template
-from webhook.sweeper.settings import Settings
+from webhook.configuration.settings import Settings
 from webhook.workloads import marks
 
 

@@ -10,11 +10,11 @@ from labeler.contract import keys
 from tests.sweeper.at_work import Pods, run_all, sweep, template
 from tests.sweeper.cluster import Nodes, Placing, gpu_pod, places
 from tests.sweeper.pods import gather_all
+from webhook.configuration.settings import Settings
 from webhook.kube.client import MERGE_PATCH, STRATEGIC_MERGE_PATCH
 from webhook.kube.objects import Pod
 from webhook.placement import PlacementError, Spread
 from webhook.sweeper.observe.gang_requests import spread_of
-from webhook.sweeper.settings import Settings
 
 REQUEST = keys.SPREAD_TOPOLOGY_ANNOTATION
 SETTINGS = Settings(settle_seconds=0, patience_seconds=0)

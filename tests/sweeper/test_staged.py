@@ -8,11 +8,11 @@ import pytest
 from labeler.contract import keys
 from tests.sweeper.cluster import gpu_pod
 from tests.sweeper.stages import OLD, Stages, groups_of, ordered_sets
+from webhook.configuration.settings import Settings
 from webhook.placement import Assignment, NoFit
 from webhook.sweeper.decide import steps
 from webhook.sweeper.decide.asking import ask_around
 from webhook.sweeper.decide.gang_question import GangQuestion
-from webhook.sweeper.settings import Settings
 
 IN_ONE_SUBBLOCK = {keys.REQUIRED_TOPOLOGY_ANNOTATION: "subblock"}
 SETTINGS = Settings(settle_seconds=0, reserve_seconds=1e12)

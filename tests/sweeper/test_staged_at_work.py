@@ -23,8 +23,8 @@ from tests.sweeper.sets import (
     make,
     replicated,
 )
+from webhook.configuration.settings import Settings
 from webhook.kube.client import Api
-from webhook.sweeper.settings import Settings
 
 SETTINGS = Settings(settle_seconds=30, patience_seconds=30)
 """Nobody may settle: a test that waited for it would not end in time."""

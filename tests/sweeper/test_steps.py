@@ -12,6 +12,7 @@ from labeler.contract import keys
 from tests.scheduling.shelf import Shelf
 from tests.sweeper.cluster import Nodes, Placing, gpu_pod
 from tests.sweeper.stored import WithStorage
+from webhook.configuration.settings import Settings
 from webhook.sweeper import decision
 from webhook.sweeper.decide.asking import DivisionInput, Variant
 from webhook.sweeper.decide.orders import Orders
@@ -19,7 +20,6 @@ from webhook.sweeper.decide.placing import CHECKS, STEPS, PlacingMemory
 from webhook.sweeper.decide.release_queue import ReleaseQueue, SentReleases
 from webhook.sweeper.decision import Memory
 from webhook.sweeper.observe.view import View
-from webhook.sweeper.settings import Settings
 
 DESIGN = Path(__file__).parents[2] / "docs" / "design"
 SETTINGS = Settings(settle_seconds=0)

@@ -10,6 +10,7 @@ from labeler.contract import keys
 from tests.sweeper.cluster import Nodes, gpu_pod
 from tests.sweeper.pods import decode, gather_all, job_pod, pod_json
 from webhook import logs
+from webhook.configuration.settings import Settings
 from webhook.kube.objects import Metadata, Pod
 from webhook.kube.placements import Placement, PlacementSpec
 from webhook.kube.planned import PlannedPod
@@ -19,7 +20,6 @@ from webhook.sweeper.observe.plans import occupied_node, pinned_node
 from webhook.sweeper.observe.snapshotter import Snapshotter
 from webhook.sweeper.observe.view import View
 from webhook.sweeper.repair.allowance import Allowance, Deletions, after_deletion, by_owner
-from webhook.sweeper.settings import Settings
 from webhook.workloads.builtin import (
     FailureCondition,
     FailureRule,

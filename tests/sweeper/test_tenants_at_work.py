@@ -26,8 +26,8 @@ from tests.sweeper.at_work import (
     sweep,
     template,
 )
+from webhook.configuration.settings import Settings
 from webhook.kube.client import Api
-from webhook.sweeper.settings import Settings
 
 NOBODY = "nobody"
 

@@ -7,11 +7,11 @@ import pytest
 from tests.sweeper.applies import Applies
 from tests.sweeper.clock import Clock
 from tests.sweeper.pods import job_pod
+from webhook.configuration.settings import Settings
 from webhook.kube.client import Api, ApiError
 from webhook.sweeper.context import Pass
 from webhook.sweeper.decide.orders import Eviction, Orders
 from webhook.sweeper.observe.view import View
-from webhook.sweeper.settings import Settings
 
 MANY = 20
 

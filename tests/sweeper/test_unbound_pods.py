@@ -9,14 +9,13 @@ from tests.sweeper.clock import Clock
 from tests.sweeper.empty_api import Empty
 from tests.sweeper.pods import decode, pod_json
 from tests.sweeper.preemptions import plan
+from webhook.configuration.settings import Avoid, BadNodes, Settings
 from webhook.kube.collection import Listing
 from webhook.kube.objects import Node, Pod
 from webhook.sweeper.context import Pass
-from webhook.sweeper.extension_settings import Avoid, BadNodes
 from webhook.sweeper.metrics import Metrics
 from webhook.sweeper.observe.cache import ClusterCache
 from webhook.sweeper.repair.repair import NOT_BOUND
-from webhook.sweeper.settings import Settings
 from webhook.sweeper.sweep import Sweeper
 
 SETTINGS = Settings(bind_seconds=100, bad_nodes=BadNodes(Avoid.OFF))

@@ -15,6 +15,7 @@ from tests.admission.neighbour import neighbour
 from tests.support import delete
 from tests.sweeper.at_work import create_pod, template
 from tests.sweeper.pods import decode, pod_json
+from webhook.configuration.settings import Settings
 from webhook.kube.client import Api
 from webhook.kube.objects import Condition, Pod
 from webhook.policy.values import NamespaceRules, Policy
@@ -30,7 +31,6 @@ from webhook.sweeper.decide.ungated_pods import (
 from webhook.sweeper.metrics import Metrics
 from webhook.sweeper.observe.cache import ClusterCache
 from webhook.sweeper.observe.creator_fields import CreatorFields, NotReadNowError, creator_fields
-from webhook.sweeper.settings import Settings
 from webhook.sweeper.sweep import Sweeper
 
 GPU = "nvidia.com/gpu"

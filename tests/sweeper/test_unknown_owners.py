@@ -10,8 +10,8 @@ from labeler.contract import keys
 from tests.support import register_nodes
 from tests.sweeper.at_work import Pods, create_pod, named, run_all, sweep, template
 from tests.sweeper.cluster import Nodes, Placing, gpu_pod
+from webhook.configuration.settings import Settings
 from webhook.kube.objects import Pod
-from webhook.sweeper.settings import Settings
 
 SETTINGS = Settings(settle_seconds=0, patience_seconds=0, reserve_seconds=1e6)
 NOTE = "nothing is known of Flow.example.com"
@@ -39,8 +39,8 @@ def test_there_is_a_note_where_some_of_its_pods_could_run() -> None:
     reason = reasons(2, *(step(number) for number in range(3)))["o"]
     assert "capacity for 2 of 3" in reason
     assert NOTE in reason
-    assert "loose_owners: [Flow.example.com]" in reason
-    assert "gang_owners: [Flow.example.com]" in reason
+    assert "gangs.looseOwners: [Flow.example.com]" in reason
+    assert "gangs.owners: [Flow.example.com]" in reason
     assert f'{keys.GANG_MIN_SIZE_ANNOTATION}: "1"' in reason
 
 

@@ -8,10 +8,10 @@ import pytest
 from tests.sweeper.cluster import Nodes, Placing, gpu_pod, places
 from tests.sweeper.pods import decode, pod_json
 from tests.sweeper.repairs import ABANDON, BIND, GANG, Repairs
+from webhook.configuration.settings import Settings
 from webhook.kube.objects import Pod
 from webhook.sweeper.decide.orders import Done
 from webhook.sweeper.repair.repair import STAYS_SECONDS, Repaired
-from webhook.sweeper.settings import Settings
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 TERM = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n0"]}]}

@@ -6,13 +6,13 @@ import msgspec
 import pytest
 
 from tests.sweeper.pods import decode, job_pod, no_size, pod_json
+from webhook.configuration.settings import Settings
 from webhook.inquiry.reading import ClusterReading
 from webhook.kube.objects import Metadata, Node, Pod
 from webhook.kube.placements import Placement, PlacementSpec
 from webhook.kube.planned import PlannedPod
 from webhook.placement import Snapshot
 from webhook.sweeper.observe.snapshotter import Snapshotter
-from webhook.sweeper.settings import Settings
 
 GPU = "nvidia.com/gpu"
 

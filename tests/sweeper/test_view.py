@@ -9,13 +9,13 @@ from labeler.contract import keys
 from tests.sweeper.cluster import GPU, Nodes, Placing, gpu_pod, places
 from tests.sweeper.pods import decode, pod_json
 from tests.sweeper.readings import HOSTNAME, Cluster
+from webhook.configuration.settings import Settings
 from webhook.kube.objects import Metadata, Node, Pod
 from webhook.kube.placements import Placement, PlacementSpec
 from webhook.kube.planned import PlannedPod
 from webhook.placement import Snapshot
 from webhook.scheduling import conflicts
 from webhook.sweeper.observe.snapshotter import Snapshotter
-from webhook.sweeper.settings import Settings
 
 
 def pod(name: str, app: str, away_from: str = "", node: str = "", port: int = 0) -> Pod:

@@ -10,9 +10,9 @@ from hack.local.cluster import Cluster
 from labeler.contract import keys
 from tests.support import register_nodes
 from tests.sweeper.at_work import Pods, create_pod, named, run_all, sweep, template
+from webhook.configuration.settings import Settings
 from webhook.kube.drivers import NODES
 from webhook.kube.volume_objects import CLASSES, VOLUMES
-from webhook.sweeper.settings import Settings
 
 SETTINGS = Settings(settle_seconds=0.5, patience_seconds=1, reserve_seconds=0)
 LAST = ("node-b1-s0-h00", "node-b1-s0-h01")

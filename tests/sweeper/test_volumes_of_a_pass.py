@@ -6,8 +6,8 @@ from labeler.contract import keys
 from tests.scheduling.shelf import Shelf
 from tests.sweeper.cluster import Placing, gpu_pod, places
 from tests.sweeper.stored import WithStorage
+from webhook.configuration.settings import Settings
 from webhook.kube.objects import Pod
-from webhook.sweeper.settings import Settings
 
 SETTINGS = Settings(settle_seconds=0)
 

@@ -10,6 +10,8 @@ import pytest
 from tests.sweeper.clock import Clock
 from tests.sweeper.cluster import gpu_pod
 from tests.sweeper.releases import Never
+from webhook.configuration.settings import Avoid, BadNodes, Settings
+from webhook.configuration.store import ConfigurationStore
 from webhook.kube.client import Api, ApiError, Stream
 from webhook.kube.collection import Listing
 from webhook.kube.objects import Metadata, Node
@@ -17,11 +19,9 @@ from webhook.kube.placements import Placement, PlacementSpec
 from webhook.kube.planned import PlannedPod
 from webhook.sweeper.context import Pass
 from webhook.sweeper.decide.orders import NO_HURRY
-from webhook.sweeper.extension_settings import Avoid, BadNodes
 from webhook.sweeper.observe.cache import ClusterCache
 from webhook.sweeper.observe.gangs import key_of
 from webhook.sweeper.process import _Process
-from webhook.sweeper.settings import Settings
 from webhook.sweeper.sweep import Sweeper
 
 SETTINGS = Settings(interval_seconds=30, bad_nodes=BadNodes(Avoid.OFF))
@@ -71,7 +71,7 @@ class Loop:
         self.api, self.clock, never = Busy(), Clock(), cast(threading.Event, Never())
         self.cache = cluster_of(self.api)
         self.sweeper = Sweeper(Pass(self.api, self.cache, SETTINGS, stopping=never, clock=self.clock))
-        self._process = _Process(self.api, SETTINGS, never, None, cast(Any, None), lambda: None)
+        self._process = _Process(self.api, ConfigurationStore([]), never, None, cast(Any, None))
         self._waits: list[float] = []
         monkeypatch.setattr(_Process, "_wait", lambda _self, _changed, seconds: self._waits.append(seconds))
 

@@ -19,7 +19,7 @@ from tests.sweeper.at_work import (
     template,
 )
 from tests.sweeper.mortal import AFTER, BEFORE, Death, MortalApi, sweep_until
-from webhook.sweeper.settings import Settings
+from webhook.configuration.settings import Settings
 
 SETTINGS = Settings(broken_seconds=1)
 

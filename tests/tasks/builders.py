@@ -7,9 +7,9 @@ import msgspec
 
 from hack.local.build import ROOT
 from labeler.contract import keys
+from webhook.configuration.file import parse
 from webhook.kube.objects import Metadata, PriorityClass
 from webhook.kube.placements import Placement
-from webhook.policy.file import parse_policy
 from webhook.policy.values import Policy
 from webhook.tasks.task_objects import Task, TaskJob, TaskPod
 from webhook.tasks.wanted import TaskRules
@@ -20,28 +20,29 @@ CLASSES: Final = {
     for name, value in (("gpu-low-priority", 1), ("gpu-medium-priority", 10), ("gpu-high-priority", 100))
 }
 POLICY_TEXT: Final = """
-apiVersion: topogate.io/v1alpha1
-kind: AdmissionPolicy
-gpuResources: [nvidia.com/gpu, nvidia.com/mig-*, amd.com/gpu]
+apiVersion: topogate.io/v1beta1
+kind: Configuration
+gpus: {resources: [nvidia.com/gpu, nvidia.com/mig-*, amd.com/gpu]}
 tiers:
   - {name: low, priorityClassName: gpu-low-priority}
   - {name: medium, priorityClassName: gpu-medium-priority}
   - {name: high, priorityClassName: gpu-high-priority}
-gpuModels:
+models:
   - {name: RTX 4090, labels: {nvidia.com/gpu.product: NVIDIA-GeForce-RTX-4090}, resources: [nvidia.com/gpu]}
   - name: H100
     labels: {nvidia.com/gpu.product: NVIDIA-H100-80GB-HBM3}
     resources: [nvidia.com/mig-*, nvidia.com/gpu]
   - {name: MI300X, labels: {amd.com/gpu.product-name: MI300X}, resources: [amd.com/gpu]}
 namespaces:
-  capped: {maximumTier: medium, defaultTier: low}
-  steered: {defaultGpuModel: MI300X}
+  rules:
+    capped: {maximumTier: medium, defaultTier: low}
+    steered: {defaultModel: MI300X}
 """
 
 
 def policy(*excluded: str) -> Policy:
     """The policy of these tests; pods of excluded namespaces get no gate."""
-    return parse_policy(f"{POLICY_TEXT}\nexcludedNamespaces: [{', '.join(excluded)}]")
+    return parse(f"{POLICY_TEXT}  excluded: [{', '.join(excluded)}]\n").policy
 
 
 def rules(**more: Any) -> TaskRules:

@@ -7,8 +7,8 @@ import pytest
 
 from labeler.contract import keys
 from tests.tasks.builders import POLICY_TEXT, rules, task
+from webhook.configuration.file import parse
 from webhook.kube.objects import Metadata, PriorityClass
-from webhook.policy.file import parse_policy
 from webhook.tasks.task_objects import Task
 from webhook.tasks.wanted import RefusedError, TaskRules, job_wanted
 
@@ -246,7 +246,7 @@ def test_the_label_of_a_class_is_a_label_and_unique_however_long_its_name(letter
     for end in "ab":
         name = f"gpu.{'a-' * (letters // 2)}{'x' * (letters % 2)}{end}"
         classes = {name: PriorityClass(metadata=Metadata(name=name))}
-        long = parse_policy(POLICY_TEXT.replace("gpu-low-priority", name))
+        long = parse(POLICY_TEXT.replace("gpu-low-priority", name)).policy
         made = job_wanted(task({"priority": "low"}), TaskRules(long, classes))
         assert made["spec"]["template"]["spec"]["priorityClassName"] == name
         labels.append(made["metadata"]["labels"][keys.TASK_CLASS_LABEL])

@@ -9,13 +9,13 @@ from flask.testing import FlaskClient
 
 from hack.local import nodes
 from tests.sweeper.pods import decode, job_pod, pod_json
+from webhook.configuration.settings import Settings
 from webhook.inquiry.reading import ClusterReading
 from webhook.kube.client import Api
 from webhook.kube.objects import Node, Pod
 from webhook.kube.placements import Placement
 from webhook.scheduling.gpus import Counting
 from webhook.sweeper.observe.gangs import GangKey, OwnerFacts
-from webhook.sweeper.settings import Settings
 from webhook.ui.history import History, sample
 from webhook.ui.live import Artist, Live, Scene
 from webhook.ui.page_app import create_app

@@ -20,10 +20,10 @@ from tests.ui.scenes import (
     scene_of,
     waiting_job,
 )
+from webhook.configuration.settings import Settings
 from webhook.inquiry.explanation import explain
 from webhook.kube.objects import Pod
 from webhook.sweeper.observe.membership import LostOwner
-from webhook.sweeper.settings import Settings
 from webhook.ui import pages
 from webhook.ui.answer_cache import AnswerCache
 from webhook.ui.detail import detail

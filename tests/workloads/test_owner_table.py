@@ -7,9 +7,9 @@ import pytest
 
 from hack.local.build import ROOT
 from tests.sweeper.pods import decode, pod_json
+from webhook.configuration.settings import REPAIR_OWNERS
 from webhook.kube.objects import OwnerReference, Pod
 from webhook.sweeper.observe.membership import key_of, unknown_owner
-from webhook.sweeper.settings import REPAIR_OWNERS
 from webhook.workloads.kinds import WORKLOADS, Workload
 from webhook.workloads.owners import LOOSE_OWNERS, NAME, LooseOwner, Makes, OwnerRules
 

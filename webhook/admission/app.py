@@ -23,8 +23,8 @@ from webhook.admission.admission_metrics import ERROR, AdmissionMetrics
 from webhook.admission.decide import DENIED, LEFT_ALONE, Decision, decide
 from webhook.admission.review import Request, ReviewError, decode_request, encode_response
 from webhook.admission.tls import ContextCache
+from webhook.configuration.store import ConfigurationStore
 from webhook.kube.objects import PriorityClass
-from webhook.policy.store import PolicyStore
 
 JSON: Final = "application/json"
 LARGEST_BODY_BYTES: Final = 8 * 1024 * 1024
@@ -54,7 +54,7 @@ class Dependencies:
     them; a working watch is never silent for longer than it lasts.
     """
 
-    store: PolicyStore
+    store: ConfigurationStore
     certificate: ContextCache
     classes: Classes
     classes_synced: Callable[[], bool]
@@ -203,7 +203,7 @@ def _readiness(dependencies: Dependencies) -> Response:
     ready = synced and not certificate.fault
     detail = {
         "ready": ready,
-        "policy": {"generation": store.generation, "rejected": store.faults},
+        "configuration": {"generation": store.generation, "rejected": store.faults},
         "certificate": certificate.fault or "valid",
         "certificateRejected": certificate.error or None,
         "priorityClasses": _classes_state(dependencies, synced=synced),
@@ -221,19 +221,9 @@ def _classes_state(dependencies: Dependencies, *, synced: bool) -> str:
 
 
 def export_state(metrics: AdmissionMetrics, dependencies: Dependencies) -> None:
-    """Declare what the webhook's metrics read of its policy, certificate and classes."""
+    """Declare what the webhook's metrics read of its configuration, certificate and classes."""
     store, certificate = dependencies.store, dependencies.certificate
-    metrics.gauge("topogate_policy_generation", "Versions of the policy loaded.", lambda: store.generation)
-    metrics.gauge(
-        "topogate_policy_rejected",
-        "1 while the policy file on disk is unusable and an older version is in force.",
-        lambda: float(bool(store.faults)),
-    )
-    metrics.gauge(
-        "topogate_policy_loaded_timestamp_seconds",
-        "When the policy in force was loaded.",
-        lambda: store.loaded_at,
-    )
+    store.register(metrics.registry)
     metrics.gauge(
         "topogate_certificate_expiry_timestamp_seconds",
         "When the certificate that is served expires.",

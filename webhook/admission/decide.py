@@ -179,7 +179,7 @@ def _left_to_others(pod: NewPod, policy: Policy) -> tuple[str, str] | None:
 def _why_not_adopted(group: SchedulingGroup, policy: Policy) -> str:
     """Why we do not place the pods of a group of kube-scheduler's own, "" if we do."""
     if not policy.adopts_native_gangs:
-        return " (policy nativeGangs: leave)"
+        return " (gangs.native: leave)"
     return "" if group.pod_group_name else " that names no PodGroup"
 
 

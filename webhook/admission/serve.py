@@ -20,12 +20,11 @@ from webhook import logs, version
 from webhook.admission.app import Dependencies, create_app
 from webhook.admission.tls import ContextCache
 from webhook.admission.worker import Worker
+from webhook.configuration.document import ConfigurationError
+from webhook.configuration.store import ConfigurationStore, add_flag, require_file, watch_files
 from webhook.kube.client import Api, ConnectError
 from webhook.kube.informer import Informer
 from webhook.kube.objects import PriorityClass
-from webhook.policy.document import PolicyError
-from webhook.policy.file import load_policy
-from webhook.policy.store import PolicyStore, watch_files
 
 PRIORITY_CLASSES: Final = "/apis/scheduling.k8s.io/v1/priorityclasses"
 KEEP_ALIVE_SECONDS: int = 120
@@ -44,10 +43,11 @@ logger = logging.getLogger(__name__)
 class Server(BaseApplication):  # type: ignore[misc]
     """gunicorn around the app; `load` runs in the worker, after the fork, where threads survive."""
 
-    def __init__(self, arguments: argparse.Namespace, api: Api) -> None:
-        """Take the command line and the API server from which to read PriorityClasses."""
+    def __init__(self, arguments: argparse.Namespace, api: Api, store: ConfigurationStore) -> None:
+        """Take the command line, the API server from which to read PriorityClasses, and the configuration."""
         self._arguments = arguments
         self._api = api
+        self._store = store
         self._certificate = arguments.cert_dir / "tls.crt"
         self._contexts = ContextCache(self._certificate, arguments.cert_dir / "tls.key")
         super().__init__()
@@ -75,7 +75,7 @@ class Server(BaseApplication):  # type: ignore[misc]
 
     def load(self) -> Flask:
         """Start what the app reads from, and create the app."""
-        store = PolicyStore(self._arguments.policy)
+        store = self._store
         informer = Informer(self._api, PRIORITY_CLASSES, PriorityClass)
         informer.start()
         watch_files([store.refresh, self._contexts.refresh])
@@ -112,7 +112,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument(
         "--cert-dir", type=Path, default=Path("/etc/topogate/tls"), help="holds tls.crt, tls.key"
     )
-    made.add_argument("--policy", type=Path, default=Path("/etc/topogate/policy/policy.yaml"), metavar="FILE")
+    add_flag(made)
     made.add_argument("--kubeconfig", type=Path, default=None, help="default: the pod's own ServiceAccount")
     logs.add_flags(made)
     return made
@@ -121,12 +121,13 @@ def parser() -> argparse.ArgumentParser:
 def main(argv: list[str] | None = None) -> int:
     """Serve until SIGTERM. Returns 2 for an error of the command line or its files."""
     arguments = parser().parse_args(argv)
+    require_file(arguments, "topogate-webhook")
     logs.begin("topogate-webhook", arguments.log_level, arguments.log_format)
     try:
-        load_policy(arguments.policy)
+        store = ConfigurationStore(arguments.config)
         api = Api.connect(arguments.kubeconfig, user_agent="topogate-webhook")
-        server = Server(arguments, api)
-    except (PolicyError, ConnectError) as error:
+        server = Server(arguments, api, store)
+    except (ConfigurationError, ConnectError) as error:
         print(f"topogate-webhook: {error}", file=sys.stderr)  # noqa: T201
         return 2
     except (OSError, ssl.SSLError) as error:

@@ -7,19 +7,17 @@ import argparse
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any, Final
 
 from webhook.cli import session, works
 from webhook.cli.terminal import print_line
-from webhook.inquiry.configuration import settings_of_sweeper
+from webhook.configuration.settings import Settings
 from webhook.inquiry.explanation import ExplainError, explain
 from webhook.inquiry.reading import ClusterReading
 from webhook.kube.client import Api, ApiError
 from webhook.kube.objects import Pod
 from webhook.sweeper.observe.gangs import key_of
 from webhook.sweeper.observe.plans import is_gated
-from webhook.sweeper.settings import Settings, SettingsError, load
 from webhook.text import printable
 
 _PODS: Final = ("pod", "pods", "po")
@@ -27,17 +25,17 @@ _PODS: Final = ("pod", "pods", "po")
 
 @dataclass(frozen=True)
 class _Cluster:
-    """A namespace of a cluster. given: the sweeper's settings, None for those of its Deployment."""
+    """A namespace of a cluster. options: with --config, or without for the cluster's own."""
 
     api: Api
     namespace: str
-    given: Settings | None
+    options: argparse.Namespace
 
     @cached_property
     def settings(self) -> Settings | None:
-        """The sweeper's settings, None if they cannot be read; the defaults without a Deployment."""
+        """The sweeper's settings, None if they may not be read; the defaults where there are none."""
         try:
-            return self.given or settings_of_sweeper(self.api)
+            return session.configuration_of(self.options, self.api).settings
         except ApiError as error:
             return Settings() if error.status == 404 else None
 
@@ -45,7 +43,7 @@ class _Cluster:
         """The explanation of a pod."""
         yield from explain(reading, self.namespace, pod, self.settings or Settings())
         if self.settings is None:
-            yield "The sweeper's settings cannot be read, so the defaults count here: see --config."
+            yield "The configuration cannot be read, so the defaults count here: see --config."
 
 
 def add_parser(subparsers: Any) -> None:
@@ -55,10 +53,7 @@ def add_parser(subparsers: Any) -> None:
         "what", metavar="NAME", help="a task or job, pod/NAME, or a gang as `topogate gangs` prints it"
     )
     session.add_connection(parser)
-    parser.add_argument(
-        "--config", type=Path, metavar="FILE",
-        help="the sweeper's settings; default: those of its Deployment, as far as you may read them",
-    )  # fmt: skip
+    session.add_configuration(parser)
     session.add_output(parser, session.DOCUMENTS)
 
 
@@ -74,11 +69,7 @@ def _run(arguments: argparse.Namespace) -> int:
             f"{arguments.what!r} is not a pod, task, job or gang: use NAME, task/NAME, pod/NAME, or the name "
             "of a gang as `topogate gangs` prints it"
         )
-    try:
-        settings = load(arguments.config) if arguments.config else None
-    except SettingsError as error:
-        raise session.MistakeError(str(error)) from None
-    cluster = _Cluster(session.connect(arguments), session.namespace_of(arguments), settings)
+    cluster = _Cluster(session.connect(arguments), session.namespace_of(arguments), arguments)
     if kind in _PODS:
         lines = _of_pod(cluster, name)
     elif kind and kind not in works.KINDS:

@@ -20,7 +20,7 @@ def add_parser(subparsers: Any) -> None:
     """Add the command to the parser of `topogate`."""
     parser = subparsers.add_parser("gangs", help="gangs that wait and run, and why they wait")
     session.add_connection(parser, everywhere=True)
-    session.add_files(parser)
+    session.add_configuration(parser)
     session.add_selector(parser, "gangs of pods")
     session.add_watch(parser)
     session.add_output(parser)
@@ -32,13 +32,13 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _run(options: argparse.Namespace) -> int:
-    settings, policy = scene.files(options)
     api = session.connect(options)
+    configuration = scene.configuration_of(options, api)
     namespace = None if options.all_namespaces else session.namespace_of(options)
 
     def show() -> None:
         pods = session.names_of(api, "/api/v1/pods", options)
-        rows = scene.scene(api, settings, policy).gangs
+        rows = scene.scene(api, configuration).gangs
         if pods is not None:
             rows = [row for row in rows if any((row.namespace, each.name) in pods for each in row.members)]
         chosen = [row for row in rows if namespace in (None, row.namespace)]

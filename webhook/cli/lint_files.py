@@ -25,9 +25,7 @@ def add_parser(subparsers: Any) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="YAML or JSON, - for stdin")
-    parser.add_argument(
-        "--policy", type=Path, metavar="FILE", help="admission's policy; default: the shipped one"
-    )
+    session.add_configuration(parser)
     parser.add_argument(
         "--cluster",
         action="store_true",
@@ -43,17 +41,18 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _run(options: argparse.Namespace) -> int:
+    from webhook.configuration.document import ConfigurationError
     from webhook.inquiry import documents
     from webhook.inquiry.lint import lint
     from webhook.inquiry.lint_cluster import ClusterRules
     from webhook.inquiry.members import InputError, in_namespace
     from webhook.inquiry.named_gangs import NamedGangs
-    from webhook.policy.document import PolicyError
 
     try:
-        rules = ClusterRules.read(session.connect(options) if options.cluster else None, options.policy)
+        api = session.connect(options) if options.cluster else None
+        rules = ClusterRules.read(api, [options.config] if options.config else [])
         namespace = _namespace(options)
-    except PolicyError as error:
+    except ConfigurationError as error:
         raise session.MistakeError(str(error)) from None
     faults, status, named = [], 0, NamedGangs(rules.rules)
     for file in options.files:

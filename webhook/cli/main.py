@@ -32,7 +32,7 @@ COMMANDS: Final = {
     "lint": "find faults in manifests",
     "simulate": "show where the pods of a manifest would be placed",
     "ui": "show the cluster on a page: map, gangs, why they wait",
-    "policy": "check the admission policy",
+    "config": "check the configuration, and make one of old files",
     "certs": "issue and rotate the certificates of the webhook",
     "completion": "print the completion of bash, zsh or fish",
 }

@@ -25,7 +25,7 @@ def add_parser(subparsers: Any) -> None:
     """Add the command to the parser of `topogate`."""
     parser = subparsers.add_parser("map", help="the network tree: used, planned, reserved, free")
     session.add_connection(parser)
-    session.add_files(parser)
+    session.add_configuration(parser)
     parser.add_argument("--level", default="", help="the lowest to show; default: the one above the host")
     session.add_selector(parser, "nodes")
     session.add_watch(parser)
@@ -38,20 +38,20 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _run(options: argparse.Namespace) -> int:
-    settings, policy = scene.files(options)
-    levels = list(settings.topology.level_names)
+    api = session.connect(options)
+    configuration = scene.configuration_of(options, api)
+    levels = list(configuration.settings.topology.level_names)
     if options.level and options.level not in levels:
         below = "; single nodes are on the page: topogate ui" if options.level == "node" else ""
         raise session.MistakeError(
             f"{options.level!r} is not a level of the map; use one of {', '.join(levels)}{below}"
         )
     lowest = levels.index(options.level) if options.level else max(0, len(levels) - 2)
-    api = session.connect(options)
     from webhook.inquiry.reading import ClusterReading
 
     def show() -> None:
         cluster = scene.of_selected(ClusterReading.read(api), api, options)
-        drawn = scene.scene_of(cluster, settings, policy).picture
+        drawn = scene.scene_of(cluster, configuration).picture
         shown = [domain for domain in drawn.domains if domain.level <= lowest]
         if options.output in session.DOCUMENTS:
             session.show(msgspec.to_builtins(shown), options.output)

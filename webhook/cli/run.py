@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from webhook.placement import Assignment, NoFit
 
 _VARIABLE: Final = re.compile(r"[-._a-zA-Z][-._a-zA-Z0-9]*=")
-_POLICY: Final = "/api/v1/namespaces/topogate-system/configmaps/topogate-policy"
 _PLACEMENTS: Final = "/apis/topogate.io/v1alpha1/placements"
 
 
@@ -48,7 +47,7 @@ def add_parser(subparsers: Any) -> None:
     add("--name", help="of the task; default: made of the image's name")
     add("-g", "--gpus", metavar="NUMBER", help="GPUs of each worker (1)")
     add("-m", "--model", metavar="MODEL", help="GPU model of the operator's catalogue, as h100")
-    add("-p", "--priority", metavar="TIER", help="low, medium, high, or another tier of the policy")
+    add("-p", "--priority", metavar="TIER", help="low, medium, high, or another tier of the configuration")
     add("--workers", type=int, default=1, metavar="NUMBER", help="pods that run as one gang (1)")
     add("-w", dest="workers", type=int, action=_OldWorkers, help=argparse.SUPPRESS)
     add("--cpu", metavar="AMOUNT", help="processors of each worker, as 8")
@@ -160,14 +159,14 @@ def _create(api: "Api", body: dict[str, Any], *, is_tried: bool) -> dict[str, An
 
 
 def _check(api: "Api", body: dict[str, Any], *, is_tried: bool) -> None:
-    """Refuse what the cluster's policy does not offer before anything is created; warn of what no node has.
+    """Refuse what the configuration does not offer before anything is created; warn of what no node has.
 
     is_tried: nothing will be created, and the placement is printed anyway. Raises session.MistakeError with
     the words of admission.
     """
     spec = body["spec"]
     if not any(spec.get(key) for key in ("gpu", "priority", "topology")) and spec["gpu-amount"] == "1":
-        return  # nothing that could be misspelled or too much, so the policy's reader is not loaded
+        return  # nothing that could be misspelled or too much, so the configuration's reader is not loaded
     from webhook.inquiry.task_check import check_task
 
     found = check_task(api, body)
@@ -220,21 +219,21 @@ def _rehearse(api: "Api", made: dict[str, Any]) -> int:
     """Print where it would be placed: 0 if it fits now, 1 if it would wait or be refused."""
     import msgspec
 
-    from webhook.inquiry.configuration import settings_or_defaults
+    from webhook.configuration.cluster import read_configuration
+    from webhook.configuration.document import ConfigurationError
     from webhook.inquiry.reading import ClusterReading
     from webhook.inquiry.rehearsal import rehearse
     from webhook.kube.client import ApiError
     from webhook.kube.objects import Metadata, PriorityClass
     from webhook.placement import PlacementError
-    from webhook.policy.document import PolicyError
-    from webhook.policy.file import parse_policy
     from webhook.tasks.task_objects import Task
     from webhook.tasks.wanted import RefusedError, TaskRules, job_wanted
 
     task = msgspec.convert(made, Task)
     name = task.metadata.name
     try:
-        policy = parse_policy(api.json("GET", _POLICY)["data"]["policy.yaml"], "the cluster's policy")
+        configuration = read_configuration(api)
+        policy = configuration.policy
         # Not every user may read whether the class exists, and the placement does not depend on it.
         classes = {each.priority_class_name: PriorityClass(metadata=Metadata()) for each in policy.tiers}
         job = job_wanted(task, TaskRules(policy, classes))
@@ -242,11 +241,11 @@ def _rehearse(api: "Api", made: dict[str, Any]) -> int:
     except ApiError as error:
         print_line(f"{name} would be accepted. You may not see its placement: {session.sentence_of(error)}")
         return 0
-    except (RefusedError, PolicyError) as error:
+    except (RefusedError, ConfigurationError) as error:
         print_line(f"{name} would not start: {error}")
         return 1
     try:
-        found = rehearse(cluster, job, settings_or_defaults(api))
+        found = rehearse(cluster, job, configuration.settings)
     except PlacementError as error:
         print_line(f"{name} would wait: {error}")
         return 1

@@ -7,36 +7,34 @@ from typing import TYPE_CHECKING
 from webhook.cli import session
 
 if TYPE_CHECKING:
+    from webhook.configuration.file import Configuration
     from webhook.inquiry.reading import ClusterReading
     from webhook.kube.client import Api
-    from webhook.policy.values import Policy
-    from webhook.sweeper.settings import Settings
     from webhook.ui.live import Scene
 
 
-def files(options: argparse.Namespace) -> "tuple[Settings, Policy]":
-    """The operator's files that the options name. Raises session.MistakeError."""
-    from webhook.ui.files import FilesError, read_files
-
-    try:
-        return read_files(options.config, options.policy)
-    except FilesError as error:
-        raise session.MistakeError(str(error)) from None
-
-
-def scene(api: "Api", settings: "Settings", policy: "Policy") -> "Scene":
+def scene(api: "Api", configuration: "Configuration") -> "Scene":
     """The cluster, read once. Raises ApiError."""
     from webhook.inquiry.reading import ClusterReading
 
-    return scene_of(ClusterReading.read(api), settings, policy)
+    return scene_of(ClusterReading.read(api), configuration)
 
 
-def scene_of(cluster: "ClusterReading", settings: "Settings", policy: "Policy") -> "Scene":
+def scene_of(cluster: "ClusterReading", configuration: "Configuration") -> "Scene":
     """What was read of the cluster, drawn."""
-    from webhook.ui.files import counting
     from webhook.ui.live import Artist
 
-    return Artist(cluster, settings, counting(policy)).scene()
+    return Artist(cluster, configuration.settings, configuration.counting).scene()
+
+
+def configuration_of(options: argparse.Namespace, api: "Api") -> "Configuration":
+    """The configuration of --config, else the cluster's, else the defaults.
+
+    Raises session.MistakeError, session.SessionError and ApiError.
+    """
+    from webhook.configuration.file import Configuration
+
+    return session.known_configuration(options, api) or Configuration()
 
 
 def of_selected(cluster: "ClusterReading", api: "Api", options: argparse.Namespace) -> "ClusterReading":

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from webhook.cli.terminal import complain, is_terminal
 
 if TYPE_CHECKING:
+    from webhook.configuration.file import Configuration
     from webhook.kube.client import Api
 
 _NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
@@ -58,14 +59,50 @@ def add_watch(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-w", "--watch", action="store_true", help="again every two seconds")
 
 
-def add_files(parser: argparse.ArgumentParser) -> None:
-    """The operator's files, for clusters that do not use the defaults."""
+def add_configuration(parser: argparse.ArgumentParser) -> None:
+    """The argument with a configuration in place of the cluster's own."""
     parser.add_argument(
-        "--config", type=Path, metavar="FILE", help="the sweeper's settings, if it has a file"
-    )
-    parser.add_argument(
-        "--policy", type=Path, metavar="FILE", help="admission's policy, which defines what counts as a GPU"
-    )
+        "--config", type=Path, metavar="FILE",
+        help="a configuration; default: the cluster's (ConfigMap topogate-configuration)",
+    )  # fmt: skip
+
+
+def configuration_of(options: argparse.Namespace, api: "Api") -> "Configuration":
+    """The configuration of --config, else the cluster's.
+
+    Raises MistakeError for a file that cannot be used, SessionError for such a configuration of the cluster,
+    and ApiError.
+    """
+    from webhook.configuration.cluster import read_configuration
+    from webhook.configuration.document import ConfigurationError
+
+    try:
+        return given_configuration(options) or read_configuration(api)
+    except ConfigurationError as error:
+        raise SessionError(str(error)) from None
+
+
+def known_configuration(options: argparse.Namespace, api: "Api") -> "Configuration | None":
+    """The same, None if the cluster's may not be read or does not exist."""
+    from webhook.kube.client import ApiError
+
+    try:
+        return configuration_of(options, api)
+    except ApiError as error:
+        if error.status not in (401, 403, 404):
+            raise
+        return None
+
+
+def given_configuration(options: argparse.Namespace) -> "Configuration | None":
+    """The configuration of --config, None without it. Raises MistakeError."""
+    from webhook.configuration.document import ConfigurationError
+    from webhook.configuration.migrate import load_files
+
+    try:
+        return load_files([options.config]) if options.config else None
+    except ConfigurationError as error:
+        raise MistakeError(str(error)) from None
 
 
 def add_output(parser: argparse.ArgumentParser, formats: Sequence[str] = FORMATS) -> None:

@@ -16,6 +16,9 @@ import msgspec
 
 from webhook.cli import session
 from webhook.cli.terminal import columns, complain, is_coloured, print_line
+from webhook.configuration.document import ConfigurationError
+from webhook.configuration.file import Configuration
+from webhook.configuration.settings import Settings
 from webhook.inquiry.gang_answer import GangAnswer, with_levels
 from webhook.inquiry.manifest import InputError
 from webhook.inquiry.preferred import describe_preferred
@@ -30,16 +33,12 @@ from webhook.inquiry.simulation import (
 from webhook.placement import Assignment, Budget, Mode, NoFit, PlacementError, Snapshot
 from webhook.placement.model import Placed
 from webhook.placement.names import natural
-from webhook.policy.document import PolicyError
-from webhook.policy.file import load_policy
-from webhook.policy.values import Policy
 from webhook.sweeper.decide.asking import QUESTIONS
 from webhook.sweeper.decide.attempt import shape_of
 from webhook.sweeper.decide.preemption import Preemption, VictimSearch, none_protected
 from webhook.sweeper.observe.gangs import GangKey
 from webhook.sweeper.observe.pods import name_of
 from webhook.sweeper.observe.view import View
-from webhook.sweeper.settings import Settings, add_mode
 from webhook.text import counted, few
 
 
@@ -62,11 +61,11 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     parser.add_argument(
         "--preferred", metavar="LEVEL", help="overrides the preferred levels: block,subblock ..."
     )
-    add_mode(parser)
     parser.add_argument(
-        "--policy", type=Path, metavar="FILE",
-        help="admission's policy; default: ConfigMap topogate-policy of the cluster, else the shipped one",
+        "--mode", choices=[*map(str, Mode)], metavar="MODE",
+        help=f"how gangs are laid out: {', '.join(Mode)}; default: as the configuration says",
     )  # fmt: skip
+    session.add_configuration(parser)
     parser.add_argument("--show-patch", action="store_true", help="print what admission would change")
     parser.add_argument("--map", action="store_true", help="draw the placement, like topogate map")
     session.add_connection(parser)
@@ -87,7 +86,7 @@ def _run(args: argparse.Namespace) -> int:
     except NotPlacedError as error:
         print_line(str(error))
         return 1
-    except (InputError, PlacementError, PolicyError) as error:
+    except (InputError, PlacementError, ConfigurationError) as error:
         complain(f"topogate simulate: {error}")
         return 2
     _check(placed)
@@ -109,14 +108,15 @@ def _check(placed: Sequence[PlacedGang]) -> None:
 def _ask(args: argparse.Namespace) -> tuple[Rehearsed, list[PlacedGang]]:
     """What was read, and the answers.
 
-    Raises InputError, NotPlacedError, PlacementError, PolicyError, and where a cluster is asked ApiError.
+    Raises InputError, NotPlacedError, PlacementError, session.MistakeError, and where a cluster is asked
+    ApiError.
     """
-    policy = load_policy(args.policy) if args.policy else None
+    given = session.given_configuration(args)
     if args.cluster:
-        given = "" if args.namespace is None else session.namespace_of(args)
-        scene = read(args.cluster, args.manifest, policy, given)
+        namespace = "" if args.namespace is None else session.namespace_of(args)
+        scene = read(args.cluster, args.manifest, given, namespace)
     else:
-        scene = _of_cluster(args, policy)
+        scene = _of_cluster(args, given)
     gangs = [with_levels(gang, args.required, args.preferred) for gang in scene.gangs]
     scene = replace(scene, gangs=gangs, settings=_settings(args, scene.settings))
     return scene, list(place_each(scene))
@@ -128,9 +128,8 @@ def _settings(args: argparse.Namespace, settings: Settings) -> Settings:
     return replace(settings, options=replace(settings.options, mode=mode))
 
 
-def _of_cluster(args: argparse.Namespace, policy: Policy | None) -> Rehearsed:
+def _of_cluster(args: argparse.Namespace, given: Configuration | None) -> Rehearsed:
     """The manifest and the kubeconfig's cluster, whose admission is asked by dry run."""
-    from webhook.inquiry.configuration import settings_or_defaults
     from webhook.inquiry.dry_run import DryRun
     from webhook.inquiry.lint_cluster import read_rules
     from webhook.inquiry.reading import ClusterReading
@@ -138,9 +137,11 @@ def _of_cluster(args: argparse.Namespace, policy: Policy | None) -> Rehearsed:
 
     api = session.connect(args)
     dry_run = DryRun(api)
-    found = read_manifest(args.manifest, read_rules(api, policy, dry_run), session.namespace_of(args))
+    configuration = given or session.known_configuration(args, api)
+    rules = read_rules(api, configuration.policy if configuration else None, dry_run)
+    found = read_manifest(args.manifest, rules, session.namespace_of(args))
     found.notes += dry_run.notes
-    return rehearse_manifest(ClusterReading.read(api), found, settings_or_defaults(api))
+    return rehearse_manifest(ClusterReading.read(api), found, (configuration or Configuration()).settings)
 
 
 def _by_maker(placed: Sequence[PlacedGang]) -> list[list[PlacedGang]]:
@@ -275,10 +276,9 @@ def _map(snapshot: Snapshot, after: Snapshot) -> Iterator[str]:
     # Loaded only for this option.
     from webhook.cli import map as tree
     from webhook.scheduling.gpu_counts import count_used
-    from webhook.ui.files import counting
     from webhook.ui.picture import WAITED_FOR, lineage, node_tile, sum_domains
 
-    counted = counting(Policy())
+    counted = Configuration().counting
     tiles = []
     for name, state in snapshot.nodes.items():
         tile = node_tile(state, counted)

@@ -74,10 +74,10 @@ def _print(lines: list[Line], options: argparse.Namespace) -> None:
 
 def gather(cluster: "ClusterReading") -> list[Line]:
     """One line a model."""
+    from webhook.configuration.settings import Settings
     from webhook.inquiry.resource_adder import view_of
     from webhook.scheduling.gpu_counts import gpus_of
     from webhook.sweeper.observe.snapshotter import Snapshotter
-    from webhook.sweeper.settings import Settings
 
     settings = Settings()
     counting = settings.counting

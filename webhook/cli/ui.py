@@ -10,7 +10,7 @@ def add_parser(subparsers: Any) -> None:
     """Add the command to the parser of `topogate`."""
     parser = subparsers.add_parser("ui", help="a page with the map of the cluster and its gangs")
     session.add_connection(parser)
-    session.add_files(parser)
+    session.add_configuration(parser)
     parser.add_argument("--port", type=int, default=8090, help="on 127.0.0.1 (%(default)s)")
 
 
@@ -25,9 +25,9 @@ def _run(options: argparse.Namespace) -> int:
     from webhook.kube.kubeconfig import context_of, read
     from webhook.ui.serve_page import serve_laptop
 
-    settings, policy = scene.files(options)
     logs.configure("warning")  # it serves until it is interrupted
     api = session.connect(options)
+    configuration = scene.configuration_of(options, api)
     context = context_of(read(session.kubeconfigs_of(options)), options.context)
     user, cluster = str(context.get("user") or ""), str(context.get("cluster") or "")
-    return serve_laptop(api, settings, policy, user and f"as {user}", options.port, cluster)
+    return serve_laptop(api, configuration, user and f"as {user}", options.port, cluster)

@@ -4,15 +4,14 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
+from webhook.configuration.settings import Avoid, Settings
 from webhook.kube.objects import Pod
 from webhook.policy.values import Policy
 from webhook.sweeper.extension import Extension, GangsInput, Switch, SwitchInput
-from webhook.sweeper.extension_settings import Avoid
 from webhook.sweeper.observe.gangs import PodGang
 from webhook.sweeper.observe.membership import claims_of
 from webhook.sweeper.observe.pods import Sort
 from webhook.sweeper.observe.view import View
-from webhook.sweeper.settings import Settings
 from webhook.workloads.native_gangs import POD_GROUPS
 
 

@@ -4,17 +4,39 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import Final
 
+from webhook.configuration.cluster import labeler_levels, level_faults, read_configuration
+from webhook.configuration.document import ConfigurationError
 from webhook.inquiry.findings import REAPPLY, Finding, State, found
 from webhook.kube.client import Api, ApiError
 
 LABELER: Final = "topogate-labeler"
 ALLOCATOR: Final = "topogate-allocator"
+_LABELER_FILE: Final = f"/api/v1/namespaces/{LABELER}/configmaps/labeler"
 _DAEMON_SETS: Final = "/apis/apps/v1/namespaces/{namespace}/daemonsets/{name}"
 
 
 def labeler(api: Api, now: datetime) -> Iterator[Finding]:
     """The labeler runs on each node that it is meant for."""
     yield from _daemon_set(api, LABELER, "labeler")
+
+
+def levels(api: Api, now: datetime) -> Iterator[Finding]:
+    """The labeler writes the labels of the configuration's levels."""
+    try:
+        written = labeler_levels(api.json("GET", _LABELER_FILE))
+        faults = level_faults(read_configuration(api).settings.topology, written)
+    except ConfigurationError as error:
+        yield found(State.UNKNOWN, str(error))
+        return
+    except ApiError as error:
+        if error.status != 404:
+            raise
+        yield found(State.WELL, "the labeler is not installed: others write the labels of the levels")
+        return
+    for fault in faults:
+        yield found(State.ODD, fault, "Make the labeler's levels and topology.levels agree.")
+    if not faults:
+        yield found(State.WELL, "the labeler writes the labels of the configuration's levels")
 
 
 def allocator(api: Api, now: datetime) -> Iterator[Finding]:

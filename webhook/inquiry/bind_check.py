@@ -1,15 +1,15 @@
-"""Whether the cluster supports the policy's `bind`: bind each gang as one."""
+"""Whether the cluster supports `binding.mode`: bind each gang as one."""
 
 from collections.abc import Iterator
 from datetime import datetime
 from typing import Any, Final
 
 from labeler.contract import keys
-from webhook.inquiry.configuration import policy_of
+from webhook.configuration.cluster import policy_of
+from webhook.configuration.document import ConfigurationError
 from webhook.inquiry.findings import SYSTEM, Finding, State, found
 from webhook.kube.access import may
 from webhook.kube.client import Api
-from webhook.policy.document import PolicyError
 from webhook.text import counted
 from webhook.workloads.native_gangs import GROUP, VERSIONS
 from webhook.workloads.pod_group_names import PREFIX
@@ -29,11 +29,11 @@ _POD: Final = {
 
 
 def examine(api: Api, now: datetime) -> Iterator[Finding]:
-    """Check the policy, which fields the API server keeps, and kube-scheduler's conditions of PodGroups."""
+    """Check the mode, which fields the API server keeps, and kube-scheduler's conditions of PodGroups."""
     try:
         policy = policy_of(api)
-    except PolicyError as error:
-        yield found(State.UNKNOWN, f"the policy cannot be used: {error}")
+    except ConfigurationError as error:
+        yield found(State.UNKNOWN, f"the configuration cannot be used: {error}")
         return
     if not policy.binds_by_pod_group:
         yield found(State.WELL, "each pod is bound by itself (bind: pinned)")

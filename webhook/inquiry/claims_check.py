@@ -5,39 +5,37 @@ from datetime import datetime
 from fnmatch import fnmatchcase
 from typing import Any, Final
 
+from webhook.configuration.cluster import policy_of
+from webhook.configuration.document import ConfigurationError
 from webhook.extensions.known import resource_extensions
-from webhook.inquiry.configuration import policy_of, settings_of_sweeper
 from webhook.inquiry.extension_checks import missing_rights
 from webhook.inquiry.findings import REAPPLY, SYSTEM, Finding, State, found, some
 from webhook.kube import devices
 from webhook.kube.client import Api, ApiError
-from webhook.policy.document import PolicyError
 from webhook.policy.values import Policy
 from webhook.text import counted
 
-_SWITCH_OFF: Final = "or set resourceClaims: false in the policy."
+_SWITCH_OFF: Final = "or set gpus.deviceClasses: [] in the configuration."
 _WITHOUT_CEL: Final = "topogate"
 """The name of the shipped image that lacks the interpreter of selectors."""
 
 
 def examine(api: Api, now: datetime) -> Iterator[Finding]:
-    """By the policy, the Deployment of the sweeper, and the DeviceClasses."""
+    """By the configuration, the Deployment of the sweeper, and the DeviceClasses."""
     try:
         policy = policy_of(api)
-    except PolicyError as error:
-        yield found(State.UNKNOWN, f"the policy cannot be used: {error}")
+    except ConfigurationError as error:
+        yield found(State.UNKNOWN, f"the configuration cannot be used: {error}")
         return
     if not policy.resource_claims:
-        yield found(State.WELL, "ResourceClaims make no pod a GPU pod (resourceClaims: false)")
+        yield found(State.WELL, "ResourceClaims make no pod a GPU pod (gpus.deviceClasses: [])")
         return
     names = _class_names(api)
     if names is None:
-        sentence = (
-            "the policy has resourceClaims, and resource.k8s.io/v1 is not served: pods with claims wait"
-        )
+        sentence = "gpus.deviceClasses is set, and resource.k8s.io/v1 is not served: pods with claims wait"
         yield found(State.ILL, sentence, f"Use Kubernetes 1.34 or newer, {_SWITCH_OFF}")
         return
-    faults = [*_of_sweeper(api), *_of_classes(policy, names), *_of_counting(api, policy, names)]
+    faults = [*_of_sweeper(api), *_of_classes(policy, names)]
     yield from faults
     if not faults:
         served = [name for name in names if policy.is_gpu_class(name)]
@@ -72,25 +70,10 @@ def _of_sweeper(api: Api) -> Iterator[Finding]:
 
 
 def _of_classes(policy: Policy, names: list[str]) -> Iterator[Finding]:
-    """Entries of the policy that stand for no DeviceClass."""
+    """Entries of gpus.deviceClasses that stand for no DeviceClass."""
     unknown = [each for each in policy.device_classes if not any(fnmatchcase(name, each) for name in names)]
     if not names:
         yield found(State.ODD, "there is no DeviceClass", "Install a DRA driver for the GPUs.")
     elif unknown:
-        sentence = f"no DeviceClass matches {some(unknown)} of resourceClaims; there are {some(names)}"
-        yield found(State.ODD, sentence, "Correct resourceClaims in the policy, or install the driver.")
-
-
-def _of_counting(api: Api, policy: Policy, names: list[str]) -> Iterator[Finding]:
-    """DeviceClasses that the policy names, whose devices metrics and map leave out."""
-    patterns = settings_of_sweeper(api).gpu_device_classes
-    left_out = [
-        name
-        for name in names
-        if not policy.takes_every_class
-        and policy.is_gpu_class(name)
-        and not any(fnmatchcase(name, each) for each in patterns)
-    ]
-    if left_out:
-        sentence = f"devices of {some(left_out)} are placed, and not counted by the map and the metrics"
-        yield found(State.ODD, sentence, "Add these names to gpu_device_classes of the sweeper's settings.")
+        sentence = f"no DeviceClass matches {some(unknown)} of gpus.deviceClasses; there are {some(names)}"
+        yield found(State.ODD, sentence, "Correct the configuration, or install the driver.")

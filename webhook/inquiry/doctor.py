@@ -129,7 +129,7 @@ CHECKS: Final[dict[str, Check]] = {
     "clock": _clock,
     "definitions": _definitions,
     "classes": enforcement.classes,
-    "levels": enforcement.levels,
+    "levels": agents.levels,
     "bundle": trust.bundle,
     "certificate": trust.served,
     "admission": enforcement.admission,

@@ -5,12 +5,11 @@ from datetime import datetime
 from typing import Any, Final
 
 from labeler.contract import keys
-from webhook.inquiry.configuration import policy_of, settings_of_sweeper
+from webhook.configuration.cluster import policy_of
+from webhook.configuration.document import ConfigurationError
 from webhook.inquiry.findings import REAPPLY, SYSTEM, Finding, State, found, some
 from webhook.inquiry.trust import is_issued_by_others
 from webhook.kube.client import Api, ApiError
-from webhook.policy.document import PolicyError
-from webhook.sweeper.settings import levels_fault
 
 GUARDS: Final = (
     "topogate-pods",
@@ -35,8 +34,8 @@ def classes(api: Api, now: datetime) -> Iterator[Finding]:
     """The policy can be read, and each of its tiers has its PriorityClass."""
     try:
         policy = policy_of(api)
-    except PolicyError as error:
-        yield found(State.ILL, f"the policy cannot be used: {error}", "Run `topogate policy check`.")
+    except ConfigurationError as error:
+        yield found(State.ILL, f"the configuration cannot be used: {error}", "Run `topogate config check`.")
         return
     there = {
         each["metadata"]["name"]
@@ -45,23 +44,10 @@ def classes(api: Api, now: datetime) -> Iterator[Finding]:
     named = [tier.priority_class_name for tier in policy.tiers]
     missing = [name for name in named if name not in there]
     if missing:
-        sentence = f"tiers of the policy name PriorityClasses that do not exist: {some(missing)}"
-        yield found(State.ILL, sentence, f"Create them, or correct the policy. {REAPPLY}")
+        sentence = f"tiers of the configuration name PriorityClasses that do not exist: {some(missing)}"
+        yield found(State.ILL, sentence, f"Create them, or correct the configuration. {REAPPLY}")
     else:
         yield found(State.WELL, f"the PriorityClasses of all {len(named)} tiers exist")
-
-
-def levels(api: Api, now: datetime) -> Iterator[Finding]:
-    """The policy accepts the levels that the sweeper knows."""
-    try:
-        fault = levels_fault(settings_of_sweeper(api), policy_of(api))
-    except PolicyError as error:
-        yield found(State.UNKNOWN, f"the policy cannot be used: {error}")
-        return
-    if fault:
-        yield found(State.ILL, fault, "Correct the policy or the sweeper's settings.")
-    else:
-        yield found(State.WELL, "the policy accepts the levels of the sweeper's settings")
 
 
 def admission(api: Api, now: datetime) -> Iterator[Finding]:
@@ -93,9 +79,7 @@ def admission(api: Api, now: datetime) -> Iterator[Finding]:
         names = ", ".join(gate["name"] for gate in gates)
         yield found(State.WELL, f"a GPU pod in {namespace} gets the gate {names}")
     else:
-        sentence = (
-            f"a GPU pod in {namespace} gets no gate: the webhook did not answer, or the policy excludes it"
-        )
+        sentence = f"a GPU pod in {namespace} gets no gate: the webhook did not answer, or it is excluded"
         yield found(State.ILL, sentence, remedy)
 
 
@@ -114,7 +98,7 @@ def _resource(api: Api) -> str:
     """A resource that makes a pod a GPU pod by the cluster's policy, or by ours if that cannot be read."""
     try:
         policy = policy_of(api)
-    except (ApiError, PolicyError):
+    except (ApiError, ConfigurationError):
         return "nvidia.com/gpu"
     return next(filter(_PLAIN, policy.gpu_resources), "nvidia.com/gpu")
 

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 
 from labeler.contract import keys
+from webhook.configuration.settings import Settings
 from webhook.extensions.known import all_extensions, with_owners
 from webhook.inquiry.next_pass import NextPass, moment, next_pass
 from webhook.inquiry.preferred import describe_preferred
@@ -20,7 +21,6 @@ from webhook.sweeper.observe.gangs import PodGang
 from webhook.sweeper.observe.plans import is_gated, occupied_node, pinned_node, sent_node
 from webhook.sweeper.observe.view import Moment, View
 from webhook.sweeper.report_memory import GangReason
-from webhook.sweeper.settings import Settings
 from webhook.text import counted, few
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 from msgspec import structs
 
+from webhook.configuration.settings import Settings
 from webhook.extensions.known import all_extensions
 from webhook.inquiry.next_pass import moment, reservations
 from webhook.placement import Assignment, Gang, NoFit, PlacementError, Snapshot, check
@@ -22,7 +23,6 @@ from webhook.sweeper.extension import dividing
 from webhook.sweeper.observe.gang_requests import preferred_of
 from webhook.sweeper.observe.gangs import OwnerFacts, PodGang, gather
 from webhook.sweeper.observe.view import View
-from webhook.sweeper.settings import Settings
 from webhook.text import counted
 
 

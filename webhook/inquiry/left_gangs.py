@@ -3,13 +3,13 @@
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 
+from webhook.configuration.cluster import policy_of
+from webhook.configuration.document import ConfigurationError
 from webhook.extensions.native_gangs.pod_group_gangs import by_gang
-from webhook.inquiry.configuration import policy_of
 from webhook.inquiry.findings import Finding, State, found, some
 from webhook.inquiry.reading import read_all
 from webhook.kube.client import Api
 from webhook.kube.objects import Namespace, Pod
-from webhook.policy.document import PolicyError
 from webhook.policy.values import Policy
 from webhook.sweeper.observe.cache import NAMESPACES, PODS, UNFINISHED
 from webhook.sweeper.observe.membership import GangKey, key_of
@@ -19,7 +19,7 @@ from webhook.workloads.native_gangs import GROUP, VERSIONS
 
 
 def examine(api: Api, now: datetime) -> Iterator[Finding]:
-    """Check the policy; where it leaves such gangs alone, count pods with topology annotations."""
+    """Check the configuration; where it leaves such gangs alone, count pods with topology annotations."""
     served = {each["version"] for each in api.json("GET", f"/apis/{GROUP}")["versions"]}
     version = next((each for each in VERSIONS if each in served), None)
     if version is None:
@@ -27,8 +27,8 @@ def examine(api: Api, now: datetime) -> Iterator[Finding]:
         return
     try:
         policy = policy_of(api)
-    except PolicyError as error:
-        yield found(State.UNKNOWN, f"the policy cannot be used: {error}")
+    except ConfigurationError as error:
+        yield found(State.UNKNOWN, f"the configuration cannot be used: {error}")
         return
     if policy.adopts_native_gangs:
         yield found(State.WELL, f"pods of PodGroups ({version}) are placed by topogate")
@@ -41,9 +41,9 @@ def examine(api: Api, now: datetime) -> Iterator[Finding]:
     yield found(
         State.ODD,
         f"{counted(pods, 'pod of a PodGroup names', 'pods of PodGroups name')} a topology that "
-        "has no effect, as the policy leaves such pods to "
-        f"kube-scheduler (nativeGangs: leave): {some([str(key) for key in sorted(left)])}",
-        "Set nativeGangs: adopt in the policy, or remove the annotations.",
+        "has no effect, as the configuration leaves such pods to "
+        f"kube-scheduler (gangs.native: leave): {some([str(key) for key in sorted(left)])}",
+        "Set gangs.native: adopt in the configuration, or remove the annotations.",
     )
 
 

@@ -13,6 +13,7 @@ import msgspec
 
 from labeler.contract import keys
 from labeler.contract.quantities import QuantityError, parse
+from webhook.configuration.settings import Settings
 from webhook.inquiry import defaults
 from webhook.inquiry.admitted import NOT_GATED, AdmissionRules, admit
 from webhook.inquiry.manifest import Described, InputError, is_loose, name_of, pods_of, size_of
@@ -23,7 +24,6 @@ from webhook.scheduling.convert import pod_class_of
 from webhook.scheduling.impossible_requests import no_topology, unmet
 from webhook.sweeper.observe.fewest_domains import FewestDomains, can_run
 from webhook.sweeper.observe.gangs import PodGang
-from webhook.sweeper.settings import Settings
 
 _OF_ONE_TEMPLATE: Final = ("Job", "StatefulSet")
 _OWN_RESOURCES: Final = "kubernetes.io/"

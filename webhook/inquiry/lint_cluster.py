@@ -1,10 +1,13 @@
 """What `topogate lint` reads from a cluster: its policy, its PriorityClasses, and what its nodes offer."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from webhook.configuration.cluster import read_if_allowed
+from webhook.configuration.migrate import load_files
+from webhook.configuration.shipped import shipped_classes, shipped_configuration
 from webhook.inquiry.admitted import AdmissionRules
 from webhook.inquiry.dry_run import DryRun
 from webhook.inquiry.lint import ManifestFault, of_nodes
@@ -12,16 +15,13 @@ from webhook.inquiry.manifest import name_of
 from webhook.inquiry.members import InputError
 from webhook.inquiry.reading import read_all
 from webhook.inquiry.simulation import NotPlacedError, read_pods
-from webhook.kube.client import Api, ApiError
+from webhook.kube.client import Api
 from webhook.kube.objects import Node, PriorityClass
 from webhook.placement import PlacementError, Snapshot
-from webhook.policy.file import load_policy, parse_policy
-from webhook.policy.shipped import shipped_classes, shipped_policy
 from webhook.policy.values import Policy
 from webhook.scheduling.nodes import node_of
 from webhook.sweeper.observe.cache import NODES
 
-POLICY: Final = "/api/v1/namespaces/topogate-system/configmaps/topogate-policy"
 CLASSES: Final = "/apis/scheduling.k8s.io/v1/priorityclasses"
 
 
@@ -39,14 +39,16 @@ class ClusterRules:
         return list(self.dry_run.notes) if self.dry_run else []
 
     @classmethod
-    def read(cls, api: Api | None, policy: Path | None) -> "ClusterRules":
-        """Read the cluster as far as that is allowed, else use the shipped policy.
+    def read(cls, api: Api | None, files: Sequence[Path] = ()) -> "ClusterRules":
+        """Read the cluster as far as that is allowed, else use the shipped configuration.
 
-        Raises PolicyError, ApiError.
+        files: of the configuration, instead of the cluster's.
+
+        Raises ConfigurationError, ApiError.
         """
-        chosen = load_policy(policy) if policy else None
+        chosen = load_files(files).policy if files else None
         if api is None:
-            return cls(AdmissionRules(chosen or shipped_policy(), shipped_classes()))
+            return cls(AdmissionRules(chosen or shipped_configuration().policy, shipped_classes()))
         dry_run = DryRun(api)
         return cls(read_rules(api, chosen, dry_run), tuple(read_all(api, NODES, Node)), dry_run)
 
@@ -64,16 +66,13 @@ class ClusterRules:
 
 
 def read_rules(api: Api, policy: Policy | None, dry_run: DryRun) -> AdmissionRules:
-    """What the cluster's admission decides from, its own answers first. Raises PolicyError, ApiError."""
+    """What the cluster's admission decides from, its own answers first.
+
+    Raises ConfigurationError, ApiError.
+    """
     classes = {each.metadata.name: each for each in read_all(api, CLASSES, PriorityClass)}
-    return AdmissionRules(policy or read_policy(api) or shipped_policy(), classes, dry_run)
+    return AdmissionRules(policy or _policy_of(api), classes, dry_run)
 
 
-def read_policy(api: Api) -> Any:
-    """The cluster's policy, None if it may not be read or does not exist. Raises PolicyError, ApiError."""
-    try:
-        return parse_policy(api.json("GET", POLICY)["data"]["policy.yaml"], "the cluster's policy")
-    except ApiError as error:
-        if error.status not in (401, 403, 404):
-            raise
-        return None
+def _policy_of(api: Api) -> Policy:
+    return (read_if_allowed(api) or shipped_configuration()).policy

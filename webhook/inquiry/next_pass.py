@@ -16,6 +16,7 @@ from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any
 
+from webhook.configuration.settings import Settings
 from webhook.extensions.known import all_extensions, completed, running, with_owners
 from webhook.inquiry.reading import ClusterReading
 from webhook.inquiry.resource_adder import view_of
@@ -40,7 +41,6 @@ from webhook.sweeper.observe.gangs import GangKey, OwnerFacts, PodGang, gather
 from webhook.sweeper.observe.snapshotter import Snapshotter
 from webhook.sweeper.observe.view import Moment, View
 from webhook.sweeper.report_memory import GangReason, GangReasons, reasons_after
-from webhook.sweeper.settings import Settings
 from webhook.workloads.builtin import Job
 
 logger = logging.getLogger(__name__)
@@ -189,7 +189,7 @@ def run_pass(
 def _gangs(view: View, settings: Settings, facts: PassFacts) -> Sequence[PodGang]:
     """The gangs that wait, as a pass gathers them."""
     gangs = gather(view.gated, view.mates, facts.size_of, view.gang_of, lost_owner=view.lost_owner)
-    if settings.go_on_with_fewer:
+    if settings.start_with_fewer:
         gangs = [replace(each, minimum=len(each.pods)) if each.blocked_reason else each for each in gangs]
     return completed(gangs, view, settings, facts.owners_of)
 

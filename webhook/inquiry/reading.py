@@ -10,7 +10,8 @@ from typing import Any, Final, Protocol, TypeVar
 
 import msgspec
 
-from webhook.inquiry.configuration import leads_since, policy_of
+from webhook.configuration.cluster import policy_of
+from webhook.configuration.document import ConfigurationError
 from webhook.kube import drivers, placements, volume_objects
 from webhook.kube.client import Api, ApiError
 from webhook.kube.complaints import EVENTS, FAILED_CREATE, Complaint
@@ -19,7 +20,7 @@ from webhook.kube.disruption_budgets import BUDGETS, PodDisruptionBudget
 from webhook.kube.objects import Metadata, Namespace, Node, ObjectList, Pod
 from webhook.kube.placements import Placement
 from webhook.kube.state_config_map import path_of
-from webhook.policy.document import PolicyError
+from webhook.kube.times import since_1970
 from webhook.policy.values import Policy
 from webhook.scheduling.antiaffinity import NamespaceLabels
 from webhook.scheduling.budgets import Budgets
@@ -34,6 +35,7 @@ from webhook.workloads.composite_groups import COMPOSITE_GROUPS, Roots, roots_of
 from webhook.workloads.native_gangs import POD_GROUPS
 
 PAGE_SIZE: Final = 500
+_LEASE: Final = "/apis/coordination.k8s.io/v1/namespaces/topogate-system/leases/topogate-sweeper"
 OWNERS_SECONDS: Final = 10.0
 
 T = TypeVar("T")
@@ -215,13 +217,14 @@ def _record(api: Api, name: str) -> Mapping[str, str] | None:
 def _policy(api: Api) -> Policy | None:
     try:
         return policy_of(api)
-    except (ApiError, PolicyError):
+    except (ApiError, ConfigurationError):
         return None  # the rest of the explanation does not need it
 
 
 def _leads_since(api: Api) -> float | None:
+    """Since when the sweeper's leader leads, in seconds since 1970."""
     try:
-        return leads_since(api)
+        return since_1970((api.json("GET", _LEASE).get("spec") or {}).get("acquireTime"))
     except ApiError:
         return None  # gangs are then believed to have been seen all the time
 

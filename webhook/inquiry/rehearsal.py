@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from webhook.configuration.settings import Settings
 from webhook.inquiry.gang_answer import ask_gang, state_for
 from webhook.inquiry.reading import ClusterReading
 from webhook.inquiry.resource_adder import view_of
@@ -15,7 +16,6 @@ from webhook.kube.objects import Pod
 from webhook.placement import Assignment, NoFit
 from webhook.sweeper.observe.gangs import GangKey, OwnerFacts, gather, key_of
 from webhook.sweeper.observe.snapshotter import Snapshotter
-from webhook.sweeper.settings import Settings
 
 
 def rehearse(cluster: ClusterReading, job: Mapping[str, Any], settings: Settings) -> Assignment | NoFit:

@@ -4,12 +4,12 @@ import time
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
+from webhook.configuration.settings import Settings
 from webhook.extensions.known import resource_extensions
 from webhook.inquiry.reading import ClusterReading
 from webhook.sweeper.extension import ReadCollections, ResourcesInput, WatchedCollection, with_resources
 from webhook.sweeper.observe.snapshotter import Snapshotter
 from webhook.sweeper.observe.view import View
-from webhook.sweeper.settings import Settings
 
 
 class ResourceAdder:

@@ -10,6 +10,11 @@ from msgspec import structs
 
 from labeler.contract import keys
 from labeler.contract.quantities import QuantityError
+from webhook.configuration.cluster import is_configuration, of_config_map
+from webhook.configuration.document import ConfigurationError
+from webhook.configuration.file import Configuration
+from webhook.configuration.settings import Settings
+from webhook.configuration.shipped import shipped_classes, shipped_configuration
 from webhook.inquiry import defaults, documents
 from webhook.inquiry.admitted import NOT_GATED, AdmissionRules, Admitted, admit
 from webhook.inquiry.gang_answer import GangAnswer, ask_gang, state_for
@@ -18,17 +23,12 @@ from webhook.inquiry.manifest import InputError, minimum_of, name_of, owner_of, 
 from webhook.inquiry.members import in_namespace
 from webhook.kube import objects
 from webhook.placement import PlacementError, Snapshot, Usage
-from webhook.policy.document import PolicyError
-from webhook.policy.file import parse_policy
-from webhook.policy.shipped import shipped_classes, shipped_policy
-from webhook.policy.values import Policy
 from webhook.scheduling import antiaffinity, conflicts, convert, pod_mix, unmodelled
 from webhook.scheduling.nodes import node_of
 from webhook.sweeper.observe import gangs
 from webhook.sweeper.observe.gangs import GangKey, PodGang, key_of
 from webhook.sweeper.observe.plans import is_gated
 from webhook.sweeper.observe.view import View
-from webhook.sweeper.settings import Settings
 from webhook.workloads.ranks import EQUAL_RANKS
 
 
@@ -50,7 +50,7 @@ class Rehearsed:
 
 def shipped_rules() -> AdmissionRules:
     """What admission decides from, as the manifests ship it."""
-    return AdmissionRules(shipped_policy(), shipped_classes())
+    return AdmissionRules(shipped_configuration().policy, shipped_classes())
 
 
 class NotPlacedError(Exception):
@@ -61,35 +61,38 @@ class NotPlacedError(Exception):
 class Dump:
     """A cluster as files describe it.
 
-    there: pods that use capacity of nodes, with the file of each. policy: of its ConfigMap, None if the files
-    have none; classes: PriorityClasses by name. not_opted_in: Namespaces without our label.
+    there: pods that use capacity of nodes, with the file of each. configuration: of its ConfigMap, None if
+    the files have none; classes: PriorityClasses by name. not_opted_in: Namespaces without our label.
     """
 
     nodes: list[objects.Node]
     there: list[tuple[objects.Pod, Path]]
-    policy: Policy | None
+    configuration: Configuration | None
     classes: dict[str, objects.PriorityClass]
     not_opted_in: set[str] = field(default_factory=set)
 
-    def rules(self, policy: Policy | None) -> AdmissionRules:
+    def rules(self, configuration: Configuration) -> AdmissionRules:
         """What admission decides from; what the files lack is as the manifests ship it."""
         return AdmissionRules(
-            policy or self.policy or shipped_policy(),
+            configuration.policy,
             self.classes or shipped_classes(),
             not_opted_in=frozenset(self.not_opted_in),
         )
 
 
-def read(files: list[Path], manifest: Path, policy: Policy | None = None, namespace: str = "") -> Rehearsed:
+def read(
+    files: list[Path], manifest: Path, given: Configuration | None = None, namespace: str = ""
+) -> Rehearsed:
     """The gangs of a manifest, the cluster of these files, and what is not modelled.
 
-    policy: of admission, None for that of the files, else the shipped one. namespace: of objects that name
-    none. Raises InputError, NotPlacedError where admission refuses the pods or topogate leaves them alone,
-    PlacementError for an invalid topology request.
+    given: the configuration, None for that of the files, else the shipped one. namespace: of objects that
+    name none. Raises InputError, NotPlacedError where admission refuses the pods or topogate leaves them
+    alone, PlacementError for an invalid topology request.
     """
     dump = read_cluster(files)
     nodes, there = dump.nodes, dump.there
-    found = read_manifest(manifest, dump.rules(policy), namespace)
+    configuration = given or dump.configuration or shipped_configuration()
+    found = read_manifest(manifest, dump.rules(configuration), namespace)
     carried = [(pod.metadata.namespace, antiaffinity.terms_of(pod)) for pod, _ in there]
     made = found.gangs()
     gated = [pod for gang in made for pod in gang.gated]
@@ -109,7 +112,7 @@ def read(files: list[Path], manifest: Path, policy: Policy | None = None, namesp
         gang_of=lambda pod: keys_of.get(pod.metadata.uid) or key_of(pod),
     )  # fmt: skip
     notes = [*found.notes, *unmodelled.claim_notes(gated), *unmodelled.taken_widely(gated)]
-    return Rehearsed(made, view, snapshot, notes, found.admitted)
+    return Rehearsed(made, view, snapshot, notes, found.admitted, configuration.settings)
 
 
 def read_manifest(manifest: Path, rules: AdmissionRules, namespace: str) -> "ManifestPods":
@@ -168,16 +171,16 @@ def _with(dump: Dump, document: dict[str, Any], file: Path) -> Dump:
             dump.not_opted_in.add(name_of(document))
     elif kind == "PriorityClass":
         dump.classes[name_of(document)] = documents.decoded(objects.PriorityClass, document, str(file))
-    elif kind == "ConfigMap" and name_of(document) == "topogate-policy":
-        return replace(dump, policy=_policy_of(document, file))
+    elif is_configuration(document):
+        return replace(dump, configuration=_configuration_of(document, file))
     return dump
 
 
-def _policy_of(document: Mapping[str, Any], file: Path) -> Policy:
+def _configuration_of(document: Mapping[str, Any], file: Path) -> Configuration:
     try:
-        return parse_policy(document["data"]["policy.yaml"], str(file))
-    except (KeyError, TypeError, PolicyError) as error:
-        raise InputError(f"{file}: ConfigMap topogate-policy: {error}") from None
+        return of_config_map(document)
+    except ConfigurationError as error:
+        raise InputError(f"{file}: {error}") from None
 
 
 def _with_uid(pod: objects.Pod) -> objects.Pod:
@@ -362,13 +365,13 @@ def _why_none_is_gated(pods: Sequence[objects.Pod]) -> str:
     amounts = ({**each.resources.limits, **each.resources.requests} for each in containers)
     asked = sorted({name for each in amounts for name in each if "/" in name})
     if any(pod.spec.resource_claims for pod in pods):
-        remedy = "set resourceClaims in admission's policy"
+        remedy = "set gpus.deviceClasses in the configuration"
     elif asked:
-        remedy = f"add {', '.join(asked)} to gpuResources of admission's policy"
+        remedy = f"add {', '.join(asked)} to gpus.resources of the configuration"
     else:
         remedy = f"annotate their pod template, for example with {keys.PREFERRED_TOPOLOGY_ANNOTATION}"
     return (
-        "admission gates none of these pods, as they ask for no GPU that its policy names: kube-scheduler "
+        "admission gates none of these pods, as they ask for no GPU that it knows: kube-scheduler "
         f"places them, perhaps elsewhere. To have topogate place them, {remedy}"
     )
 

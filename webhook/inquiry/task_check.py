@@ -9,13 +9,13 @@ from typing import Any, Final
 
 import msgspec
 
+from webhook.configuration.cluster import read_configuration
+from webhook.configuration.document import ConfigurationError
 from webhook.inquiry.admitted import AdmissionRules
 from webhook.inquiry.lint import lint
-from webhook.inquiry.lint_cluster import POLICY, ClusterRules
+from webhook.inquiry.lint_cluster import ClusterRules
 from webhook.kube.client import Api, ApiError
 from webhook.kube.objects import Metadata, Node, PriorityClass
-from webhook.policy.document import PolicyError
-from webhook.policy.file import parse_policy
 from webhook.policy.values import Policy
 from webhook.sweeper.observe.cache import NODES
 
@@ -34,8 +34,8 @@ class TaskCheck:
 def check_task(api: Api, body: Mapping[str, Any]) -> TaskCheck:
     """Check a task that is about to be created."""
     try:
-        policy = parse_policy(api.json("GET", POLICY)["data"]["policy.yaml"], "the cluster's policy")
-    except (ApiError, KeyError, PolicyError):
+        policy = read_configuration(api).policy
+    except (ApiError, ConfigurationError):
         return TaskCheck()
     rules = _rules(policy)
     if faults := lint([body], "", rules):

@@ -8,7 +8,8 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from labeler.contract import keys
-from webhook.inquiry.configuration import settings_or_defaults
+from webhook.configuration.cluster import settings_or_defaults
+from webhook.configuration.settings import Settings
 from webhook.inquiry.findings import Finding, State, found, some
 from webhook.inquiry.next_pass import PassFacts, moment, run_pass
 from webhook.inquiry.reading import ClusterReading
@@ -23,7 +24,6 @@ from webhook.sweeper.observe.fewest_domains import FewestDomains
 from webhook.sweeper.observe.gangs import OwnerFacts
 from webhook.sweeper.observe.snapshotter import Snapshotter
 from webhook.sweeper.observe.view import View
-from webhook.sweeper.settings import Settings
 from webhook.text import counted
 
 LONG_SECONDS: Final = 600

@@ -1,4 +1,4 @@
-"""What the API server decides by itself, rendered in CEL from the policy file.
+"""What the API server decides by itself, rendered in CEL from the configuration.
 
 `decide` is the rule; these objects are the same rule for the API server: which pods to send to the webhook,
 which to gate without it, which to refuse. CEL can read neither a YAML text nor a PriorityClass, so the

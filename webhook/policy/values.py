@@ -13,13 +13,25 @@ from typing import Final
 
 from labeler.contract import keys
 from webhook.policy.fair import FairOrder
-from webhook.policy.reference import (
-    DEFAULT_EXCLUDED_NAMESPACES,
-    DEFAULT_GPU_RESOURCES,
-    DEFAULT_SCHEDULER_NAMES,
-)
 from webhook.text import LONGEST_LABEL_VALUE, quote, sentence_list
 
+DEFAULT_GPU_RESOURCES: Final = (
+    "nvidia.com/gpu",
+    "nvidia.com/gpu.shared",
+    "amd.com/gpu",
+    keys.I915,
+    keys.XE,
+    "nvidia.com/mig-*",
+)
+"""With renameByDefault NVIDIA's plugin appends `.shared` to the resource name of time-sliced GPUs."""
+DEFAULT_EXCLUDED_NAMESPACES: Final = (
+    "kube-system",
+    "kube-public",
+    "kube-node-lease",
+    "topogate-system",
+    "topogate-labeler",
+)
+DEFAULT_SCHEDULER_NAMES: Final = ("default-scheduler",)
 ANY_NAMESPACE: Final = "*"
 EVERY_CLASS: Final = ("*",)
 LONGEST_MODEL_NAME: Final = 100
@@ -110,10 +122,10 @@ class Policy:
     DeviceClasses, names or shell patterns, one of which its claims must name for that. fair_order: the order
     among gangs of one priority, None for the oldest first. keep_managed_fields: whether gated pods keep their
     managedFields; see admission.managers. adopts_native_gangs: whether pods of Kubernetes' own PodGroups
-    (spec.schedulingGroup) are gated and placed like others (nativeGangs: adopt), or left to kube-scheduler
+    (spec.schedulingGroup) are gated and placed like others (gangs.native: adopt), or left to kube-scheduler
     (leave). binds_by_pod_group: whether gangs get a PodGroup of ours, by which kube-scheduler binds each as
-    one (bind: podgroup), or each pod is bound by itself (pinned). nominates_nodes: whether these gangs are
-    nominated to their nodes instead of pinned (nominated, experimental).
+    one (binding.mode: podgroup), or each pod is bound by itself (pinned). nominates_nodes: whether these
+    gangs are nominated to their nodes instead of pinned (nominated, experimental).
     """
 
     gate: str = keys.GATE

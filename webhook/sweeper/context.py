@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from labeler.contract.event_reasons import EventReason
+from webhook.configuration.settings import Settings
 from webhook.kube.client import Api, ApiError
 from webhook.kube.objects import Node, Pod
 from webhook.policy.values import Policy
@@ -14,7 +15,6 @@ from webhook.sweeper.decide.backoff import Deferral, Deferrals, Key
 from webhook.sweeper.extension import Switch
 from webhook.sweeper.metrics import Metrics
 from webhook.sweeper.observe.cache import ClusterCache
-from webhook.sweeper.settings import Settings
 
 
 class Announcer(Protocol):

@@ -17,6 +17,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from webhook.configuration.settings import Settings
 from webhook.kube.objects import Pod
 from webhook.placement import Snapshot
 from webhook.policy.values import Policy
@@ -51,7 +52,6 @@ from webhook.sweeper.repair.allowance import Allowance, JobOf, after_deletion
 from webhook.sweeper.repair.broken import BrokenSince, evict_broken
 from webhook.sweeper.repair.repair import Repaired, RepairMemory, repair_released, roll_back
 from webhook.sweeper.report_memory import ReportMemory, causes_of, reasons_after
-from webhook.sweeper.settings import Settings
 from webhook.text import joined
 
 

@@ -17,6 +17,7 @@ from enum import StrEnum
 from typing import Any, Generic
 
 from labeler.contract.event_reasons import EventReason
+from webhook.configuration.settings import Settings
 from webhook.kube.affinity import SelectorRequirement
 from webhook.kube.decoding import T
 from webhook.kube.objects import Metadata, Node, Pod
@@ -31,7 +32,6 @@ from webhook.sweeper.metrics import CounterSpec, GaugeSpec
 from webhook.sweeper.observe.gangs import GangKey, PodGang
 from webhook.sweeper.observe.node_usage import AddedResources
 from webhook.sweeper.observe.view import View
-from webhook.sweeper.settings import Settings
 
 Served = Mapping[str, str]
 """Which optional collections the cluster serves: "podgroups.scheduling.k8s.io" -> version."""

@@ -161,7 +161,8 @@ class Metrics:
         )
         self.unbound = self._known_gauge(
             "topogate_unbound_pods",
-            "Released pods that kube-scheduler has not bound within bind_seconds, as far as this leader has "
+            "Released pods that kube-scheduler has not bound within binding.timeout, as far as this leader "
+            "has "
             "seen.",
         )
         self.waiting = self._gauge(

@@ -10,12 +10,13 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from labeler.contract.event_reasons import EventReason
+from webhook.configuration.settings import Settings
+from webhook.configuration.store import ConfigurationStore
 from webhook.kube.client import Api
 from webhook.kube.collection import SILENCE_SECONDS
 from webhook.kube.events import NORMAL, WARNING, Recorder, Reference
 from webhook.kube.lease import Elector
 from webhook.kube.objects import Node, Pod
-from webhook.policy.values import Policy
 from webhook.probes import serve
 from webhook.sweeper.context import Pass
 from webhook.sweeper.extension import Switch
@@ -23,7 +24,6 @@ from webhook.sweeper.metrics import Metrics
 from webhook.sweeper.observe.cache import ClusterCache
 from webhook.sweeper.observe.membership import key_of
 from webhook.sweeper.observe.owner_sizes import Owners
-from webhook.sweeper.settings import Settings
 from webhook.sweeper.sweep import Sweeper
 
 _COALESCE_SECONDS: Final = 0.02
@@ -129,11 +129,10 @@ class _Process:
     """The loop, and the state that probes and metrics read."""
 
     api: Api
-    settings: Settings
+    store: ConfigurationStore
     stopping: threading.Event
     elector: Elector | None
     recorder: Recorder
-    policy: Callable[[], Policy | None]
     extensions: Sequence[Switch] = ()
     metrics: Metrics = field(default_factory=Metrics)
     live: _Live = field(default_factory=_Live)
@@ -146,7 +145,7 @@ class _Process:
         return self.live.complaint(self.leads(), self.elector.trouble if self.elector else "")
 
     def refresh(self) -> None:
-        _refresh(self.metrics, self.live, self.recorder, self.settings, self.leads)
+        _refresh(self.metrics, self.live, self.recorder, self.store.settings, self.leads)
 
     def run(self) -> None:
         while not self.stopping.is_set():
@@ -157,18 +156,19 @@ class _Process:
 
     @seldom_collected()
     def _lead(self) -> None:
-        """Sweep as long as this process leads.
+        """Sweep as long as this process leads and its settings are the same.
 
         The cluster is read again when leadership begins: an earlier copy could lack the last writes of the
         earlier leader.
         """
-        cache = self.live.cache = ClusterCache(self.api, self.settings.gate_prefix)
+        settings = self.store.settings
+        cache = self.live.cache = ClusterCache(self.api, settings.gate_prefix)
         cache.start()
         events = _Events(self.recorder, cache.owners)
         sweeper = Sweeper(
             Pass(
-                self.api, cache, self.settings, self.metrics, events, self.leads, self.stopping,
-                heartbeat=self.pulse.heartbeat, policy=self.policy, extensions=self.extensions,
+                self.api, cache, settings, self.metrics, events, self.leads, self.stopping,
+                heartbeat=self.pulse.heartbeat, policy=lambda: self.store.policy, extensions=self.extensions,
             )
         )  # fmt: skip
         try:
@@ -176,7 +176,7 @@ class _Process:
                 is_synced = self._synced(cache)
                 if is_synced:  # the first pass makes the objects that all others use
                     self._sweep(sweeper, cache)
-            while is_synced and self.leads():
+            while is_synced and self.leads() and self.store.settings == settings:
                 self._sweep(sweeper, cache)
         finally:
             self.live.cache = None
@@ -216,25 +216,26 @@ class _Process:
 
 def run(
     api: Api,
-    settings: Settings,
+    store: ConfigurationStore,
     stopping: threading.Event,
     elector: Elector | None = None,
     metrics_address: str = "127.0.0.1",
     metrics_port: int | None = None,
     identity: str = "sweeper",
-    policy: Callable[[], Policy | None] = lambda: None,
     extensions: Sequence[Switch] = (),
 ) -> None:
     """Sweep whenever something changes and this process leads, until `stopping` is set.
 
-    policy: admission's, as it is now; None if it is not known. extensions: optional features that may be on.
+    store: the configuration; a change of the settings begins again, as a change of the leader does.
+    extensions: optional features that may be on.
     """
     recorder = Recorder(api, "topogate.io/sweeper", identity)
-    process = _Process(api, settings, stopping, elector, recorder, policy, extensions)
+    process = _Process(api, store, stopping, elector, recorder, extensions)
     process.pulse.heartbeat()
     if metrics_port is not None:
         checks = {"/healthz": process.pulse.complaint, "/readyz": process.complaint}
-        serve(metrics_address, metrics_port, process.metrics.registry, process.refresh, checks)
+        serve(metrics_address, metrics_port, process.metrics.registry, process.refresh, checks, store.remark)
+    store.register(process.metrics.registry)
     process.recorder.start()
     logger.info("started server=%s", api.host)
     if elector is not None:

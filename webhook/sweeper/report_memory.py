@@ -12,12 +12,12 @@ from functools import cached_property
 from typing import Final, NamedTuple
 
 from labeler.contract.event_reasons import EventReason
+from webhook.configuration.settings import Settings
 from webhook.kube.events import shortened
 from webhook.kube.objects import Pod
 from webhook.sweeper.decide.orders import Cause, Delay, Done, Orders, Warn
 from webhook.sweeper.observe.gangs import GangKey, PodGang
 from webhook.sweeper.observe.view import View
-from webhook.sweeper.settings import Settings
 from webhook.text import joined, printable
 
 _OF_GATED: Final = (

@@ -170,7 +170,7 @@ class Sweeper:
         make = self._gang_cache.gang_of
         gangs = gather(view.gated, view.mates, ask, view.gang_of, make, view.lost_owner)
         self._gang_cache.end_pass()
-        if self._pass.settings.go_on_with_fewer:
+        if self._pass.settings.start_with_fewer:
             gangs = [replace(each, minimum=len(each.pods)) if each.blocked_reason else each for each in gangs]
         with self._guarded("complete"):
             gangs = self._hooks.complete(gangs, view)

@@ -18,12 +18,12 @@ from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from webhook import logs, version
 from webhook.build_info import register_build_info
+from webhook.configuration.document import ConfigurationError
+from webhook.configuration.store import ConfigurationStore, add_flag, require_file
 from webhook.kube.client import Api, ConnectError
 from webhook.kube.collection import SILENCE_SECONDS
 from webhook.kube.events import Recorder
 from webhook.kube.lease import Elector
-from webhook.policy.document import PolicyError
-from webhook.policy.store import PolicyStore
 from webhook.probes import serve
 from webhook.tasks.controller import Controller
 from webhook.tasks.observe import Cache, Queue
@@ -31,7 +31,7 @@ from webhook.tasks.wanted import DEFAULT_COMMAND, DEFAULT_IMAGE, TaskRules
 
 LEASE: Final = "topogate-tasks"
 NAMESPACE: Final = "topogate-system"
-_POLICY_SECONDS: Final = 2.0
+_CONFIGURATION_SECONDS: Final = 2.0
 _STUCK_SECONDS: Final = 120.0
 
 logger = logging.getLogger("webhook.tasks")
@@ -42,7 +42,7 @@ class Service:
     """The running program: its dependencies, and what probes and metrics read."""
 
     api: Api
-    policy: PolicyStore
+    configuration: ConfigurationStore
     default_image: str = DEFAULT_IMAGE
     default_command: tuple[str, ...] = DEFAULT_COMMAND
     recorder: Recorder | None = None
@@ -69,7 +69,7 @@ class Service:
         queue = Queue()
         cache = self.cache = Cache(self.api, queue)
         rules: Callable[[], TaskRules] = lambda: TaskRules(  # noqa: E731
-            self.policy.policy,
+            self.configuration.policy,
             cache.priority_classes(),
             self.default_image,
             self.default_command,
@@ -77,15 +77,15 @@ class Service:
         )
         controller = Controller(self.api, cache, queue, rules, self.recorder, self.leads)
         cache.start()
-        looked, generation = 0.0, self.policy.generation
+        looked, generation = 0.0, self.configuration.generation
         try:
             while self.leads():
                 self.last_step_at = now = time.monotonic()
-                if now - looked >= _POLICY_SECONDS:
+                if now - looked >= _CONFIGURATION_SECONDS:
                     looked = now
-                    self.policy.refresh()
-                    if self.policy.generation != generation:
-                        generation = self.policy.generation
+                    self.configuration.refresh()
+                    if self.configuration.generation != generation:
+                        generation = self.configuration.generation
                         cache.all_again()
                 if not cache.synced:
                     self.stopping.wait(0.02)
@@ -138,7 +138,7 @@ class TaskMetrics:
         self._unreadable = gauge(
             "topogate_tasks_unreadable_objects", "Objects that could not be decoded.", ["resource"]
         )
-        self._policy = gauge("topogate_tasks_policy_rejected", "1 while the policy file cannot be used.")
+        service.configuration.register(self.registry)
         self._steps = Counter("topogate_tasks_steps", "Tasks processed.", registry=self.registry)
         self._counted = 0
         register_build_info(self.registry)
@@ -146,7 +146,6 @@ class TaskMetrics:
     def refresh(self) -> None:
         service, cache = self._service, self._service.cache
         self._leading.set(service.leads())
-        self._policy.set(bool(service.policy.faults))
         self._steps.inc(service.steps - self._counted)
         self._counted = service.steps
         for series in (self._tasks, self._silence, self._unreadable):
@@ -164,6 +163,7 @@ class TaskMetrics:
 def main(arguments: list[str] | None = None) -> int:
     """Run until SIGTERM or SIGINT; returns the exit status."""
     options = parser().parse_args(arguments)
+    require_file(options, "topogate-tasks")
     logs.begin("topogate-tasks", options.log_level, options.log_format)
     identity = f"{socket.gethostname()}_{os.getpid()}"
     try:
@@ -173,19 +173,26 @@ def main(arguments: list[str] | None = None) -> int:
             # Renewals have their own connection pool: they must not wait behind other requests.
             own = Api.connect(options.kubeconfig, user_agent="topogate-tasks-lease")
             elector = Elector(own, options.namespace, LEASE, identity)
-        policy = PolicyStore(options.policy)
-    except (ConnectError, PolicyError) as error:
+        configuration = ConfigurationStore(options.config)
+    except (ConnectError, ConfigurationError) as error:
         logger.error("cannot_start reason=%r", str(error))
         return 2
     recorder = Recorder(api, "topogate.io/tasks", identity)
     command = tuple(shlex.split(options.default_command))
-    service = Service(api, policy, options.default_image, command, recorder, elector)
+    service = Service(api, configuration, options.default_image, command, recorder, elector)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: service.stopping.set())
     if options.metrics_port is not None:
         metrics = TaskMetrics(service)
         checks = {"/healthz": service.stalled, "/readyz": service.unready}
-        serve(options.metrics_address, options.metrics_port, metrics.registry, metrics.refresh, checks)
+        serve(
+            options.metrics_address,
+            options.metrics_port,
+            metrics.registry,
+            metrics.refresh,
+            checks,
+            configuration.remark,
+        )
     recorder.start()
     logger.info("started server=%s", api.host)
     if elector is not None:
@@ -206,7 +213,7 @@ def parser() -> argparse.ArgumentParser:
     version.add_argument(made)
     add = made.add_argument
     add("--kubeconfig", type=Path, help="how to reach the cluster; without it, as the pod's ServiceAccount")
-    add("--policy", type=Path, required=True, metavar="FILE", help="models, tiers and namespaces (YAML)")
+    add_flag(made)
     add(
         "--default-image",
         default=DEFAULT_IMAGE,

@@ -197,7 +197,7 @@ def _resources(task: Task, policy: Policy, model: GpuModel | None) -> tuple[dict
     if not plain:
         raise RefusedError(
             EventReason.NO_RESOURCE,
-            f"the GPU resource is unknown: the policy has only patterns ({sentence_list(offered)}); "
+            f"the GPU resource is unknown: the configuration has only patterns ({sentence_list(offered)}); "
             "ask the operator to name one",
         )
     limits[plain[0]] = requests[plain[0]] = str(spellings.gpus(task.spec.gpu_amount))

@@ -5,6 +5,7 @@ from typing import Final
 
 import msgspec
 
+from webhook.configuration.settings import Settings
 from webhook.extensions.known import completed
 from webhook.extensions.node_health.avoided_nodes import avoided_line
 from webhook.inquiry.explanation import explain_gated
@@ -15,7 +16,6 @@ from webhook.placement import Assignment, Gang, NoFit, Snapshot, place
 from webhook.sweeper.decide.attempt import GangPlaced
 from webhook.sweeper.decide.gang_question import question
 from webhook.sweeper.observe.gangs import OwnerFacts, PodGang, gather
-from webhook.sweeper.settings import Settings
 from webhook.text import counted
 from webhook.ui.gang_events import EventLine
 from webhook.ui.gang_rows import GangRow

@@ -11,6 +11,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
+from webhook.configuration.settings import Settings
 from webhook.inquiry.resource_adder import ResourceAdder
 from webhook.kube.objects import Pod
 from webhook.placement import PodClass, Snapshot
@@ -22,7 +23,6 @@ from webhook.sweeper.observe.gangs import GangKey
 from webhook.sweeper.observe.membership import LostOwner, has_owners
 from webhook.sweeper.observe.snapshotter import Objects, Snapshotter
 from webhook.sweeper.observe.view import View
-from webhook.sweeper.settings import Settings
 from webhook.ui.availability import ModelCapacity, Troubles, capacity_by_model, find_troubles
 from webhook.ui.gang_rows import GangRow, list_gangs, with_models, with_spread
 from webhook.ui.history import History, sample

@@ -9,11 +9,11 @@ from typing import Any, Final
 import msgspec
 from flask import Response, request
 
+from webhook.configuration.settings import Settings
 from webhook.inquiry.manifest import InputError
 from webhook.inquiry.next_pass import PassFacts
 from webhook.kube.client import Api
 from webhook.scheduling.gpus import Counting
-from webhook.sweeper.settings import Settings
 from webhook.ui import whatif
 from webhook.ui.answer_cache import AnswerCache
 from webhook.ui.detail import Detail, detail, find

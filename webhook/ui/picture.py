@@ -1,7 +1,7 @@
 """The picture of the cluster at one moment: domains and nodes. Pure.
 
 A picture is drawn once for all viewers and then limited to the rights of each (see redact). GPUs are the
-operator's GPU resources (admission's gpuResources), counted by scheduling.gpu_counts. Shared cards are shown
+operator's GPU resources (gpus.resources), counted by scheduling.gpu_counts. Shared cards are shown
 one by one inside their node.
 """
 

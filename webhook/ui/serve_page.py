@@ -5,8 +5,11 @@ It has its own informers and only reads, so viewers never slow down the sweeper 
 
 import argparse
 import logging
+import os
+import signal
 import ssl
 import sys
+import threading
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,12 +19,12 @@ from gunicorn.app.base import BaseApplication
 from webhook import logs, version
 from webhook.admission.serve import connections
 from webhook.admission.tls import ContextCache
+from webhook.configuration.document import ConfigurationError
+from webhook.configuration.file import Configuration
+from webhook.configuration.store import POLL_SECONDS, ConfigurationStore, add_flag, watch_files
 from webhook.inquiry.bad_nodes import AvoidedNodes
 from webhook.kube.client import Api, ConnectError
-from webhook.policy.values import Policy
 from webhook.sweeper.observe.cache import ClusterCache
-from webhook.sweeper.settings import Settings
-from webhook.ui.files import FilesError, counting, read_files
 from webhook.ui.history import History
 from webhook.ui.live import Live
 from webhook.ui.page_app import create_app
@@ -55,11 +58,9 @@ class PageServer(BaseApplication):  # type: ignore[misc]
         return app
 
 
-def build(
-    api: Api, settings: Settings, policy: Policy, access: Access, cluster: str = ""
-) -> tuple[Flask, Live]:
+def build(api: Api, configuration: Configuration, access: Access, cluster: str = "") -> tuple[Flask, Live]:
     """The app over a live cluster that is already being read. cluster: its displayed name."""
-    counted = counting(policy)
+    settings, counted = configuration.settings, configuration.counting
     live = Live(
         ClusterCache(api, settings.gate_prefix), settings, counted, History(), avoided=AvoidedNodes(api)
     )
@@ -94,9 +95,7 @@ def options(bind: str, folder: Path | None = None) -> dict[str, Any]:
     return made
 
 
-def serve_laptop(
-    api: Api, settings: Settings, policy: Policy, name: str, port: int, cluster: str = ""
-) -> int:
+def serve_laptop(api: Api, configuration: Configuration, name: str, port: int, cluster: str = "") -> int:
     """Serve the page on loopback until interrupted; prints the address with the secret.
 
     api: connected as the user; name, cluster: the displayed names of the user and of the cluster. Raises
@@ -106,7 +105,7 @@ def serve_laptop(
     address = f"127.0.0.1:{port}"
 
     def load_app() -> Flask:
-        return build(api, settings, policy, access, cluster)[0]
+        return build(api, configuration, access, cluster)[0]
 
     api.request("GET", "/version")
 
@@ -116,6 +115,21 @@ def serve_laptop(
     # Print it once the server listens: earlier requests would be refused.
     PageServer({**options(address), "when_ready": print_address}, load_app).run()
     return 0
+
+
+def end_when_changed(store: ConfigurationStore, poll_seconds: float = POLL_SECONDS) -> threading.Event:
+    """End this worker once the configuration has changed; gunicorn starts another one, which reads it.
+
+    Looks until the returned event is set.
+    """
+    first = store.generation
+
+    def look() -> None:
+        store.refresh()
+        if store.generation != first:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    return watch_files([look], poll_seconds)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -134,8 +148,7 @@ def parser() -> argparse.ArgumentParser:
         "--cluster-name", default="", metavar="NAME", help="what the page's header calls the cluster"
     )
     logs.add_flags(made)
-    made.add_argument("--config", type=Path, metavar="FILE", help="the sweeper's settings, if it has a file")
-    made.add_argument("--policy", type=Path, metavar="FILE", help="admission's policy: what counts as a GPU")
+    add_flag(made)
     return made
 
 
@@ -150,10 +163,10 @@ def main(argv: list[str] | None = None) -> int:
         return 2
     proxy = Proxy(arguments.user_header, arguments.groups_header) if arguments.user_header else None
     try:
-        settings, policy = read_files(arguments.config, arguments.policy)
+        store = ConfigurationStore(arguments.config)
         api = Api.connect(arguments.kubeconfig, user_agent=USER_AGENT)
         served = options(arguments.bind, arguments.cert_dir)
-    except (ConnectError, FilesError) as error:
+    except (ConnectError, ConfigurationError) as error:
         print(f"topogate-ui: {error}", file=sys.stderr)  # noqa: T201
         return 2
     except (OSError, ssl.SSLError) as error:
@@ -165,7 +178,9 @@ def main(argv: list[str] | None = None) -> int:
 
     def load_app() -> Flask:
         access = ClusterAccess(Gatekeeper(api), proxy)
-        return build(api, settings, policy, access, arguments.cluster_name)[0]
+        store.refresh()
+        end_when_changed(store)
+        return build(api, store.configuration, access, arguments.cluster_name)[0]
 
     PageServer(served, load_app).run()
     return 0

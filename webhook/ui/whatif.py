@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
+from webhook.configuration.settings import Settings
 from webhook.inquiry import documents, simulation
 from webhook.inquiry.gang_answer import GangAnswer, ask_gang, resized, state_for, with_levels
 from webhook.inquiry.manifest import InputError
@@ -22,7 +23,6 @@ from webhook.sweeper.observe.gangs import GangKey, PodGang
 from webhook.sweeper.observe.membership import is_of_a_set
 from webhook.sweeper.observe.snapshotter import Snapshotter
 from webhook.sweeper.observe.view import View
-from webhook.sweeper.settings import Settings
 from webhook.text import counted
 from webhook.ui.live import Scene
 from webhook.ui.picture import Shown

@@ -96,7 +96,7 @@ class OwnerRules:
         return Makes.GANG if owner.kind in _GANG_KINDS else Makes.UNKNOWN
 
     def is_named_loose(self, owner: OwnerReference | None) -> bool:
-        """Whether the operator lists this owner in loose_owners; labels of its pods do not matter then."""
+        """Whether the operator lists this owner in gangs.looseOwners, whatever the labels of its pods."""
         return owner is not None and owner.kind_and_group in self.loose_owners
 
 

@@ -920,11 +920,11 @@ spec:
           for: 5m
           labels:
             severity: warning
-        - alert: TopogatePolicyRejected
+        - alert: TopogateConfigurationRejected
           annotations:
-            runbook_url: {{ printf "%s/operators/runbooks-webhook.md#topogatepolicyrejected" (trimSuffix "/" .Values.monitoring.runbookBase) | quote }}
-            summary: The policy file cannot be used; an older one is in force.
-          expr: max({__name__=~"topogate_policy_rejected|topogate_tasks_policy_rejected"}) > 0
+            runbook_url: {{ printf "%s/operators/runbooks-webhook.md#topogateconfigurationrejected" (trimSuffix "/" .Values.monitoring.runbookBase) | quote }}
+            summary: The configuration cannot be used; an older one is in force.
+          expr: max(topogate_configuration_rejected) > 0
           for: 5m
           labels:
             severity: warning

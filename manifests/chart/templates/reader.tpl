@@ -152,7 +152,7 @@ rules:
       - ''
     resourceNames:
       - topogate-node-failures
-      - topogate-policy
+      - topogate-configuration
     resources:
       - configmaps
     verbs:

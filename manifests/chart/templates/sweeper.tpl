@@ -306,18 +306,8 @@ spec:
               weight: 100
       containers:
         - args:
-            - --gate=gke.io/topology-aware-auto-
-            - --ignored-namespace
-            - kube-system
-            - topogate-system
-            - topogate-labeler
             - --metrics-port=8080
-            - --policy=/etc/topogate/policy/policy.yaml
-{{- if .Values.scaleUp.enabled }}
-            - --scale-up=best-effort-atomic-scale-up.autoscaling.x-k8s.io
-            - --scale-up-requests=10
-            - --scale-up-pods=1000
-{{- end }}
+            - --config=/etc/topogate/configuration/configuration.yaml
 {{- with .Values.sweeper.extraArgs }}{{ toYaml . | nindent 12 }}{{- end }}
           command:
             - topogate-sweeper
@@ -345,8 +335,8 @@ spec:
                 - ALL
             readOnlyRootFilesystem: true
           volumeMounts:
-            - mountPath: /etc/topogate/policy
-              name: policy
+            - mountPath: /etc/topogate/configuration
+              name: configuration
               readOnly: true
             - mountPath: /tmp
               name: tmp
@@ -361,9 +351,8 @@ spec:
       terminationGracePeriodSeconds: 15
       volumes:
         - configMap:
-            name: topogate-policy
-            optional: true
-          name: policy
+            name: topogate-configuration
+          name: configuration
         - emptyDir:
             medium: Memory
             sizeLimit: 16Mi

@@ -166,7 +166,7 @@ spec:
     spec:
       containers:
         - args:
-            - --policy=/etc/topogate/policy/policy.yaml
+            - --config=/etc/topogate/configuration/configuration.yaml
             - --metrics-port=8080
 {{- with .Values.tasks.extraArgs }}{{ toYaml . | nindent 12 }}{{- end }}
           command:
@@ -195,8 +195,8 @@ spec:
                 - ALL
             readOnlyRootFilesystem: true
           volumeMounts:
-            - mountPath: /etc/topogate/policy
-              name: policy
+            - mountPath: /etc/topogate/configuration
+              name: configuration
               readOnly: true
             - mountPath: /tmp
               name: tmp
@@ -210,8 +210,8 @@ spec:
       terminationGracePeriodSeconds: 15
       volumes:
         - configMap:
-            name: topogate-policy
-          name: policy
+            name: topogate-configuration
+          name: configuration
         - emptyDir:
             medium: Memory
             sizeLimit: 16Mi

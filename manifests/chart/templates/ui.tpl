@@ -262,7 +262,7 @@ spec:
       containers:
         - args:
             - --bind=0.0.0.0:8090
-            - --policy=/etc/topogate/policy/policy.yaml
+            - --config=/etc/topogate/configuration/configuration.yaml
 {{- with .Values.ui.extraArgs }}{{ toYaml . | nindent 12 }}{{- end }}
           command:
             - topogate-ui
@@ -291,8 +291,8 @@ spec:
                 - ALL
             readOnlyRootFilesystem: true
           volumeMounts:
-            - mountPath: /etc/topogate/policy
-              name: policy
+            - mountPath: /etc/topogate/configuration
+              name: configuration
               readOnly: true
             - mountPath: /tmp
               name: tmp
@@ -306,8 +306,8 @@ spec:
       terminationGracePeriodSeconds: 5
       volumes:
         - configMap:
-            name: topogate-policy
-          name: policy
+            name: topogate-configuration
+          name: configuration
         - emptyDir:
             medium: Memory
             sizeLimit: 16Mi

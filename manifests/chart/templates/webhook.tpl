@@ -113,7 +113,7 @@ spec:
         - args:
             - --bind=0.0.0.0:8443
             - --cert-dir=/etc/topogate/tls
-            - --policy=/etc/topogate/policy/policy.yaml
+            - --config=/etc/topogate/configuration/configuration.yaml
 {{- with .Values.webhook.extraArgs }}{{ toYaml . | nindent 12 }}{{- end }}
           command:
             - topogate-webhook
@@ -159,8 +159,8 @@ spec:
             - mountPath: /etc/topogate/tls
               name: tls
               readOnly: true
-            - mountPath: /etc/topogate/policy
-              name: policy
+            - mountPath: /etc/topogate/configuration
+              name: configuration
               readOnly: true
             - mountPath: /tmp
               name: tmp
@@ -180,8 +180,8 @@ spec:
             defaultMode: 288
             secretName: topogate-webhook-tls
         - configMap:
-            name: topogate-policy
-          name: policy
+            name: topogate-configuration
+          name: configuration
         - emptyDir:
             medium: Memory
             sizeLimit: 16Mi

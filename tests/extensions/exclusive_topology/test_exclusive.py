@@ -27,12 +27,12 @@ from tests.sweeper.sets import (
     sent,
     valid_plans,
 )
+from webhook.configuration.settings import Settings
 from webhook.kube.objects import Metadata, Pod
 from webhook.kube.placements import Placement, PlacementSpec
 from webhook.kube.planned import PlannedPod
 from webhook.sweeper.decide.plan import plan_spec, unfinished
 from webhook.sweeper.decide.release_queue import SentRelease, SentReleases
-from webhook.sweeper.settings import Settings
 from webhook.workloads import marks
 from webhook.workloads.builtin import Job
 from webhook.workloads.kinds import WORKLOADS

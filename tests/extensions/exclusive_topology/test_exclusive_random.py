@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from labeler.contract import keys
 from tests.sweeper.cluster import Nodes, Placing
 from tests.sweeper.sets import exclusive, member, racks, sent, valid_plans
+from webhook.configuration.settings import Settings
 from webhook.kube.objects import Metadata, Node, Pod
 from webhook.kube.placements import Placement
 from webhook.kube.planned import PlannedPod
@@ -17,7 +18,6 @@ from webhook.sweeper.decide.orders import NewPlan
 from webhook.sweeper.decide.plan import unfinished
 from webhook.sweeper.decide.release_queue import ReleaseQueue, SentReleases
 from webhook.sweeper.observe.gangs import gather
-from webhook.sweeper.settings import Settings
 
 SIZES = {"a": 1, "b": 1, "c": 2, "d": 1}
 SETTINGS = Settings(settle_seconds=0, patience_seconds=0)

@@ -6,13 +6,13 @@ import pytest
 
 from tests.sweeper.cluster import Nodes, Placing, gpu_pod, places
 from tests.sweeper.sets import exclusive, member, racks
+from webhook.configuration.settings import Settings
 from webhook.extensions.exclusive_topology.exclusive_topology import divide_gang, explain
 from webhook.extensions.known import SWITCHES
 from webhook.kube.objects import Pod
 from webhook.sweeper.decide.asking import DivisionInput, Variant
 from webhook.sweeper.decide.orders import Cause
 from webhook.sweeper.extension import ExplainInput, Switch, SwitchInput
-from webhook.sweeper.settings import Settings
 from webhook.workloads import marks
 
 AT_ONCE = Settings(settle_seconds=0, patience_seconds=0)

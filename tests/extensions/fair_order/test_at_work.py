@@ -12,6 +12,7 @@ from hack.local.cluster import Cluster
 from tests.support import create_namespace
 from tests.sweeper.at_work import create_pod, sweep, template
 from tests.sweeper.clock import Clock
+from webhook.configuration.settings import Settings
 from webhook.extensions.fair_order.account_use import KEY, NAME, Use, decode, encode
 from webhook.extensions.fair_order.fair_order import FairMemory
 from webhook.extensions.known import SWITCHES
@@ -23,7 +24,6 @@ from webhook.sweeper.context import Pass
 from webhook.sweeper.hooks import ExtensionHooks, Memories
 from webhook.sweeper.observe.cache import ClusterCache
 from webhook.sweeper.observe.view import Moment, View
-from webhook.sweeper.settings import Settings
 
 CONFIG_MAPS = f"/api/v1/namespaces/{NAMESPACE}/configmaps"
 PATH = path_of(NAME)

@@ -10,6 +10,7 @@ import pytest
 from tests.devices.bodies import NAMESPACE, claim, claim_spec, exactly, supply
 from tests.sweeper.clock import Clock
 from tests.sweeper.cluster import Nodes, Placing, gpu_pod
+from webhook.configuration.settings import Settings
 from webhook.devices.needs import needs
 from webhook.extensions.device_claims import AddedDevices, ClaimedGpus
 from webhook.extensions.fair_order.account_use import KEY, NAME, OTHER, encode
@@ -28,7 +29,6 @@ from webhook.sweeper.observe.cache import ClusterCache
 from webhook.sweeper.observe.gangs import GangKey, OwnerFacts, gather
 from webhook.sweeper.observe.snapshotter import Snapshotter
 from webhook.sweeper.observe.view import Moment, View
-from webhook.sweeper.settings import Settings
 
 NOW = 1_800_000_000.0
 CREATED = "2027-01-15T08:00:00Z"

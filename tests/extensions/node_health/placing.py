@@ -5,13 +5,13 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from tests.sweeper.cluster import Nodes, Placing
+from webhook.configuration.settings import Settings
 from webhook.extensions.node_health.node_health import HealthMemory, exclude_nodes, excluded
 from webhook.kube.objects import Pod
 from webhook.sweeper.decide.node_exclusions import ExcludedNodes
 from webhook.sweeper.extension import ExcludeInput
 from webhook.sweeper.observe.gangs import PodGang
 from webhook.sweeper.observe.view import Moment, View
-from webhook.sweeper.settings import Settings
 
 
 class HealthPlacing(Placing):

@@ -13,11 +13,10 @@ from hack.local.faults import EXIT, NOT_ADMITTED, BrokenNodes, refused
 from labeler.contract import keys
 from tests.support import create_namespace, delete_namespace
 from tests.sweeper.at_work import Pods, create_job, run_all, sweep, template
+from webhook.configuration.settings import Avoid, BadNodes, Settings, SpareNodes
 from webhook.extensions.node_health import avoided_nodes
 from webhook.kube.client import MERGE_PATCH, Api
 from webhook.kube.state_config_map import NAMESPACE, path_of
-from webhook.sweeper.extension_settings import Avoid, BadNodes, SpareNodes
-from webhook.sweeper.settings import Settings
 
 PATH = path_of(avoided_nodes.NAME)
 

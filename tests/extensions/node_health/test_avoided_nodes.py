@@ -3,9 +3,9 @@
 from datetime import UTC, datetime
 
 from tests.extensions.node_health.failing import node
+from webhook.configuration.settings import Settings
 from webhook.extensions.node_health.avoided_nodes import examine, reasons
 from webhook.sweeper.extension import DoctorInput
-from webhook.sweeper.settings import Settings
 
 NOW = 1_700_000_000
 RESET = "topogate.io/forgive-failures"

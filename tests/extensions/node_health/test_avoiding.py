@@ -9,6 +9,7 @@ from tests.extensions.node_health.failing import clock_time, ended, exited, node
 from tests.extensions.node_health.placing import HealthPlacing
 from tests.sweeper.cluster import Nodes, gpu_pod, places
 from tests.sweeper.subblocks import subblocks
+from webhook.configuration.settings import Avoid, BadNodes, Settings, SpareNodes
 from webhook.extensions.node_health.failing_nodes import (
     MOST_OF_A_NAMESPACE,
     FailingNode,
@@ -22,8 +23,6 @@ from webhook.kube.placements import Placement, PlacementSpec
 from webhook.kube.planned import PlannedPod
 from webhook.sweeper.decide.node_exclusions import Exclusion, GangExclusions, steps_of
 from webhook.sweeper.decide.orders import Orders
-from webhook.sweeper.extension_settings import Avoid, BadNodes, SpareNodes
-from webhook.sweeper.settings import Settings
 
 SETTINGS = Settings(settle_seconds=0)
 

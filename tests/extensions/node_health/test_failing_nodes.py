@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.extensions.node_health.failing import proven
+from webhook.configuration.settings import BadNodes
 from webhook.extensions.node_health.failing_nodes import (
     FailingNodes,
     FailureState,
@@ -15,7 +16,6 @@ from webhook.extensions.node_health.failing_nodes import (
     NodeFacts,
     failing_nodes,
 )
-from webhook.sweeper.extension_settings import BadNodes
 
 RULES = BadNodes(failures=3, avoid_seconds=1000, keep_seconds=5000, share=0.5)
 NODES = {f"n{number}": NodeFacts("H100" if number < 6 else "A100") for number in range(8)}

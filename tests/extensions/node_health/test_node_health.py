@@ -10,6 +10,7 @@ import pytest
 from labeler.contract.event_reasons import EventReason
 from tests.extensions.node_health.failing import clock_time, ended, exited, proven
 from tests.sweeper.cluster import Nodes, Placing
+from webhook.configuration.settings import BadNodes, Settings
 from webhook.extensions.node_health import node_health
 from webhook.extensions.node_health.avoided_nodes import NAME, avoided, encoded, failures_in
 from webhook.extensions.node_health.failing_nodes import Failures, FailureState, GangFailure
@@ -21,11 +22,9 @@ from webhook.kube.state_config_map import path_of
 from webhook.sweeper.context import Pass, Silent
 from webhook.sweeper.extension import Switch
 from webhook.sweeper.extension_objects import MISSING_SECONDS
-from webhook.sweeper.extension_settings import BadNodes
 from webhook.sweeper.hooks import ExtensionHooks, Memories
 from webhook.sweeper.metrics import Metrics
 from webhook.sweeper.observe.view import Moment
-from webhook.sweeper.settings import Settings
 
 NOW = float(seconds_of(clock_time(3000)) or 0)
 SETTINGS = Settings(bad_nodes=BadNodes(failures=2))

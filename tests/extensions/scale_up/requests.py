@@ -7,12 +7,12 @@ import msgspec
 
 from labeler.contract import keys
 from tests.sweeper.pods import gather_all, job_pod
+from webhook.configuration.settings import ScaleUp
 from webhook.extensions.scale_up.attempts import Steps
 from webhook.extensions.scale_up.provisioning import ProvisioningRequest
 from webhook.extensions.scale_up.wants import Want, want_of
 from webhook.kube.objects import Metadata
 from webhook.kube.placements import Placement
-from webhook.sweeper.extension_settings import ScaleUp
 
 CLASS = "best-effort-atomic-scale-up.autoscaling.x-k8s.io"
 

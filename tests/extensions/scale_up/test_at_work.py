@@ -11,9 +11,8 @@ from hack.local.cluster import Cluster
 from labeler.contract import keys
 from tests.sweeper.at_work import create_job, is_gated, run_all, sweep, template
 from tests.sweeper.mortal import AFTER, Death, MortalApi, living, sweep_until
+from webhook.configuration.settings import ScaleUp, Settings
 from webhook.extensions.scale_up.provisioning import REQUESTS, TEMPLATES
-from webhook.sweeper.extension_settings import ScaleUp
-from webhook.sweeper.settings import Settings
 from webhook.workloads import marks
 
 CHOICES = ScaleUp(BEST_EFFORT, after_seconds=0.0, retry_seconds=1.0, label_seconds=30.0)

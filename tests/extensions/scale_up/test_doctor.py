@@ -5,6 +5,8 @@ from typing import Any
 
 import pytest
 
+from webhook.configuration.cluster import KEY, NAME, path_of
+from webhook.configuration.keys import API_VERSION, KIND
 from webhook.extensions.scale_up.provisioning import REQUESTS
 from webhook.inquiry.doctor import CHECKS
 from webhook.inquiry.findings import State
@@ -12,7 +14,6 @@ from webhook.kube.client import ApiError
 
 NOW = datetime(2026, 1, 1, 0, 10, tzinfo=UTC)
 CLASS = "check-capacity.autoscaling.x-k8s.io"
-FILE = f"scale_up: {{provisioning_class: {CLASS}}}"
 
 
 def request(name: str, created: str, *conditions: str) -> dict[str, Any]:
@@ -22,13 +23,17 @@ def request(name: str, created: str, *conditions: str) -> dict[str, Any]:
     }
 
 
-class Cluster:
-    """The boundary to the API server: the sweeper's Deployment and settings, its rights, and requests."""
+ON = f"scaleUp: {{provisioningClass: {CLASS}}}"
 
-    def __init__(self, *items: dict[str, Any], args: tuple[str, ...] = (f"--scale-up={CLASS}",)) -> None:
+
+class Cluster:
+    """The boundary to the API server: the configuration, the sweeper's rights, and requests."""
+
+    def __init__(
+        self, *items: dict[str, Any], more: str = f"scaleUp: {{provisioningClass: {CLASS}}}"
+    ) -> None:
         self.items = list(items)
-        self.args = args
-        self.file = ""
+        self.more = more
         self.is_served = True
         self.refused: tuple[str, str] | None = None
 
@@ -37,13 +42,9 @@ class Cluster:
             if not self.is_served:
                 raise ApiError(404, "NotFound", "not there")
             return {"items": self.items}
-        if path.endswith("/deployments/sweeper"):
-            mounts = [{"name": "settings", "mountPath": "/etc/topogate"}]
-            container = {"args": list(self.args), "volumeMounts": mounts}
-            volumes = [{"name": "settings", "configMap": {"name": "own"}}]
-            return {"spec": {"template": {"spec": {"containers": [container], "volumes": volumes}}}}
-        if path.endswith("/configmaps/own"):
-            return {"data": {"sweeper.yaml": self.file}}
+        if path == path_of():
+            text = f"apiVersion: {API_VERSION}\nkind: {KIND}\n{self.more}\n"
+            return {"metadata": {"name": NAME}, "data": {KEY: text}}
         asked = body["spec"]["resourceAttributes"]
         return {"status": {"allowed": (asked["verb"], asked["resource"]) != self.refused}}
 
@@ -54,7 +55,7 @@ def finding(cluster: Any) -> tuple[State, str]:
 
 
 def test_all_is_well_where_nothing_is_asked_for() -> None:
-    assert finding(Cluster(args=())) == (State.WELL, "no nodes are asked for: scale-up is off ")
+    assert finding(Cluster(more="")) == (State.WELL, "no nodes are asked for: scale-up is off ")
 
 
 def test_all_is_well_where_an_autoscaler_answers() -> None:
@@ -65,23 +66,10 @@ def test_all_is_well_where_an_autoscaler_answers() -> None:
     assert f"by the class {CLASS}; requests now: 2" in sentence
 
 
-def test_the_settings_file_counts_as_well() -> None:
-    cluster = Cluster(args=("--config=/etc/topogate/sweeper.yaml",))
-    cluster.file = FILE
-    assert f"by the class {CLASS}; requests now: 0" in finding(cluster)[1]
-    cluster.is_served = False
-    assert finding(cluster)[0] is State.ILL
-    cluster.file = "interval_seconds: 30"
-    assert finding(cluster)[0] is State.WELL
-
-
-def test_flags_come_before_the_file_and_wrong_ones_are_left_out() -> None:
-    cluster = Cluster(args=("--config=/etc/topogate/sweeper.yaml", "--scale-up=one", "--scale-up-pods=none"))
-    cluster.file = FILE
-    assert "by the class one; requests now: 0" in finding(cluster)[1]
-    cluster.args = ("--config=/etc/topogate/sweeper.yaml", "--scale-up=")
-    assert finding(cluster)[0] is State.WELL
-    assert "scale-up is off" in finding(cluster)[1]
+def test_a_configuration_that_cannot_be_used_is_no_answer() -> None:
+    state, sentence = finding(Cluster(more="scaleUp: {provisioningClass: A_}"))
+    assert state is State.UNKNOWN
+    assert "scaleUp.provisioningClass: must be a ProvisioningRequest class" in sentence
 
 
 def test_that_requests_are_not_served_is_reported() -> None:

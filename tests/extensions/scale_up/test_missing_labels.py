@@ -8,6 +8,7 @@ import pytest
 
 from labeler.contract import keys
 from tests.sweeper.cluster import Nodes, Placing, gpu_pod, places
+from webhook.configuration.settings import ScaleUp, Settings
 from webhook.extensions.known import SWITCHES
 from webhook.extensions.scale_up.new_nodes import missing_labels
 from webhook.extensions.scale_up.scale_up import ScaleUpMemory, after_pass, exclude_nodes
@@ -15,8 +16,6 @@ from webhook.kube.objects import Node
 from webhook.placement import Topology
 from webhook.sweeper.decide.orders import Orders
 from webhook.sweeper.extension import ExcludeInput, PassEnd, SwitchInput
-from webhook.sweeper.extension_settings import ScaleUp
-from webhook.sweeper.settings import Settings
 
 BEGAN = 1_767_225_600.0  # 2026-01-01T00:00:00Z
 PLACE = dict(zip(keys.PRERELEASE_TOPOLOGY, ("b0", "s0", "h0"), strict=True))

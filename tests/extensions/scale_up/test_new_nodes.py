@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from labeler.contract import keys
 from tests.sweeper.cluster import Nodes, Placing, gpu_pod, places
 from tests.sweeper.stages import groups_of
+from webhook.configuration.settings import Settings
 from webhook.extensions.scale_up import new_nodes
 from webhook.extensions.scale_up.new_nodes import NEW_NODES, Booking, _classes, reserve_new_nodes
 from webhook.kube.objects import Condition, Metadata, Node, Pod
@@ -25,7 +26,6 @@ from webhook.sweeper.decide.orders import Cause, GangOutcome, Orders
 from webhook.sweeper.decide.reservations import ReservationSource
 from webhook.sweeper.observe.gangs import PodGang
 from webhook.sweeper.observe.view import View
-from webhook.sweeper.settings import Settings
 
 ASKED, LATER = "2026-01-01T00:00:10Z", "2026-01-01T00:00:20Z"
 SETTINGS = Settings(settle_seconds=0, reserve_share=1.0, reserve_seconds=1e12)

@@ -13,6 +13,7 @@ from labeler.contract import keys
 from tests.extensions.scale_up.requests import BEGAN, CLASS, request
 from tests.sweeper.clock import Clock
 from tests.sweeper.cluster import Nodes, Placing, gpu_pod
+from webhook.configuration.settings import ScaleUp, Settings
 from webhook.extensions.known import SWITCHES
 from webhook.extensions.scale_up.new_nodes import bookings_of
 from webhook.extensions.scale_up.provisioning import (
@@ -38,11 +39,9 @@ from webhook.kube.objects import OwnerReference, Pod
 from webhook.kube.placements import Placement
 from webhook.sweeper.decide.orders import Cause
 from webhook.sweeper.extension import EndOrders, ObjectWrite, PassEnd, PodEvent, SwitchInput, WriteResult
-from webhook.sweeper.extension_settings import ScaleUp
 from webhook.sweeper.observe.gangs import GangKey, OwnerFacts, gather
 from webhook.sweeper.observe.snapshotter import Snapshotter
 from webhook.sweeper.observe.view import Moment, View
-from webhook.sweeper.settings import Settings
 from webhook.workloads import marks
 
 

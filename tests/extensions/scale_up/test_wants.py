@@ -5,12 +5,12 @@ from typing import Any
 
 from tests.sweeper.cluster import GPU, Nodes, gpu_pod
 from tests.sweeper.pods import decode, gather_all, job_pod, pod_json
+from webhook.configuration.settings import Settings
 from webhook.extensions.scale_up.wants import Want, members, want_of
 from webhook.kube.objects import Metadata, Pod
 from webhook.kube.placements import Placement
 from webhook.kube.planned import PlannedPod
 from webhook.sweeper.observe.snapshotter import Snapshotter
-from webhook.sweeper.settings import Settings
 
 OWNER = Placement(metadata=Metadata(name="job-train-0", namespace="ns", uid="owner"))
 

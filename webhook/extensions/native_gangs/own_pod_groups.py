@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from labeler.contract import keys
 from labeler.contract.event_reasons import EventReason
+from webhook.configuration.settings import Settings
 from webhook.kube.objects import Metadata, Pod
 from webhook.kube.placements import Placement, owner_reference
 from webhook.kube.planned import PlannedPod
@@ -34,7 +35,6 @@ from webhook.sweeper.observe.membership import GangKey
 from webhook.sweeper.observe.pods import Sort
 from webhook.sweeper.observe.view import View
 from webhook.sweeper.repair.repair import was_tried
-from webhook.sweeper.settings import Settings
 from webhook.workloads.native_gangs import GROUP, POD_GROUPS, VERSIONS, NativeGroupSpec, NativePodGroup
 from webhook.workloads.pod_group_names import bind_group_of
 

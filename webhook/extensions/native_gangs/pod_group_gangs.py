@@ -57,7 +57,7 @@ from webhook.workloads.pod_group_names import native_group_of
 
 LEFT: Final = GaugeSpec(
     "topogate_native_gang_pods_left",
-    "Pods that name a topology, and that nativeGangs: leave leaves to kube-scheduler.",
+    "Pods that name a topology, and that gangs.native: leave leaves to kube-scheduler.",
 )
 
 MOST_EVENTS: Final = 20
@@ -119,9 +119,9 @@ def request_of(pod: Pod) -> str:
 
 def _note(pod: Pod) -> str:
     return (
-        f"{request_of(pod)} has no effect: the policy leaves pods of Kubernetes' own PodGroups to "
-        "kube-scheduler (nativeGangs: leave), so that topogate neither gates nor places them. Ask your "
-        "administrator for nativeGangs: adopt, or remove the annotation"
+        f"{request_of(pod)} has no effect: the configuration leaves pods of Kubernetes' own PodGroups to "
+        "kube-scheduler (gangs.native: leave), so that topogate neither gates nor places them. Ask your "
+        "administrator for gangs.native: adopt, or remove the annotation"
     )
 
 

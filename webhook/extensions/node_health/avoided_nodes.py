@@ -196,7 +196,7 @@ def _reset_lines(unreadable: Mapping[str, str]) -> Iterator[DoctorLine]:
 
 CHECK: Final = DoctorCheck(
     "failures",
-    off="nodes on which pods fail are not avoided: bad_nodes is off",
+    off="nodes on which pods fail are not avoided: nodeHealth.avoid is off",
     reads=WatchedCollection("/api/v1/nodes", "Node", Node),
     examine=examine,
 )

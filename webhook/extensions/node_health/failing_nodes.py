@@ -25,9 +25,9 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Final
 
+from webhook.configuration.settings import BadNodes
 from webhook.extensions.node_health.pod_failures import NodeFailure
 from webhook.grouping import grouped
-from webhook.sweeper.extension_settings import BadNodes
 
 # --- kept failures ------------------------------------------------------------------------------------
 # A failed pod proves little: most programs that fail would fail on any node. So one failure is kept for each

@@ -10,6 +10,7 @@ from typing import Final
 
 from labeler.contract import keys
 from labeler.contract.event_reasons import EventReason
+from webhook.configuration.settings import Avoid, BadNodes, Settings
 from webhook.extensions.node_health.avoided_nodes import (
     CHECK,
     NAME,
@@ -54,12 +55,10 @@ from webhook.sweeper.extension import (
     PassEnd,
     RecordSpec,
 )
-from webhook.sweeper.extension_settings import Avoid, BadNodes
 from webhook.sweeper.metrics import GaugeSpec
 from webhook.sweeper.observe.gangs import PodGang
 from webhook.sweeper.observe.pods import Pods, Sort, is_troubled
 from webhook.sweeper.observe.view import View
-from webhook.sweeper.settings import Settings
 from webhook.text import counted
 
 # --- spare nodes --------------------------------------------------------------------------------------

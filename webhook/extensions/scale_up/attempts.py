@@ -19,6 +19,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from labeler.contract import keys
+from webhook.configuration.settings import ScaleUp
 from webhook.extensions.scale_up.provisioning import (
     FINISHED,
     REQUESTS,
@@ -36,7 +37,6 @@ from webhook.kube.objects import Metadata
 from webhook.kube.placements import owner_reference
 from webhook.kube.times import since_1970
 from webhook.sweeper.extension import ObjectWrite
-from webhook.sweeper.extension_settings import ScaleUp
 from webhook.sweeper.observe.gangs import GangKey
 from webhook.text import counted
 

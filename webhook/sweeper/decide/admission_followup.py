@@ -22,8 +22,7 @@ from labeler.contract.event_reasons import EventReason
 from webhook.kube.objects import Pod
 from webhook.kube.planned import PlannedPod
 from webhook.policy import annotations
-from webhook.policy.reference import DEFAULT_SCHEDULER_NAMES
-from webhook.policy.values import GpuModel, NamespaceRules, Policy
+from webhook.policy.values import DEFAULT_SCHEDULER_NAMES, GpuModel, NamespaceRules, Policy
 from webhook.scheduling.antiaffinity import NamespaceLabels
 from webhook.scheduling.gpu_requests import whole_number
 from webhook.sweeper.decide.orders import Cause, GangOutcome, ModelLabelOrder, Orders, Warn

@@ -20,6 +20,7 @@ from functools import cached_property
 from typing import Final
 
 from labeler.contract import keys
+from webhook.configuration.settings import Settings
 from webhook.kube.objects import Pod, PodSpec
 from webhook.kube.placements import VictimGroup
 from webhook.placement import Assignment, Budget, Gang, NoFit, PodClass, Snapshot
@@ -36,7 +37,6 @@ from webhook.sweeper.decide.reservations import ReservationLedger, Reserved, res
 from webhook.sweeper.observe.gangs import GangKey, PodGang
 from webhook.sweeper.observe.membership import unknown_owner
 from webhook.sweeper.observe.view import View
-from webhook.sweeper.settings import Settings
 from webhook.text import joined
 from webhook.workloads import marks
 from webhook.workloads.owners import OwnerRules
@@ -463,8 +463,8 @@ def _unknown_owner_note(gang: PodGang, rules: OwnerRules, capacity: int) -> str:
         return ""
     return (
         f"nothing is known of {owner}, so its pods wait for one another: if each may run alone, write "
-        f"loose_owners: [{owner}] in the sweeper's settings, or {keys.GANG_MIN_SIZE_ANNOTATION}: "
-        f'"1" on the pods; if they may not, gang_owners: [{owner}]'
+        f"gangs.looseOwners: [{owner}] in the configuration, or {keys.GANG_MIN_SIZE_ANNOTATION}: "
+        f'"1" on the pods; if they may not, gangs.owners: [{owner}]'
     )
 
 

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Final
 
+from webhook.configuration.settings import Settings
 from webhook.kube.objects import Pod
 from webhook.placement import Assignment, Budget
 from webhook.sweeper.decide.asking import QUESTIONS, DivisionInput, place_again, variants_of, without_part
@@ -72,7 +73,6 @@ from webhook.sweeper.decide.steps import (
 )
 from webhook.sweeper.observe.gangs import OWN_ERROR, GangKey, PodGang, by_age
 from webhook.sweeper.observe.view import View
-from webhook.sweeper.settings import Settings
 
 CHECKS: Final[tuple[Step, ...]] = (
     not_evicted,

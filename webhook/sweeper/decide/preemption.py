@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
+from webhook.configuration.settings import Settings
 from webhook.kube.objects import Pod
 from webhook.kube.placements import Placement, VictimGroup
 from webhook.kube.planned import PlannedPod
@@ -30,7 +31,6 @@ from webhook.sweeper.observe.gangs import PodGang, urgency
 from webhook.sweeper.observe.membership import GangKey
 from webhook.sweeper.observe.pods import ENDING_SECONDS, Sort, name_of
 from webhook.sweeper.observe.view import View
-from webhook.sweeper.settings import Settings
 from webhook.text import counted, few
 
 MOST_PODS: Final = 5_000

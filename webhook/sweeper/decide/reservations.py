@@ -14,13 +14,13 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
+from webhook.configuration.settings import Settings
 from webhook.grouping import grouped
 from webhook.kube.objects import Pod, PodSpec
 from webhook.placement import Snapshot
 from webhook.sweeper.decide.node_exclusions import NO_SPARES, Replacements, Spares
 from webhook.sweeper.observe.gangs import GangKey, PodGang
 from webhook.sweeper.observe.view import START, Moment, View
-from webhook.sweeper.settings import Settings
 from webhook.text import few
 
 DEFAULT_GRACE_SECONDS: Final = 30

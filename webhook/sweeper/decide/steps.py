@@ -110,7 +110,7 @@ def complete(attempt: Attempt, now: PassState) -> Attempt | GangWaits:
     gang = attempt.gang
     if gang.alone or wait_for_nobody(gang, attempt.waiting, now.view):
         return attempt
-    if gang.blocked_reason and not now.settings.go_on_with_fewer:
+    if gang.blocked_reason and not now.settings.start_with_fewer:
         return GangWaits(Cause.HINDERED, "it waits for its other pods", is_final=True)
     seconds = seconds_to_complete(gang, attempt.memory.growth, now.settings, now.at)
     if seconds <= 0:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+from webhook.configuration.settings import Settings
 from webhook.grouping import grouped
 from webhook.identity_cache import IdentityCache, changed_keys
 from webhook.kube.objects import Node, Pod
@@ -39,7 +40,6 @@ from webhook.sweeper.observe.view import (
     is_usable,
     why_not_accepted,
 )
-from webhook.sweeper.settings import Settings
 from webhook.workloads.composite_groups import NO_ROOTS, Roots
 from webhook.workloads.native_gangs import group_name
 

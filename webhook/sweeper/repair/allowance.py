@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Final
 
+from webhook.configuration.settings import Settings
 from webhook.grouping import grouped
 from webhook.kube.objects import Pod
 from webhook.sweeper.observe.plans import PodId
-from webhook.sweeper.settings import Settings
 from webhook.workloads import marks
 from webhook.workloads.builtin import Job, job_failures_left, job_has_ended_pods, job_ignores_evictions
 from webhook.workloads.ranks import COUNT

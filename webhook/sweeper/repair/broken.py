@@ -11,13 +11,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from typing import Final, Protocol
 
 from labeler.contract.event_reasons import EventReason
+from webhook.configuration.settings import Settings
 from webhook.kube.objects import Pod
 from webhook.kube.planned import PlannedPod
 from webhook.sweeper.decide.orders import Cause, Eviction, Orders, Warn
 from webhook.sweeper.observe.gangs import GangKey, PodGang
 from webhook.sweeper.observe.pods import Sort
 from webhook.sweeper.observe.view import View, is_usable
-from webhook.sweeper.settings import Settings
 from webhook.text import counted
 from webhook.workloads.marks import REVISION_LABEL, SURVIVES_LOST_PODS
 from webhook.workloads.shape import asks_for_devices

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from labeler.contract.event_reasons import EventReason
+from webhook.configuration.settings import Settings
 from webhook.kube.objects import Node, Pod
 from webhook.scheduling import unmodelled
 from webhook.sweeper.decide.backoff import Backoff
@@ -21,7 +22,6 @@ from webhook.sweeper.observe.plans import PodId, nominated_node, occupied_node, 
 from webhook.sweeper.observe.pods import ENDING_SECONDS, Sort
 from webhook.sweeper.observe.view import View, identity, is_ready, is_usable, why_not_accepted
 from webhook.sweeper.repair.allowance import Allowance, Deletions, after_deletion, by_owner, deletions_of
-from webhook.sweeper.settings import Settings
 from webhook.workloads.native_gangs import group_name
 
 # --- pods in trouble ----------------------------------------------------------------------------------

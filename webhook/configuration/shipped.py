@@ -1,4 +1,4 @@
-"""What the manifests ship: the policy and its PriorityClasses, for questions without a cluster."""
+"""What the manifests ship: the configuration and its PriorityClasses, for questions without a cluster."""
 
 from functools import cache
 from pathlib import Path
@@ -7,17 +7,16 @@ from typing import Final
 import msgspec
 import yaml
 
+from webhook.configuration.file import Configuration, load
 from webhook.kube.objects import PriorityClass
-from webhook.policy.file import load_policy
-from webhook.policy.values import Policy
 
 _HERE: Final = Path(__file__).parent
 
 
 @cache
-def shipped_policy() -> Policy:
-    """The policy of manifests/base."""
-    return load_policy(_HERE / "shipped-policy.yaml")
+def shipped_configuration() -> Configuration:
+    """The configuration of manifests/base."""
+    return load(_HERE / "shipped-configuration.yaml")
 
 
 @cache

@@ -1,27 +1,36 @@
-"""`topogate policy`: check a policy file, and render it for the API server.
+"""`topogate config`: check a configuration, render it for the API server, and make one of old files.
 
 `check` reports every fault of the file, and with --against how rendered objects differ from it. `render`
-prints the objects by which the API server itself applies the policy.
+prints the objects by which the API server itself applies the configuration. `migrate` prints one
+configuration with the meaning of the two files of version 0.1.
 """
 
 import argparse
 import sys
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 import yaml
 
 from webhook.cli.terminal import complain, print_line
+from webhook.configuration.cluster import (
+    is_configuration,
+    is_labeler_file,
+    labeler_levels,
+    level_faults,
+    text_of,
+)
+from webhook.configuration.document import ConfigurationError
+from webhook.configuration.file import Configuration, from_document
+from webhook.configuration.migrate import migrate, parse_files
 from webhook.policy import rendering
-from webhook.policy.document import PolicyError, read_yaml
-from webhook.policy.file import parse_policy
 from webhook.policy.rendering import Object, RenderError
 from webhook.policy.values import Policy
 
-_KEY: Final = "policy.yaml"
 _HEAD: Final = (
-    "# Made by `topogate policy render` from the admission policy and the PriorityClasses. Do not edit this "
+    "# Made by `topogate config render` from the configuration and the PriorityClasses. Do not edit this "
     "file:\n# edit those, and run it again. What each part is for stands in webhook/policy/rendering.py.\n"
 )
 
@@ -29,13 +38,13 @@ _HEAD: Final = (
 def add_parser(subparsers: Any) -> None:
     """Add the command to the parser of `topogate`."""
     parser = subparsers.add_parser(
-        "policy",
-        help="check the admission policy, and render what follows from it",
+        "config",
+        help="check the configuration, and render what follows from it",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    commands = parser.add_subparsers(dest="policy_command", required=True)
-    check = commands.add_parser("check", help="report every fault of a policy file")
+    commands = parser.add_subparsers(dest="config_command", required=True)
+    check = commands.add_parser("check", help="report every fault of a configuration")
     check.add_argument(
         "--against",
         type=Path,
@@ -44,9 +53,9 @@ def add_parser(subparsers: Any) -> None:
         metavar="PATH",
         help="YAML with rendered objects, or a folder of such files, or - for standard input (kubectl get "
         "mutatingwebhookconfigurations,validatingadmissionpolicies,mutatingadmissionpolicies -o yaml); "
-        "reports what differs from the policy",
+        "reports what differs from the configuration",
     )
-    render = commands.add_parser("render", help="print the objects that follow from a policy file")
+    render = commands.add_parser("render", help="print the objects that follow from a configuration")
     render.add_argument(
         "--into", type=Path, metavar="FOLDER", help="rewrite the files below it that hold these objects"
     )
@@ -56,57 +65,134 @@ def add_parser(subparsers: Any) -> None:
             nargs="+",
             type=Path,
             metavar="FILE",
-            help="a policy, or a ConfigMap with a policy.yaml; other files may hold PriorityClasses",
+            help="a configuration, or a ConfigMap with it; other files may hold PriorityClasses, or the "
+            "labeler's ConfigMap, whose levels must be among those of the configuration",
         )
+    old = commands.add_parser("migrate", help="print the configuration of two files of version 0.1")
+    old.add_argument(
+        "files", nargs="+", type=Path, metavar="FILE",
+        help="admission's policy, the sweeper's settings, or a ConfigMap with the policy",
+    )  # fmt: skip
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Check or render; 0 if everything can be used and agrees, else 1."""
-    policies: dict[Path, Policy] = {}
-    values: dict[str, int] = {}
-    status = 0
-    for path in arguments.files:
+    """Check, render or migrate; 0 if everything can be used and agrees, else 1."""
+    try:
+        if arguments.config_command == "migrate":
+            return _migrate(arguments.files)
+        found, status = _read(arguments.files)
+        if arguments.config_command == "check":
+            return _check(found, arguments.against) or status
+        if status:
+            return status
+        if len(found.configurations) != 1:
+            raise RenderError(f"pass one configuration, not {len(found.configurations)}")
+        return _render(next(iter(found.configurations.values())), found.values, arguments.into)
+    except ConfigurationError as error:
+        for line in str(error).splitlines():
+            complain(line)
+    except RenderError as error:
+        complain(f"topogate config {arguments.config_command}: {error}")
+    return 1
+
+
+# --- reading ------------------------------------------------------------------------------------------
+
+
+@dataclass
+class ConfigurationFiles:
+    """Configurations by file, the values of PriorityClasses by name, and the labeler's levels by file."""
+
+    configurations: dict[Path, Configuration] = field(default_factory=dict)
+    values: dict[str, int] = field(default_factory=dict)
+    labeler_levels: dict[Path, list[str]] = field(default_factory=dict)
+
+
+def _read(paths: Iterable[Path]) -> tuple[ConfigurationFiles, int]:
+    """The files, and 1 if one of them has a fault, which is printed."""
+    found, status = ConfigurationFiles(), 0
+    for path in paths:
         try:
-            found = _classes(path)
-            if found is not None:
-                values |= found
-            else:
-                policies[path] = parse_policy(_policy_text(path), str(path))
-        except PolicyError as error:
+            _read_into(found, path)
+        except ConfigurationError as error:
             for line in str(error).splitlines():
                 complain(line)
             status = 1
+    for path, levels in found.labeler_levels.items():
+        for configuration in found.configurations.values():
+            for fault in level_faults(configuration.settings.topology, levels):
+                complain(f"{path}: {fault}")
+                status = 1
+    return found, status
+
+
+def _read_into(found: ConfigurationFiles, path: Path) -> None:
+    if (classes := _classes(path)) is not None:
+        found.values |= classes
+        return
+    content = _content(path)
+    for document in _config_maps(content, path):
+        if is_labeler_file(document):
+            found.labeler_levels[path] = labeler_levels(document)
+            return
+        if is_configuration(document):
+            content = text_of(document).encode()
+    found.configurations[path] = parse_files([(str(path), content)])
+
+
+def _config_maps(content: bytes, path: Path) -> list[Mapping[str, Any]]:
+    """The ConfigMaps of a file that is a manifest; none of a file that is something else, or has faults."""
     try:
-        if arguments.policy_command == "check":
-            return _check(policies, values, arguments.against) or status
-        if status:
-            return status
-        if len(policies) != 1:
-            raise RenderError(f"pass one policy file, not {len(policies)}")
-        return _render(next(iter(policies.values())), values, arguments.into)
-    except (RenderError, PolicyError) as error:
-        complain(f"topogate policy {arguments.policy_command}: {error}")
-        return 1
+        documents = list(yaml.safe_load_all(content))
+    except (yaml.YAMLError, RecursionError):
+        return []
+    return [each for each in documents if isinstance(each, dict) and each.get("kind") == "ConfigMap"]
+
+
+def _content(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise ConfigurationError(str(path), [f"cannot be read: {error.strerror}"]) from None
+
+
+# --- migrate ------------------------------------------------------------------------------------------
+
+
+def _migrate(paths: Iterable[Path]) -> int:
+    """Print the new file, and on standard error what is dropped."""
+    files = []
+    for path in paths:
+        content = _content(path)
+        texts = [text_of(each) for each in _config_maps(content, path) if is_configuration(each)]
+        files.append((str(path), texts[0] if texts else content))
+    document, notes = migrate(files)
+    print(as_yaml([document]), end="")
+    for note in notes:
+        complain(note)
+    from_document(document, "the new configuration")
+    return 0
 
 
 # --- check --------------------------------------------------------------------------------------------
 
 
-def _check(policies: Mapping[Path, Policy], values: Mapping[str, int], against: list[Path]) -> int:
-    """Print what each policy has, and where the rendered objects differ from it."""
+def _check(files: ConfigurationFiles, against: list[Path]) -> int:
+    """Print what each configuration has, and where the rendered objects differ from it."""
     rendered = {identity(each): each for path in against for each in _objects(path)}
     drifted = 0
-    for path, policy in policies.items():
+    for path, configuration in files.configurations.items():
+        policy = configuration.policy
         print_line(f"{path}: ok: {_summary(policy)}")
         if not against:
             continue
-        wanted = {identity(each): each for each in rendering.objects(policy, values)}
+        wanted = {identity(each): each for each in rendering.objects(policy, files.values)}
         there = wanted.keys() & rendered.keys()
         if not there:
             raise RenderError("the files of --against have none of the rendered objects")
         for key in sorted(there):
             for place in differences(wanted[key], rendered[key]):
-                print_line(f"{path}: {' '.join(key)}: {place} has drifted; run topogate policy render")
+                print_line(f"{path}: {' '.join(key)}: {place} has drifted; run topogate config render")
                 drifted += 1
     return 1 if drifted else 0
 
@@ -143,8 +229,8 @@ def identity(item: Mapping[str, Any]) -> tuple[str, str]:
 # --- render -------------------------------------------------------------------------------------------
 
 
-def _render(policy: Policy, values: Mapping[str, int], folder: Path | None) -> int:
-    objects = rendering.objects(policy, values)
+def _render(configuration: Configuration, values: Mapping[str, int], folder: Path | None) -> int:
+    objects = rendering.objects(configuration.policy, values)
     if folder is None:
         print(as_yaml(objects), end="")
         return 0
@@ -185,7 +271,7 @@ def as_yaml(objects: Iterable[Object]) -> str:
     return yaml.dump_all(objects, Dumper=_Dumper, sort_keys=False, width=110)
 
 
-# --- reading ------------------------------------------------------------------------------------------
+# --- objects ------------------------------------------------------------------------------------------
 
 
 def _objects(path: Path) -> Iterator[Object]:
@@ -210,28 +296,12 @@ def _classes(path: Path) -> dict[str, int] | None:
     try:
         found = list(_objects(path))
     except RenderError:
-        return None  # a policy with a fault, then: its reader reports that better
+        return None  # a configuration with a fault, then: its reader reports that better
     classes = [each for each in found if each.get("kind") == "PriorityClass"]
     for each in classes:
         if not isinstance(each.get("value"), int):
-            raise PolicyError(str(path), [f"PriorityClass {identity(each)[1]} has no value"])
+            raise ConfigurationError(str(path), [f"PriorityClass {identity(each)[1]} has no value"])
     return {identity(each)[1]: each["value"] for each in classes} or None
-
-
-def _policy_text(path: Path) -> bytes | str:
-    """The policy in a file, taken out of a ConfigMap if the file has one."""
-    try:
-        text = path.read_bytes()
-    except OSError as error:
-        raise PolicyError(str(path), [f"cannot be read: {error.strerror}"]) from None
-    document = read_yaml(text, str(path))
-    if not isinstance(document, dict) or document.get("kind") != "ConfigMap":
-        return text
-    data = document.get("data")
-    inner = data.get(_KEY) if isinstance(data, dict) else None
-    if not isinstance(inner, str):
-        raise PolicyError(str(path), [f"data: the ConfigMap has no {_KEY} with a text"])
-    return inner
 
 
 def _summary(policy: Policy) -> str:

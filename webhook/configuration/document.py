@@ -16,8 +16,8 @@ _LONGEST_PATH: Final = 200
 _LONGEST_VALUE: Final = 80
 
 
-class PolicyError(Exception):
-    """A policy file that cannot be used; `faults` has one line for each thing that is wrong."""
+class ConfigurationError(Exception):
+    """A configuration that cannot be used; `faults` has one line for each thing that is wrong."""
 
     def __init__(self, source: str, faults: list[str]) -> None:
         super().__init__("\n".join(f"{source}: {fault}" for fault in faults))
@@ -25,13 +25,13 @@ class PolicyError(Exception):
 
 
 def read_yaml(text: str | bytes, source: str) -> Any:
-    """The one document of a YAML text. Raises PolicyError, with the line where that is known."""
+    """The one document of a YAML text. Raises ConfigurationError, with the line where that is known."""
     try:
         return yaml.load(text, _StrictLoader)
     except yaml.YAMLError as error:
-        raise PolicyError(source, [_yaml_fault(error)]) from None
+        raise ConfigurationError(source, [_yaml_fault(error)]) from None
     except RecursionError:
-        raise PolicyError(source, ["document: is nested too deeply"]) from None
+        raise ConfigurationError(source, ["document: is nested too deeply"]) from None
 
 
 _MOST_KEYS: Final = 10_000

@@ -1,0 +1,117 @@
+"""The configuration of a running cluster, from its ConfigMap."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from labeler.contract import keys as labels
+from webhook.configuration.document import ConfigurationError, read_yaml
+from webhook.configuration.file import Configuration
+from webhook.configuration.migrate import parse_files
+from webhook.configuration.settings import Settings
+from webhook.kube.client import Api, ApiError
+from webhook.placement import Topology
+from webhook.policy.values import Policy
+from webhook.text import sentence_list
+
+NAME: Final = "topogate-configuration"
+KEY: Final = "configuration.yaml"
+_OLD: Final = {"topogate-policy": "policy.yaml"}
+"""Of version 0.1; its other file, the sweeper's settings, had no name of its own."""
+_KEYS: Final = {NAME: KEY, **_OLD}
+_FOLDER: Final = "/api/v1/namespaces/topogate-system/configmaps"
+
+
+def path_of(name: str = NAME) -> str:
+    """The path of the ConfigMap."""
+    return f"{_FOLDER}/{name}"
+
+
+def read_configuration(api: Api) -> Configuration:
+    """The configuration of the cluster. Raises ApiError, ConfigurationError."""
+    try:
+        return of_config_map(api.json("GET", path_of()))
+    except ApiError as error:
+        if error.status != 404:
+            raise
+        for name in _OLD:
+            return of_config_map(api.json("GET", path_of(name)))
+        raise
+
+
+def policy_of(api: Api) -> Policy:
+    """Its part for admission. Raises ApiError, ConfigurationError."""
+    return read_configuration(api).policy
+
+
+def read_if_allowed(api: Api) -> Configuration | None:
+    """The same, None if it may not be read or does not exist."""
+    try:
+        return read_configuration(api)
+    except ApiError as error:
+        if error.status not in (401, 403, 404):
+            raise
+        return None
+
+
+def settings_or_defaults(api: Api) -> Settings:
+    """Its part for the sweeper, the defaults where it cannot be read. Raises ConfigurationError."""
+    found = read_if_allowed(api)
+    return found.settings if found else Settings()
+
+
+def is_configuration(document: Mapping[str, Any]) -> bool:
+    """Whether an object is the ConfigMap with the configuration."""
+    return document.get("kind") == "ConfigMap" and _name(document) in _KEYS
+
+
+def of_config_map(document: Mapping[str, Any]) -> Configuration:
+    """The configuration in a ConfigMap. Raises ConfigurationError."""
+    return parse_files([(f"the ConfigMap {_name(document)}", text_of(document))])
+
+
+def text_of(document: Mapping[str, Any]) -> str:
+    """The text of the configuration in a ConfigMap. Raises ConfigurationError if there is none."""
+    name = _name(document)
+    return _text(document, _KEYS.get(name, KEY))
+
+
+def _text(document: Mapping[str, Any], key: str) -> str:
+    data = document.get("data")
+    text = data.get(key) if isinstance(data, Mapping) else None
+    if not isinstance(text, str):
+        raise ConfigurationError(f"the ConfigMap {_name(document)}", [f"data: has no {key} with a text"])
+    return text
+
+
+def _name(document: Mapping[str, Any]) -> str:
+    metadata = document.get("metadata")
+    return str(metadata.get("name")) if isinstance(metadata, Mapping) else ""
+
+
+# --- the labeler's own file ---------------------------------------------------------------------------
+
+LABELER: Final = "labeler"
+_LABELER_KEY: Final = "labeler.yaml"
+
+
+def is_labeler_file(document: Mapping[str, Any]) -> bool:
+    """Whether an object is the ConfigMap with the labeler's file."""
+    return document.get("kind") == "ConfigMap" and _name(document) == LABELER
+
+
+def labeler_levels(document: Mapping[str, Any]) -> list[str]:
+    """The label keys that the labeler writes, by its ConfigMap. Raises ConfigurationError."""
+    source = f"the ConfigMap {LABELER}"
+    own = read_yaml(_text(document, _LABELER_KEY), source)
+    levels = own.get("levels") if isinstance(own, dict) else None
+    return [str(each) for each in levels] if isinstance(levels, list) else list(labels.PRERELEASE_TOPOLOGY)
+
+
+def level_faults(topology: Topology, written: list[str]) -> list[str]:
+    """What is wrong if the labeler writes these label keys: a family must have all of them."""
+    if any(set(written) <= set(family) for family in topology.families):
+        return []
+    return [
+        f"levels: the labeler writes {sentence_list(written)}, and no family of topology.levels has these "
+        "labels: pods would not be placed by them"
+    ]

@@ -1,0 +1,138 @@
+"""The configuration under a running process, and the thread that watches files.
+
+The files are read again whenever their bytes change. A new version that cannot be used leaves the old one in
+force, and stays visible as a fault until a good one comes.
+"""
+
+import argparse
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Gauge
+
+from webhook.configuration.document import ConfigurationError
+from webhook.configuration.file import Configuration
+from webhook.configuration.migrate import contents, parse_files
+from webhook.configuration.settings import Settings
+from webhook.policy.values import Policy
+
+POLL_SECONDS: Final = 2.0
+
+logger = logging.getLogger(__name__)
+
+
+class ConfigurationStore:
+    """The configuration in force. Reading it costs an attribute access; `refresh` does the work."""
+
+    def __init__(self, paths: Sequence[Path]) -> None:
+        """Load the first version. Raises ConfigurationError: without any nothing can be decided."""
+        self._paths = tuple(paths)
+        self._files = contents(self._paths)
+        self.configuration = parse_files(self._files) if self._files else Configuration()
+        self.generation = 1
+        self.faults: list[str] = []
+        self.loaded_at = time.time()
+
+    @property
+    def policy(self) -> Policy:
+        """What admission and the task controller need of it."""
+        return self.configuration.policy
+
+    @property
+    def settings(self) -> Settings:
+        """What the sweeper needs of it."""
+        return self.configuration.settings
+
+    def remark(self) -> str:
+        """What is wrong with the files, "" if nothing: a sentence for probes."""
+        return f"the configuration on disk is not in force: {'; '.join(self.faults)}" if self.faults else ""
+
+    def register(self, registry: CollectorRegistry) -> None:
+        """Add the metrics of the configuration."""
+        for name, meaning, value in (
+            (
+                "topogate_configuration_generation",
+                "Versions of the configuration loaded.",
+                lambda: self.generation,
+            ),
+            (
+                "topogate_configuration_rejected",
+                "1 while the configuration on disk is unusable and an older version is in force.",
+                lambda: bool(self.faults),
+            ),
+            (
+                "topogate_configuration_loaded_timestamp_seconds",
+                "When the configuration in force was loaded.",
+                lambda: self.loaded_at,
+            ),
+        ):
+            Gauge(name, meaning, registry=registry).set_function(value)
+
+    def refresh(self) -> None:
+        """Load a new version of the files, if there is a valid one."""
+        try:
+            files = contents(self._paths)
+            if files == self._files:
+                return
+            self._files = files
+            configuration = parse_files(files)
+        except ConfigurationError as error:
+            self._reject(error.faults)
+            if not all(path.exists() for path in self._paths):
+                self._files = []  # whatever appears next is new
+            return
+        except Exception as error:  # an error of ours must not look like a loaded configuration
+            logger.exception("configuration_unreadable files=%s", self._names)
+            self._reject([f"cannot be read: {type(error).__name__}; see the log"])
+            return
+        self.configuration, self.faults = configuration, []
+        self.generation += 1
+        self.loaded_at = time.time()
+        logger.info("configuration_loaded files=%s generation=%d", self._names, self.generation)
+
+    @property
+    def _names(self) -> str:
+        return " ".join(map(str, self._paths))
+
+    def _reject(self, faults: list[str]) -> None:
+        if faults == self.faults:
+            return
+        self.faults = faults
+        logger.error(
+            "configuration_rejected files=%s generation_in_force=%d faults=%r",
+            self._names, self.generation, faults,
+        )  # fmt: skip
+
+
+def add_flag(parser: argparse.ArgumentParser) -> None:
+    """Add --config, and --policy, which version 0.1 had for one of its two files."""
+    add = parser.add_argument
+    what = "the configuration of the cluster (YAML)"
+    add("--config", type=Path, action="append", default=[], metavar="FILE", help=what)
+    add("--policy", type=Path, action="append", dest="config", help=argparse.SUPPRESS)
+
+
+def require_file(options: argparse.Namespace, program: str) -> None:
+    """End a program without a configuration that needs one. Raises SystemExit."""
+    if not options.config:
+        raise SystemExit(f"{program}: --config FILE is missing")
+
+
+def watch_files(refreshers: list[Callable[[], None]], poll_seconds: float = POLL_SECONDS) -> threading.Event:
+    """Call the refreshers repeatedly in their own thread, until the returned event is set."""
+    stop = threading.Event()
+
+    def run() -> None:
+        while not stop.wait(poll_seconds):
+            for refresh in refreshers:
+                try:
+                    refresh()
+                except Exception:
+                    logger.exception("refresh_failed")
+
+    threading.Thread(target=run, name="watch files", daemon=True).start()
+    return stop
