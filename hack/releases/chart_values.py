@@ -11,8 +11,9 @@ from hack.local.build import ROOT
 from hack.releases import chart_arguments
 from hack.releases.chart_shapes import labeler_shape
 from hack.releases.merged import escaped
+from webhook.configuration.file import default
 from webhook.configuration.file import schema as configuration_schema
-from webhook.configuration.keys import API_VERSION, KIND
+from webhook.configuration.keys import API_VERSION, KEYS, KIND
 
 PLACEHOLDER: Final = "REGISTRY/"
 """What an image's name begins with until it is set."""
@@ -53,7 +54,6 @@ _RENDERED: Final = (
     "gpus.resources",
     "gpus.deviceClasses",
     "namespaces.excluded",
-    "gangs.native",
 )
 """Keys of the configuration that the API server's own conditions are rendered from."""
 
@@ -184,7 +184,8 @@ def checks(base: list[dict[str, Any]]) -> str:
     """The template that refuses values which a schema cannot. base: the objects that are always there."""
     texts = _texts(base)
     shipped = yaml.safe_load(texts["topogate-configuration", "configuration.yaml"])
-    rendered = {path: _at(shipped, path) for path in _RENDERED}
+    usual = {key.path: default(key) for key in KEYS}
+    rendered = {path: _at(shipped, path) or usual[path] for path in _RENDERED}
     shipped = {key: value for key, value in shipped.items() if key not in ("apiVersion", "kind")}
     text = (Path(__file__).parent / "checks.tpl").read_text()
     for name, value in (

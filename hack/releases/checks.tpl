@@ -71,9 +71,12 @@
 {{- range $path, $value := fromJson `RENDERED` }}
 {{- $names := splitList "." $path }}
 {{- $section := ternary (get $config (first $names) | default dict) $config (eq (len $names) 2) }}
-{{- if ne (toJson (get $section (last $names) | default nil)) (toJson ($value | default nil)) }}
+{{- if ne (toJson (get $section (last $names) | default $value)) (toJson $value) }}
 {{- fail (printf "config.%s differs from the one that the chart's conditions were rendered from, so the API server would not ask about the right pods. Change manifests/base/configuration.yaml in a checkout, run topogate config render and hack/chart, and install that chart." $path) }}
 {{- end }}
+{{- end }}
+{{- if and (eq (dig "gangs" "native" "adopt" $config) "leave") (or .Values.strict.enabled .Values.inProcessGate.enabled) }}
+{{- fail "config.gangs.native=leave changes what strict and inProcessGate are rendered from. Change manifests/base/configuration.yaml in a checkout, run topogate config render and hack/chart, and install that chart." }}
 {{- end }}
 {{- range $namespace, $rules := (($config.namespaces | default dict).rules | default dict) }}
 {{- if hasKey ($rules | default dict) "maximumTier" }}

@@ -136,6 +136,7 @@ WRONG = [
     ("config.gatePrefix=example.com/x", "hack/chart"),
     ("config.gpus.resources={example.com/gpu}", "hack/chart"),
     ("config.namespaces.rules.team.maximumTier=low", "hack/chart"),
+    ("strict.enabled=true", "config.gangs.native=leave", "hack/chart"),
     ("config.tiers[0].name=only", "/config/tiers/0"),
     ("config.tier=x", "tier"),
     ("config.gangs.setle=5s", "setle"),
@@ -362,7 +363,7 @@ def test_values_reach_the_pods() -> None:
     found = templated(
         (
             "sweeper.resources.limits.memory=2Gi",
-            "sweeper.extraArgs={--interval=5}",
+            "sweeper.extraArgs={--log-level=debug}",
             "webhook.replicas=3",
             "nodeSelector.pool=system",
             "imagePullSecrets[0].name=registry",
@@ -372,7 +373,7 @@ def test_values_reach_the_pods() -> None:
     )
     sweeper = found["Deployment", SYSTEM, "sweeper"]["spec"]["template"]["spec"]
     assert sweeper["containers"][0]["resources"]["limits"] == {"memory": "2Gi"}
-    assert "--interval=5" in sweeper["containers"][0]["args"]
+    assert "--log-level=debug" in sweeper["containers"][0]["args"]
     assert sweeper["nodeSelector"] == {"pool": "system"}
     assert sweeper["tolerations"] == [{"operator": "Exists"}]
     assert sweeper["imagePullSecrets"] == [{"name": "registry"}]
@@ -496,14 +497,6 @@ def runbooks(*values: str) -> list[str]:
     found = templated(("monitoring.enabled=true", *values))["PrometheusRule", SYSTEM, "topogate"]
     rules = [rule for group in found["spec"]["groups"] for rule in group["rules"]]
     return [rule["annotations"]["runbook_url"] for rule in rules]
-
-
-@pytest.mark.usefixtures("control_plane")
-def test_further_arguments_override_those_of_options() -> None:
-    found = templated(("scaleUp.enabled=true", "sweeper.extraArgs={--scale-up-requests=3}"))
-    (container, *_) = found["Deployment", SYSTEM, "sweeper"]["spec"]["template"]["spec"]["containers"]
-    assert container["args"][-1] == "--scale-up-requests=3"
-    assert "--scale-up-requests=10" in container["args"]
 
 
 @pytest.mark.usefixtures("control_plane")

@@ -68,12 +68,15 @@
 {{- if and .Values.falldio (ne (toJson $config) (toJson (fromJson `{"gatePrefix": "gke.io/topology-aware-auto-", "gpus": {"resources": ["nvidia.com/gpu", "nvidia.com/gpu.shared", "nvidia.com/mig-*", "amd.com/gpu", "gpu.intel.com/i915", "gpu.intel.com/xe"]}, "tiers": [{"name": "low", "priorityClassName": "gpu-low-priority"}, {"name": "medium", "priorityClassName": "gpu-medium-priority"}, {"name": "high", "priorityClassName": "gpu-high-priority"}], "models": [{"name": "RTX 4090", "aliases": ["GeForce RTX 4090"], "labels": {"nvidia.com/gpu.product": "NVIDIA-GeForce-RTX-4090"}, "resources": ["nvidia.com/gpu"]}, {"name": "A100 80GB", "labels": {"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB"}, "resources": ["nvidia.com/gpu", "nvidia.com/mig-*"]}, {"name": "H100", "aliases": ["H100 80GB HBM3"], "labels": {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"}, "resources": ["nvidia.com/gpu", "nvidia.com/mig-*"]}, {"name": "MI300X", "labels": {"amd.com/gpu.product-name": "AMD_Instinct_MI300X_OAM"}, "resources": ["amd.com/gpu"]}, {"name": "Max 1550", "aliases": ["Intel Max 1550", "Data Center GPU Max 1550"], "labels": {"gpu.intel.com/product": "Max_1550"}, "resources": ["gpu.intel.com/i915", "gpu.intel.com/xe"]}], "namespaces": {"rules": {"*": {}}}}`))) }}
 {{- fail (printf "falldio=%s comes with a configuration of its own, which would replace yours. Leave config as the chart has it; or leave falldio empty, and name the label and the resource falldio.com/gpu in a checkout's manifests/base/configuration.yaml, run topogate config render and hack/chart, and install that chart." .Values.falldio) }}
 {{- end }}
-{{- range $path, $value := fromJson `{"gatePrefix": "gke.io/topology-aware-auto-", "schedulerNames": null, "gpus.resources": ["nvidia.com/gpu", "nvidia.com/gpu.shared", "nvidia.com/mig-*", "amd.com/gpu", "gpu.intel.com/i915", "gpu.intel.com/xe"], "gpus.deviceClasses": null, "namespaces.excluded": null, "gangs.native": null}` }}
+{{- range $path, $value := fromJson `{"gatePrefix": "gke.io/topology-aware-auto-", "schedulerNames": ["default-scheduler"], "gpus.resources": ["nvidia.com/gpu", "nvidia.com/gpu.shared", "nvidia.com/mig-*", "amd.com/gpu", "gpu.intel.com/i915", "gpu.intel.com/xe"], "gpus.deviceClasses": [], "namespaces.excluded": []}` }}
 {{- $names := splitList "." $path }}
 {{- $section := ternary (get $config (first $names) | default dict) $config (eq (len $names) 2) }}
-{{- if ne (toJson (get $section (last $names) | default nil)) (toJson ($value | default nil)) }}
+{{- if ne (toJson (get $section (last $names) | default $value)) (toJson $value) }}
 {{- fail (printf "config.%s differs from the one that the chart's conditions were rendered from, so the API server would not ask about the right pods. Change manifests/base/configuration.yaml in a checkout, run topogate config render and hack/chart, and install that chart." $path) }}
 {{- end }}
+{{- end }}
+{{- if and (eq (dig "gangs" "native" "adopt" $config) "leave") (or .Values.strict.enabled .Values.inProcessGate.enabled) }}
+{{- fail "config.gangs.native=leave changes what strict and inProcessGate are rendered from. Change manifests/base/configuration.yaml in a checkout, run topogate config render and hack/chart, and install that chart." }}
 {{- end }}
 {{- range $namespace, $rules := (($config.namespaces | default dict).rules | default dict) }}
 {{- if hasKey ($rules | default dict) "maximumTier" }}
