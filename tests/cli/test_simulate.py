@@ -433,7 +433,7 @@ def test_a_pod_of_a_namespace_that_the_files_show_as_not_opted_in_has_no_place(
     [
         (
             {"containers": [{"name": "c", "resources": {"limits": {"habana.ai/gaudi": 4}}}]},
-            "add habana.ai/gaudi to gpuResources of admission's policy",
+            "add habana.ai/gaudi to gpus.resources of the configuration",
         ),
         (
             {"containers": [{"name": "c", "resources": {"limits": {"cpu": 1}}}]},
@@ -441,7 +441,7 @@ def test_a_pod_of_a_namespace_that_the_files_show_as_not_opted_in_has_no_place(
         ),
         (
             {"containers": [{"name": "c"}], "resourceClaims": [{"name": "gpu", "resourceClaimName": "g"}]},
-            "set resourceClaims in admission's policy",
+            "set gpus.deviceClasses in the configuration",
         ),
     ],
     ids=["another vendor", "CPU only", "claims"],
