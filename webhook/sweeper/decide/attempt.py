@@ -9,8 +9,8 @@ does not restart that time, and a gang to which pods are added all the time is p
 gang that was complete and has just lost a pod waits for its replacement as long as for a new pod. Changed
 requests must be the same for the settle time, as tools write them pod by pod.
 
-A gang that is not complete, and has just lost a waiting pod, waits for the settle time at least. Its owner may
-be deleted: nobody says so of a kind that may not be read, and of an owner that is no controller.
+A gang that is not complete, and has just lost a waiting pod, waits for the settle time at least. Its owner
+may be deleted: nobody says so of a kind that may not be read, and of an owner that is no controller.
 """
 
 import math
