@@ -202,7 +202,7 @@ KEY_USES: Final[Mapping[str, tuple[KeyUse, ...]]] = {
             (f"{keys.DEVICE_CLASS}NAME",),
             "pod, resource",
             "Kubernetes",
-            "sweeper; webhook, where the policy's `gpuResources` names it",
+            "sweeper; webhook, where `gpus.resources` names it",
             "devices of that DeviceClass",
         ),
         KeyUse(
@@ -210,7 +210,7 @@ KEY_USES: Final[Mapping[str, tuple[KeyUse, ...]]] = {
             "attribute of a node's devices, in ResourceSlices",
             "driver",
             "sweeper",
-            "a level, where the setting `levels` has it in place of a label's key",
+            "a level, where `topology.levels` has it in place of a label's key",
         ),
         KeyUse(
             (keys.HOSTNAME_LABEL,),
