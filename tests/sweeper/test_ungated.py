@@ -128,6 +128,17 @@ def test_a_pod_whose_gate_was_taken_by_us_is_not_counted() -> None:
     assert counts(ungated) == {}
 
 
+def test_a_pod_that_was_created_and_released_while_there_was_no_watch_is_not_counted() -> None:
+    """As another replica did, which leads; after a break the watch shows the pod without its gate."""
+    ungated = UngatedPods()
+    for name in ("released", "missed"):
+        ungated.on_pod(None, pod(name))
+    found = ungated.by_cause(
+        POLICY, LABELS, lambda _: WITH_GPU, lambda each: each.metadata.name == "released"
+    )
+    assert [each.metadata.name for each in found[UngatedCause.MISSED]["in"]] == ["missed"]
+
+
 def test_a_pod_counts_until_it_is_gone_and_for_an_hour_at_most() -> None:
     clock = Clock()
     ungated = UngatedPods(clock)

@@ -102,7 +102,7 @@ class Sweeper:
             self._memory = replace(self._memory, extensions=memories)
         own = self._memory.refusals.excluded(gangs or (), seen.view.nodes, seen.view.now.at.timestamp())
         excluded = merged([own, self._hooks.excluded])
-        seen = replace(seen, gangs=gangs or (), excluded=excluded, ungated=self._look_for_ungated())
+        seen = replace(seen, gangs=gangs or (), excluded=excluded, ungated=self._look_for_ungated(seen.view))
         decided = decide(seen, self._memory, self._pass.settings, self._guarded, gangs is not None)
         self._memory = decided.memory
         troubles, now = decided.memory.repairs.troubles, seen.view.now.seconds
@@ -182,13 +182,14 @@ class Sweeper:
             self._memory = replace(self._memory, extensions=memories)
         return gangs
 
-    def _look_for_ungated(self) -> Ungated:
+    def _look_for_ungated(self, view: View) -> Ungated:
         """Pods that came past admission; those that it has missed are counted."""
         policy, labels = self._pass.policy(), self._pass.cache.namespace_labels()
         found: Ungated = {}
         with self._guarded("ungated"):
             if policy is not None and labels is not None:
-                found = self._ungated.by_cause(policy, labels, partial(read_creator_fields, self._pass.api))
+                read = partial(read_creator_fields, self._pass.api)
+                found = self._ungated.by_cause(policy, labels, read, view.is_ours)
                 missed = found.get(UngatedCause.MISSED, {})
                 self._pass.metrics.ungated.value = sum(map(len, missed.values()))
         return found

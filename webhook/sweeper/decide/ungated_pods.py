@@ -99,14 +99,25 @@ class UngatedPods:
         elif before is None and not after.spec.scheduling_gates:
             self._created[after.metadata.uid] = _Created(after, self._clock())
 
-    def by_cause(self, policy: Policy, labels: NamespaceLabels, read: ReadCreatorFields) -> Ungated:
-        """Those that admission would have gated. labels: of namespaces, by name."""
+    def by_cause(
+        self,
+        policy: Policy,
+        labels: NamespaceLabels,
+        read: ReadCreatorFields,
+        is_ours: Callable[[Pod], bool] = lambda _: False,
+    ) -> Ungated:
+        """Those that admission would have gated. labels: of namespaces, by name.
+
+        is_ours: whether a plan names a pod. Such a pod had a gate: it was created and released while this
+        process had no watch.
+        """
         now = self._clock()
         self._namespaces.update(policy, labels, now)
         pods = []
         for uid, created in list(self._created.items()):
             is_old = created.at < now - LASTS_SECONDS
-            if is_old or not self._namespaces.covers(created) or not _is_for_us(created.pod, policy):
+            is_missed = _is_for_us(created.pod, policy) and not is_ours(created.pod)
+            if is_old or not self._namespaces.covers(created) or not is_missed:
                 self._created.pop(uid, None)
             else:
                 pods.append(created.pod)
