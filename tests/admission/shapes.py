@@ -234,7 +234,11 @@ GATES: Final = [
     Shape("two other gates are kept in order", pod(schedulingGates=[{"name": "z.io/a"}, {"name": "a.io/z"}])),
     Shape("our gate is there", pod(schedulingGates=[{"name": keys.GATE}]), gated=False),
     Shape("a gate with our prefix", pod(schedulingGates=[{"name": keys.GATE_PREFIX + "mine"}]), gated=False),
-    Shape("our gate without a gpu", pod(NONE, schedulingGates=[{"name": keys.GATE}]), gated=False),
+    Shape(
+        "a gate with our prefix without a gpu",
+        pod(NONE, schedulingGates=[{"name": keys.GATE_PREFIX + "mine"}]),
+        gated=False,
+    ),
     Shape(
         "our prefix beside another gate",
         pod(schedulingGates=[{"name": FOREIGN}, {"name": keys.GATE_PREFIX + "x"}]),

@@ -268,7 +268,7 @@ def test_why_a_pod_is_left_alone_is_a_word_for_metrics(reason: str) -> None:
     [
         (
             gpu_pod(),
-            ("topogate leaves pods with a schedulingGroup (policy nativeGangs: leave) to kube-scheduler",),
+            ("topogate leaves pods with a schedulingGroup (gangs.native: leave) to kube-scheduler",),
         ),
         ({"metadata": {}, "spec": {"containers": []}}, ()),
     ],

@@ -143,10 +143,14 @@ def test_it_names_what_is_not_as_it_should_be(shown: Shown) -> None:
 
 
 def without_what_differs(line: str) -> str:
-    """A line of the demo without the ends of pods' names, times, and the node of the pod without GPUs."""
+    """A line of the demo without the ends of pods' names, times, and nodes that depend on each other.
+
+    kube-scheduler chooses the node of two pods, and topogate places single pods and the task beside them.
+    """
     line = re.sub(r"^(\w+-\d+)-\w{5}\b", r"\1", line)
     line = re.sub(r"\b\d+\.\d\d$|\b\d+s$", "TIME", line.strip())
-    return re.sub(r"\s+", " ", re.sub(r"^(cpu-only +-) +\S+ +\S+", r"\1", line))
+    line = re.sub(r"^((?:cpu-only|opted-out|urgent) +-) +\S+ +\S+", r"\1", line)
+    return re.sub(r"\s+", " ", re.sub(r"^(finetune .* Running) +\S+", r"\1", line))
 
 
 def test_the_page_shows_what_it_prints(shown: Shown) -> None:

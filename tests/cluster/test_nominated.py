@@ -41,6 +41,14 @@ def tenant(installed: Cluster) -> Iterator[str]:
     delete_namespace(installed, name)
 
 
+@pytest.fixture
+def without_webhook(installed: Cluster) -> Iterator[str]:
+    """A namespace that has not opted in: the webhook takes gate and PodGroup off no pod."""
+    name = create_namespace(installed)
+    yield name
+    delete_namespace(installed, name)
+
+
 def wait_for_guard(cluster: Cluster) -> None:
     namespace = create_namespace(cluster)
     path = pod(cluster, namespace, "probe", schedulingGates=GATES)
@@ -136,10 +144,12 @@ ACTS: Final[dict[str, tuple[dict[str, Any], list[dict[str, Any]]]]] = {
 }
 
 
-def test_with_a_stolen_token_nobody_writes_more_of_a_status(installed: Cluster, tenant: str) -> None:
+def test_with_a_stolen_token_nobody_writes_more_of_a_status(
+    installed: Cluster, without_webhook: str
+) -> None:
     answers: dict[str, str] = {}
     for number, (act, (spec, more)) in enumerate(ACTS.items()):
-        path = pod(installed, tenant, f"victim-{number}", **spec)
+        path = pod(installed, without_webhook, f"victim-{number}", **spec)
         try:
             nominate(installed, path, "n", *more)
             answers[act] = "done"
@@ -149,9 +159,9 @@ def test_with_a_stolen_token_nobody_writes_more_of_a_status(installed: Cluster, 
 
 
 def test_with_a_stolen_token_a_thief_nominates_gated_pods_to_any_node(
-    installed: Cluster, tenant: str
+    installed: Cluster, without_webhook: str
 ) -> None:
-    path = pod(installed, tenant, "waits", schedulingGates=GATES, schedulingGroup=GROUP)
+    path = pod(installed, without_webhook, "waits", schedulingGates=GATES, schedulingGroup=GROUP)
     nominate(installed, path, "anywhere")
     assert installed.api().json("GET", path)["status"]["nominatedNodeName"] == "anywhere"
     rows = (ROOT / "SECURITY.md").read_text().splitlines()

@@ -186,7 +186,7 @@ def test_a_foreign_pod_group_is_not_taken_for_ours(scene: Scene) -> None:
 
 def test_pods_that_prove_to_claim_no_gpu_are_released_to_be_bound_one_by_one(scene: Scene) -> None:
     """Admission holds every pod with claims, whatever their classes; these go where kube-scheduler likes."""
-    labels = {"batch.kubernetes.io/job-name": "nics", "batch.kubernetes.io/controller-uid": "u"}
+    labels = {"jobset.sigs.k8s.io/jobset-name": "nics"}
     name = bind_group_name(labels, {}, "", "default-scheduler")
     requests = [{"name": "nic", "exactly": {"deviceClassName": "nic.example.com"}}]
     claim = {"metadata": {"name": "nic"}, "spec": {"spec": {"devices": {"requests": requests}}}}
