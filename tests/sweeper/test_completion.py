@@ -9,6 +9,7 @@ from tests.sweeper.pods import job_pod
 from webhook.configuration.settings import Settings
 from webhook.sweeper.decide.attempt import Growth, grown, seconds_to_complete
 from webhook.sweeper.observe.gangs import OwnerFacts, PodGang, gather
+from webhook.sweeper.observe.membership import LostOwner
 
 SETTINGS = Settings(settle_seconds=5, patience_seconds=60)
 OPEN, STAGED, OF_THREE = OwnerFacts(None), OwnerFacts(3, staged=True), OwnerFacts(3)
@@ -67,6 +68,16 @@ def test_a_gang_that_loses_waiting_pods_is_not_placed_before_that_ends(facts: Ow
     assert case.remaining(1000, *range(10)) == 5, "however long it has waited"
     assert case.remaining(1004, *range(5)) == 5
     assert case.remaining(1008, *range(5)) == 1
+
+
+def test_pods_that_a_deletion_orphans_one_by_one_wait_for_one_another_as_new_pods_do() -> None:
+    """However long the gang had waited before its owner was deleted."""
+    case = Case(OPEN)
+    case.remaining(0, *range(20))
+    lost = replace(case.gang(*range(20)), lost_owner=LostOwner("its controller is deleted"))
+    case.growth = grown(case.growth, lost, lost.gated, 1000)
+    waits = [case.remaining(1001 + count, *range(count + 1)) for count in range(12)]
+    assert waits == [5] * 12
 
 
 def test_a_gang_that_was_whole_waits_for_a_pod_to_be_recreated_as_long_as_for_a_new_one() -> None:

@@ -86,7 +86,7 @@ def grown(known: Growth | None, gang: PodGang, waiting: Collection[Pod], now: fl
     if known.waiting.keys() - members:
         known = replace(known, shrunk_at=now)
     since = known.waiting_since
-    if not waiting:
+    if not waiting or gang.lost_owner is not None:  # pods that are left behind one by one begin to wait then
         since = None
     elif since is None and not _needs_nobody(gang):
         since = now
