@@ -290,11 +290,11 @@ def test_no_warning_speaks_of_what_a_later_webhook_can_change() -> None:
 AT_WORK: Final = ("another scheduler", "opted out", "a node", "no GPU", "Kueue's topology", "a higher tier")
 
 
-def as_patch(name: str) -> Callable[[Pod], list[dict[str, Any]]]:
-    """The behaviour of a webhook that makes this change."""
+def as_patch(*changes: Change) -> Callable[[Pod], list[dict[str, Any]]]:
+    """The behaviour of a webhook that makes these changes."""
 
     def behave(pod: Pod) -> list[dict[str, Any]]:
-        result = changed(pod, CHANGES[name])
+        result = changed(pod, *changes)
         return [
             {"op": "add", "path": f"/{part}", "value": result[part]}
             for part in ("metadata", "spec")
@@ -330,11 +330,24 @@ def test_the_api_server_stores_the_same_pod_whichever_webhook_is_called_first(
     }
     found = {}
     for name in AT_WORK:
-        other.behave = as_patch(name)
+        other.behave = as_patch(CHANGES[name])
         pod = create(module_cluster.api(), opted_in, asked())
         found[name] = of_topogate(pod)
         uuid.UUID(pod["metadata"]["uid"])
     assert found == wanted
+
+
+def without_gates(pod: Pod) -> None:
+    pod["spec"].pop("schedulingGates", None)
+
+
+@pytest.mark.parametrize("name", ["opted out", "a node"])
+def test_nothing_stays_on_a_pod_of_which_a_later_webhook_removes_the_gate_too(
+    module_cluster: Cluster, called_webhook: Webhook, opted_in: str, other: Neighbour, name: str
+) -> None:
+    """As one that sets spec.nodeName has to: the API server accepts no gate beside it."""
+    other.behave = as_patch(CHANGES[name], without_gates)
+    assert of_topogate(create(module_cluster.api(), opted_in, asked())) == ([], "", "")
 
 
 def test_a_pod_that_is_created_by_server_side_apply_gets_its_tier_and_a_uid_of_the_api_server(

@@ -23,7 +23,6 @@ from webhook.policy.values import Policy
 from webhook.workloads.pod_group_names import PREFIX
 
 NOTE_PATH: Final = patch.pointer("metadata", "uid")
-_NOTE: Final = f"{keys.TOPOGATE_PREFIX}injected:"
 _SPEC: Final = ("spec",)
 
 
@@ -183,14 +182,14 @@ def _noted(pod: NewPod, without: NewPod, wanted: Injection) -> Iterable[patch.Op
     if note == _EMPTY:
         yield patch.remove("metadata", "uid")
     else:
-        yield patch.put_member(("metadata",), "uid", _NOTE + msgspec.json.encode(note).decode())
+        yield patch.put_member(("metadata",), "uid", keys.INJECTION_NOTE + msgspec.json.encode(note).decode())
 
 
 def _note_of(pod: NewPod) -> _RequestNote:
     text = pod.metadata.uid or ""
-    if not text.startswith(_NOTE):
+    if not text.startswith(keys.INJECTION_NOTE):
         return _EMPTY
     try:
-        return _decoder.decode(text.removeprefix(_NOTE))
+        return _decoder.decode(text.removeprefix(keys.INJECTION_NOTE))
     except msgspec.DecodeError:
         return _EMPTY

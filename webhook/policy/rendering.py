@@ -39,7 +39,8 @@ def webhook_configuration(policy: Policy) -> Object:
     """Which pods the API server sends to the webhook: those on which `decide` may have something to do.
 
     The API server evaluates the conditions at each call. A gated pod always matches, so that the gate comes
-    off if another webhook has made it a pod that is left alone.
+    off if another webhook has made it a pod that is left alone. So does one with the note of an earlier call:
+    that webhook may have removed the gate itself, as one that sets spec.nodeName has to.
     """
     hook = {
         "name": "pods.topogate.io",
@@ -55,7 +56,7 @@ def webhook_configuration(policy: Policy) -> Object:
         "rules": [{**_PODS, "operations": ["CREATE"], "scope": "Namespaced"}],
         "namespaceSelector": _namespaces(policy),
         "matchConditions": [
-            *(_or_gated(each, policy) for each in _NOT_OURS_AT_ALL),
+            *(_or_injected(each, policy) for each in _NOT_OURS_AT_ALL),
             _condition("may-be-ours", _may_be_ours(policy)),
         ],
     }
@@ -215,11 +216,14 @@ def _may_be_ours(policy: Policy) -> str:
     asks = _asks(policy, intel)
     beside = f"{list_of(marks.CPU_POD_LABELS)}.exists(l, l in object.metadata.?labels.orValue({{}}))"
     marked = f"object.metadata.?annotations.orValue({{}}).exists(a, {ours})"
-    return f"{asks} || {_gated(policy)} || {marked} || {beside}"
+    return f"{asks} || {_gated(policy)} || {marked} || {beside} || {_HAS_NOTE}"
 
 
-def _or_gated(condition: Object, policy: Policy) -> Object:
-    return _condition(condition["name"], f"{condition['expression']} || {_gated(policy)}")
+def _or_injected(condition: Object, policy: Policy) -> Object:
+    return _condition(condition["name"], f"{condition['expression']} || {_gated(policy)} || {_HAS_NOTE}")
+
+
+_HAS_NOTE: Final = f"object.metadata.?uid.orValue('').startsWith('{keys.INJECTION_NOTE}')"
 
 
 def _gated(policy: Policy) -> str:
