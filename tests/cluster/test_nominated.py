@@ -144,9 +144,7 @@ ACTS: Final[dict[str, tuple[dict[str, Any], list[dict[str, Any]]]]] = {
 }
 
 
-def test_with_a_stolen_token_nobody_writes_more_of_a_status(
-    installed: Cluster, without_webhook: str
-) -> None:
+def test_with_a_stolen_token_nobody_writes_more_of_a_status(installed: Cluster, without_webhook: str) -> None:
     answers: dict[str, str] = {}
     for number, (act, (spec, more)) in enumerate(ACTS.items()):
         path = pod(installed, without_webhook, f"victim-{number}", **spec)

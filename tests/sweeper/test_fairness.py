@@ -223,19 +223,22 @@ def innocent(number: int) -> Pod:
     return gpu_pod(f"innocent-{number}", metadata={"namespace": "good", "annotations": annotations})
 
 
-@pytest.mark.parametrize("is_recreated", [False, True], ids=["the same", "recreated all the time"])
-@pytest.mark.parametrize("tenants", [1, 10, 150])
+@pytest.mark.parametrize(
+    ("tenants", "is_recreated"),
+    [(1, False), (10, False), (150, False), (600, False), (1, True), (10, True), (150, True)],
+)
 def test_hostile_gangs_of_the_highest_priority_delay_an_innocent_one_by_no_pass(
     work: CountedWork, tenants: int, is_recreated: bool
 ) -> None:
-    """150 gangs whose questions take all the work that they may, of one tenant, or spread over namespaces."""
+    """Gangs whose questions take all the work that they may, of one tenant, or spread over namespaces."""
     case = Placing(Nodes(80, gpus=1), Settings(settle_seconds=0, reserve_seconds=0))
     case.clock = work  # type: ignore[assignment]
     ages = iter(range(10))
 
     def recreate(*more: Pod) -> None:
         age = next(ages) if is_recreated else 0
-        case.cluster.pods = [*(hostile(each, f"evil{each % tenants}", age) for each in range(150)), *more]
+        gangs = range(max(150, tenants))
+        case.cluster.pods = [*(hostile(each, f"evil{each % tenants}", age) for each in gangs), *more]
 
     for _ in range(2):
         recreate()

@@ -241,7 +241,7 @@ def _in_time(due: Sequence[Attempt], seconds: float, watch: Stopwatch, found: _R
     started = watch.seconds()
     rest = []
     for attempt, is_in_share in _in_shares(due, seconds / 2, watch, found):
-        if not is_in_share or watch.seconds() - started >= seconds:
+        if not is_in_share or watch.seconds() - started >= seconds / 2:
             rest.append(attempt)
         else:
             yield attempt
