@@ -44,6 +44,13 @@ KEY_USES: Final[Mapping[str, tuple[KeyUse, ...]]] = {
             keys.INJECT_NO,
         ),
         KeyUse(
+            (keys.INJECTION_NOTE,),
+            "pod, `metadata.uid` while it is admitted",
+            "webhook",
+            "webhook, API server",
+            "what topogate has put on the pod follows; the API server replaces it by the uid",
+        ),
+        KeyUse(
             (keys.PRIORITY_ANNOTATION,),
             "pod, annotation",
             "user",
