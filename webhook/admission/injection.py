@@ -69,6 +69,7 @@ class _RequestNote(Struct, frozen=True, omit_defaults=True):
 
 
 _EMPTY: Final = _RequestNote()
+_NOTE: Final = f"{keys.INJECTION_NOTE}:"
 _decoder: Final = msgspec.json.Decoder(_RequestNote)
 
 
@@ -182,14 +183,14 @@ def _noted(pod: NewPod, without: NewPod, wanted: Injection) -> Iterable[patch.Op
     if note == _EMPTY:
         yield patch.remove("metadata", "uid")
     else:
-        yield patch.put_member(("metadata",), "uid", keys.INJECTION_NOTE + msgspec.json.encode(note).decode())
+        yield patch.put_member(("metadata",), "uid", _NOTE + msgspec.json.encode(note).decode())
 
 
 def _note_of(pod: NewPod) -> _RequestNote:
     text = pod.metadata.uid or ""
-    if not text.startswith(keys.INJECTION_NOTE):
+    if not text.startswith(_NOTE):
         return _EMPTY
     try:
-        return _decoder.decode(text.removeprefix(keys.INJECTION_NOTE))
+        return _decoder.decode(text.removeprefix(_NOTE))
     except msgspec.DecodeError:
         return _EMPTY

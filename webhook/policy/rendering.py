@@ -223,7 +223,7 @@ def _or_injected(condition: Object, policy: Policy) -> Object:
     return _condition(condition["name"], f"{condition['expression']} || {_gated(policy)} || {_HAS_NOTE}")
 
 
-_HAS_NOTE: Final = f"object.metadata.?uid.orValue('').startsWith('{keys.INJECTION_NOTE}')"
+_HAS_NOTE: Final = f"object.metadata.?uid.orValue('').startsWith('{keys.INJECTION_NOTE}:')"
 
 
 def _gated(policy: Policy) -> str:
