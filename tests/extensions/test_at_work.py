@@ -15,7 +15,7 @@ from webhook.sweeper.extension import EndOrders, Extension, PassEnd, Switch
 
 
 def explains(given: PassEnd, memory: Any) -> tuple[EndOrders, Any]:
-    waiting = [gang.key for gang in given.gangs if given.causes.get(gang.key) is Cause.NO_CAPACITY]
+    waiting = [gang.key for gang in given.gangs if given.causes.get(gang.key) is Cause.INSUFFICIENT_CAPACITY]
     return EndOrders(notes=dict.fromkeys(waiting, "more nodes come at noon")), memory
 
 

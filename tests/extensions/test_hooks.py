@@ -80,14 +80,14 @@ class Scene(Silent):
 
     def after_pass(self) -> dict[GangKey, str]:
         view, self.memories = self.hooks.begin(self.view, self.memories)
-        causes = {self.gangs[0].key: Cause.NO_CAPACITY}
+        causes = {self.gangs[0].key: Cause.INSUFFICIENT_CAPACITY}
         self.memories = self.hooks.after_pass(view, self.memories, self.gangs, causes)
         return dict(self.hooks.notes)
 
 
 def counting(given: PassEnd, memory: int) -> tuple[EndOrders, int]:
     """Notes which call it is, of each gang that found no capacity."""
-    waiting = [gang for gang in given.gangs if given.causes.get(gang.key) is Cause.NO_CAPACITY]
+    waiting = [gang for gang in given.gangs if given.causes.get(gang.key) is Cause.INSUFFICIENT_CAPACITY]
     orders = EndOrders(
         notes={gang.key: f"call {memory}" for gang in waiting},
         events=[PodEvent(gang.gated[0], EventReason.GANG_WAITS, "a sentence") for gang in waiting],

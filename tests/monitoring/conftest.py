@@ -64,7 +64,7 @@ def at_work(
         calm = State(
             {
                 WEBHOOK: read(webhook.get("/metrics")[1].decode()),
-                SWEEPER: scraped(cluster, sweeper, 'topogate_gangs_waiting{cause="wish"} 1'),
+                SWEEPER: scraped(cluster, sweeper, 'topogate_gangs_waiting{cause="invalid-request"} 1'),
                 TASKS: scraped(cluster, tasks, "topogate_tasks_watch_silence_seconds{"),
                 ALLOCATOR: allocator_series(),
                 API_SERVER: (),

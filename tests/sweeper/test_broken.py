@@ -40,7 +40,7 @@ class PartlyRunning:
         self.settings = settings
         self.since: BrokenSince = {}
         self.why_not: WhyNot = nothing_against_it
-        self.cause: Cause | None = Cause.NO_CAPACITY
+        self.cause: Cause | None = Cause.INSUFFICIENT_CAPACITY
         self.is_unasked = False
 
     def plan(self, **more: str) -> dict[str, Placement]:
@@ -99,7 +99,7 @@ def test_a_gang_that_lost_its_pod_to_nobody_more_important_stays() -> None:
     assert PartlyRunning(priority=1).look() == []
 
 
-@pytest.mark.parametrize("cause", [None, Cause.INCOMPLETE, Cause.HINDERED, Cause.OTHER_GATE])
+@pytest.mark.parametrize("cause", [None, Cause.INCOMPLETE, Cause.CONTROLLER_BLOCKED, Cause.OTHER_GATE])
 def test_a_gang_whose_new_pods_wait_for_another_reason_stays(cause: Cause | None) -> None:
     gang = PartlyRunning()
     gang.cause = cause

@@ -545,7 +545,7 @@ def test_a_gang_whose_position_moves_from_pass_to_pass_is_not_skipped_by_that(as
     ("annotations", "cause"),
     [
         ({}, Cause.RESERVED),
-        ({"nodeSelector": {"pool": "another"}}, Cause.NO_CAPACITY),
+        ({"nodeSelector": {"pool": "another"}}, Cause.INSUFFICIENT_CAPACITY),
     ],
     ids=["would run there", "may not run there"],
 )

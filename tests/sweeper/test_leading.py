@@ -96,6 +96,6 @@ def test_who_does_not_lead_any_more_writes_no_status() -> None:
         api = Answers()
         cache: Any = SimpleNamespace(current_placements=dict, written=lambda _: None)
         reporter = Reports(Pass(api, cache, Settings(), may_act=lambda leads=leads: leads))  # type: ignore[misc]
-        reporter.on_result(Orders(outcomes=(GangOutcome(gang, "no capacity", Cause.NO_CAPACITY),)))
+        reporter.on_result(Orders(outcomes=(GangOutcome(gang, "no capacity", Cause.INSUFFICIENT_CAPACITY),)))
         reporter.report(View([], [], {}, {}), [gang])
         assert bool(api.writes) is leads

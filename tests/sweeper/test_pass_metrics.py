@@ -187,8 +187,8 @@ def cause_of(pod: Pod, *others: Pod, **settings: Any) -> Cause:
     [
         ({"schedulingGates": [{"name": keys.GATE}, {"name": "quota"}]}, Cause.OTHER_GATE),
         ({"schedulerName": "strange"}, Cause.OTHER_SCHEDULER),
-        ({"annotations": {keys.REQUIRED_TOPOLOGY_ANNOTATION: "moon"}}, Cause.REQUEST),
-        ({"gpus": 2}, Cause.NO_CAPACITY),
+        ({"annotations": {keys.REQUIRED_TOPOLOGY_ANNOTATION: "moon"}}, Cause.INVALID_REQUEST),
+        ({"gpus": 2}, Cause.INSUFFICIENT_CAPACITY),
     ],
     ids=lambda value: str(value) if isinstance(value, Cause) else "",
 )
@@ -213,9 +213,11 @@ def test_what_was_not_decided_within_its_bound_is_counted() -> None:
 
 def test_causes_are_counted_and_those_that_nobody_waits_for_are_zero() -> None:
     metrics = Metrics()
-    metrics.count_causes([Cause.NO_CAPACITY, Cause.NO_CAPACITY, Cause.REQUEST], Cause)
+    metrics.count_causes(
+        [Cause.INSUFFICIENT_CAPACITY, Cause.INSUFFICIENT_CAPACITY, Cause.INVALID_REQUEST], Cause
+    )
     text = generate_latest(metrics.registry).decode()
-    assert 'topogate_gangs_waiting{cause="no-room"} 2.0' in text
+    assert 'topogate_gangs_waiting{cause="insufficient-capacity"} 2.0' in text
     assert 'topogate_gangs_waiting{cause="undecided"} 0.0' in text
 
 

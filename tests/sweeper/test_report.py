@@ -50,7 +50,7 @@ class Passes:
     def one(self, answer: Exception | None) -> None:
         self.api.answer = answer
         for gang in self._gangs:
-            self._reporter.on_result(waits(gang, "no capacity", Cause.NO_CAPACITY))
+            self._reporter.on_result(waits(gang, "no capacity", Cause.INSUFFICIENT_CAPACITY))
         self._reporter.report(View([], [], {}, {}), self._gangs)
 
     def end(self) -> None:
@@ -129,7 +129,7 @@ def test_a_defect_in_announcing_keeps_nothing_from_being_taken_in(caplog: pytest
     cache: Any = Copy()
     reporter = Reports(Pass(Answers(), cache, Settings(), Metrics(), announcer))
     (gang,) = gangs_of("a")
-    reporter.on_result(waits(gang, "no capacity", Cause.NO_CAPACITY))
+    reporter.on_result(waits(gang, "no capacity", Cause.INSUFFICIENT_CAPACITY))
     assert reporter.memory.reasons[gang.key].reason == "no capacity"
     assert "announce_failed" in caplog.text
 
@@ -188,7 +188,7 @@ def test_a_reason_is_of_bounded_length_whatever_it_repeats() -> None:
     api, copy, (gang,) = Answers(), Copy(), gangs_of("a")
     cache: Any = copy
     reporter = Reports(Pass(api, cache, Settings()))
-    reporter.on_result(waits(gang, "no capacity for " + "№" * 100_000, Cause.NO_CAPACITY))
+    reporter.on_result(waits(gang, "no capacity for " + "№" * 100_000, Cause.INSUFFICIENT_CAPACITY))
     reporter.report(View([], [], {}, {}), [gang])
     (reason,) = [body["status"]["reason"] for body in api.bodies if "status" in body]
     assert len(reason.encode()) <= 4096
@@ -215,7 +215,7 @@ def test_what_a_pass_has_no_time_to_write_the_next_ones_write_in_order() -> None
     for _ in range(3):
         for gang in gangs:
             # each time there is news of each
-            reporter.on_result(waits(gang, f"no capacity at {clock.now:.0f} s", Cause.NO_CAPACITY))
+            reporter.on_result(waits(gang, f"no capacity at {clock.now:.0f} s", Cause.INSUFFICIENT_CAPACITY))
         api.bodies.clear()
         assert not reporter.report(View([], [], {}, {}), gangs), "there is more to write"
         written += [body["spec"]["gang"] for body in api.bodies if "spec" in body]
@@ -226,7 +226,7 @@ def test_what_is_reserved_for_a_gang_stands_in_its_status() -> None:
     api, copy, (gang,) = Answers(), Copy(), gangs_of("a")
     cache: Any = copy
     reporter = Reports(Pass(api, cache, Settings()))
-    reporter.on_result(waits(gang, "no capacity", Cause.NO_CAPACITY))
+    reporter.on_result(waits(gang, "no capacity", Cause.INSUFFICIENT_CAPACITY))
     ends = datetime(2026, 1, 1, 0, 30, tzinfo=UTC)
     key = gang.key.placement_key
     reserved = {key: Reservation(STARVATION, key, frozenset({"n2", "n1"}), 0.0, 1800.0, ends)}

@@ -136,7 +136,7 @@ def _now(reason: GangReason, placement: Placement | None) -> str:
 
 def _of_cause(gang: PodGang, cause: Cause | None, settings: Settings) -> Iterator[str]:
     """What ends the wait, where no capacity does."""
-    if cause is Cause.HINDERED:
+    if cause is Cause.CONTROLLER_BLOCKED:
         yield "It waits until its controller can create the other pods."
     elif cause is Cause.INCOMPLETE and gang.lost_owner is None:
         missing = (gang.size or 0) - len(gang.pods)

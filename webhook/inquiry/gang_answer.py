@@ -110,7 +110,7 @@ def ask_gang(gang: PodGang, state: PassState, name: str = "") -> GangAnswer:
         return GangAnswer(plan.asked, plan.answer, plan.beside, names, plan)
     assert isinstance(outcome, GangWaits), "nothing is known of the gang"
     sentence = outcome.sentence.replace(str(gang.key), name or str(gang.key), 1)
-    if outcome.attempt is None and outcome.cause is Cause.REQUEST:
+    if outcome.attempt is None and outcome.cause is Cause.INVALID_REQUEST:
         raise PlacementError(sentence)
     if outcome.attempt is None:
         return GangAnswer(GangQuestion(Gang(name, ()), {}), NoFit(sentence, 0, 0, 0, {}), Beside(), {})

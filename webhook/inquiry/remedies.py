@@ -25,7 +25,7 @@ Named = Callable[[str], str]
 _BEFORE_PLACING: Final = (
     Cause.INCOMPLETE,
     Cause.FEWER_PODS,
-    Cause.HINDERED,
+    Cause.CONTROLLER_BLOCKED,
     Cause.OTHER_GATE,
     Cause.OTHER_SCHEDULER,
 )

@@ -28,7 +28,7 @@ from webhook.text import counted
 
 LONG_SECONDS: Final = 600
 
-_FOR_EVER: Final = (Cause.REQUEST, Cause.OTHER_SCHEDULER)
+_FOR_EVER: Final = (Cause.INVALID_REQUEST, Cause.OTHER_SCHEDULER)
 """Only who has written the pods, or the settings, ends such a wait."""
 
 

@@ -85,7 +85,7 @@ class Case:
         gangs = gather(view.gated, view.others, lambda _: OwnerFacts())
         view, self.memories = self.hooks.begin(view, self.memories)
         ordered, self.memories = self.hooks.order(gangs, view, self.causes, stages or {}, self.memories)
-        self.found_no_place = {gang.key: Cause.NO_CAPACITY for gang in gangs}
+        self.found_no_place = {gang.key: Cause.INSUFFICIENT_CAPACITY for gang in gangs}
         return [gang.key.name for gang in ordered]
 
     def view(self) -> View:
@@ -300,7 +300,7 @@ def test_a_gang_that_has_waited_for_the_longest_time_comes_first_and_has_a_sente
     case.sentences_of_the_order()
     case.clock.now = 12 * HOUR
     case.cluster.pods.append(pod("b2", "b", metadata={"creationTimestamp": "2027-01-15T07:00:00Z"}))
-    case.causes = {key: Cause.NO_CAPACITY for key in case.causes if key.name == "a1"}
+    case.causes = {key: Cause.INSUFFICIENT_CAPACITY for key in case.causes if key.name == "a1"}
     assert case.order()[0] == "a1"
     assert any("waited so long that it comes first" in text for text in case.hooks.sentences.values())
 

@@ -101,7 +101,7 @@ def test_new_nodes_wait_for_the_gang_that_asked_until_all_of_it_fits() -> None:
         "new nodes are reserved for gangs that have asked for them: 2 for ns/Gang/g until"
         in outcome_of_p.reason
     )
-    assert outcome_of_p.cause is Cause.NO_CAPACITY, "it may ask for nodes of its own"
+    assert outcome_of_p.cause is Cause.INSUFFICIENT_CAPACITY, "it may ask for nodes of its own"
     assert places(scene.come(3)) == {"g-0": "n0", "g-1": "n1", "g-2": "n2"}
 
 
@@ -113,7 +113,7 @@ def test_no_new_node_is_reserved_for_a_gang_that_may_not_use_it() -> None:
     assert scene.reserved() == []
 
 
-@pytest.mark.parametrize(("avoids", "cause"), [(False, Cause.RESERVED), (True, Cause.NO_CAPACITY)])
+@pytest.mark.parametrize(("avoids", "cause"), [(False, Cause.RESERVED), (True, Cause.INSUFFICIENT_CAPACITY)])
 def test_a_gang_that_would_not_fit_where_nodes_are_reserved_may_ask_for_new_ones(
     avoids: bool, cause: Cause
 ) -> None:

@@ -71,7 +71,7 @@ class Scene:
         objects: dict[Hashable, Mapping[str, Any]] = {REQUESTS: self.requests, TEMPLATES: self.templates}
         return replace(view, objects=objects if self.are_read else {})
 
-    def step(self, cause: Cause = Cause.NO_CAPACITY) -> list[str]:
+    def step(self, cause: Cause = Cause.INSUFFICIENT_CAPACITY) -> list[str]:
         """What one step writes; it is there in the next one."""
         causes = {gang.key: cause for gang in self.gangs}
         given = PassEnd(
@@ -146,7 +146,7 @@ def test_requests_of_gangs_that_need_no_more_nodes_are_withdrawn() -> None:
     assert scene.step() == ["delete podtemplates"]
 
 
-@pytest.mark.parametrize("cause", sorted(set(Cause) - {Cause.NO_CAPACITY, Cause.UNDECIDED}))
+@pytest.mark.parametrize("cause", sorted(set(Cause) - {Cause.INSUFFICIENT_CAPACITY, Cause.UNDECIDED}))
 def test_a_gang_that_waits_for_anything_but_capacity_asks_for_nothing(cause: Cause) -> None:
     scene = Scene(gpu_pod("p"), after_seconds=0.0)
     scene.step(cause)
@@ -169,7 +169,7 @@ def test_a_gang_that_no_node_can_help_waits_for_its_request_and_not_for_capacity
     placing.one()
     (outcome,) = placing.one().outcomes
     assert "its placed pods are in" in outcome.reason
-    assert outcome.cause is Cause.REQUEST
+    assert outcome.cause is Cause.INVALID_REQUEST
 
 
 def test_of_thousands_of_gangs_of_a_tenant_few_are_looked_at_and_all_get_a_reason() -> None:

@@ -71,7 +71,7 @@ DUE: Final = GaugeSpec(
     ("account",),
 )
 
-_NO_PLACE: Final = frozenset({Cause.NO_CAPACITY, Cause.RESERVED, Cause.UNDECIDED})
+_NO_PLACE: Final = frozenset({Cause.INSUFFICIENT_CAPACITY, Cause.RESERVED, Cause.UNDECIDED})
 
 logger = logging.getLogger(__name__)
 

@@ -147,7 +147,7 @@ def _pruned(value: Any, name: str = "") -> Any:
 
 # --- gangs that request nodes -------------------------------------------------------------------------
 
-_ASKING: Final = frozenset({Cause.NO_CAPACITY, Cause.UNDECIDED})
+_ASKING: Final = frozenset({Cause.INSUFFICIENT_CAPACITY, Cause.UNDECIDED})
 """Causes that more nodes may solve."""
 _PASSING: Final = frozenset(
     {Cause.RESERVED, Cause.CHANGED, Cause.INCOMPLETE, Cause.FEWER_PODS, Cause.REFUSED, Cause.DEFECT}

@@ -105,7 +105,7 @@ def _orders_of(gang: PodGang, view: View, policy: Policy) -> Orders:
         try:
             labels = missing_labels(pod, policy, view.namespaces)
         except UnmetError as unmet:
-            outcomes.append(GangOutcome(gang, f"pod {pod.metadata.name}: {unmet}", Cause.REQUEST))
+            outcomes.append(GangOutcome(gang, f"pod {pod.metadata.name}: {unmet}", Cause.INVALID_REQUEST))
             break
         if labels:
             model_label_orders.append(ModelLabelOrder(pod, labels))

@@ -319,7 +319,7 @@ def _through(steps: Iterable[Step], attempt: Attempt, now: PassState) -> Attempt
     except ValueError as error:  # the user's request is invalid: no level, no quantity
         if attempt.gang.fault == OWN_ERROR:  # perhaps in this pass only, so its reservation stays
             return GangWaits(Cause.DEFECT, OWN_ERROR)
-        return GangWaits(Cause.REQUEST, str(error), is_final=True)
+        return GangWaits(Cause.INVALID_REQUEST, str(error), is_final=True)
     except Exception:  # one bad gang never stops the others
         logger.exception("gang_failed gang=%s", attempt.gang.key)
         return GangWaits(Cause.DEFECT, OWN_ERROR)

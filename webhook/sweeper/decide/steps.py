@@ -111,7 +111,7 @@ def complete(attempt: Attempt, now: PassState) -> Attempt | GangWaits:
     if gang.alone or wait_for_nobody(gang, attempt.waiting, now.view):
         return attempt
     if gang.blocked_reason and not now.settings.start_with_fewer:
-        return GangWaits(Cause.HINDERED, "it waits for its other pods", is_final=True)
+        return GangWaits(Cause.CONTROLLER_BLOCKED, "it waits for its other pods", is_final=True)
     seconds = seconds_to_complete(gang, attempt.memory.growth, now.settings, now.at)
     if seconds <= 0:
         return attempt
@@ -132,7 +132,11 @@ def claims_are_free(attempt: Attempt, now: PassState) -> Attempt | GangWaits:
     """A claim that only one pod may use has gone to a plan of this pass: the next pass reads it again."""
     found = (claim for pod in attempt.waiting for claim in now.claims_of(pod) if claim in now.claims)
     claim = next(found, None)
-    return attempt if claim is None else GangWaits(Cause.NO_CAPACITY, used_by(claim, now.claims[claim]))
+    return (
+        attempt
+        if claim is None
+        else GangWaits(Cause.INSUFFICIENT_CAPACITY, used_by(claim, now.claims[claim]))
+    )
 
 
 def divide(attempt: Attempt, now: PassState) -> Attempt:
@@ -345,7 +349,7 @@ def explain(attempt: Attempt, now: PassState) -> GangWaits:
         later_sentence(gang),
     )  # fmt: skip
     if answer.hopeless:
-        cause = Cause.REQUEST
+        cause = Cause.INVALID_REQUEST
     elif budget.exhausted or not answer.proven:
         cause = Cause.UNDECIDED
     else:
@@ -353,7 +357,7 @@ def explain(attempt: Attempt, now: PassState) -> GangWaits:
         is_reserved = fits_on_reserved(
             nodes.reserved.others, attempt.asked, now.snapshot, budget, nodes.elsewhere
         )
-        cause = Cause.RESERVED if is_reserved else Cause.NO_CAPACITY
+        cause = Cause.RESERVED if is_reserved else Cause.INSUFFICIENT_CAPACITY
     known = KnownAnswer(
         gang.key, attempt.shape, attempt.asked.gang, sentence, cause, capacity=answer.free_slots
     )
