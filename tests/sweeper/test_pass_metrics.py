@@ -14,11 +14,13 @@ from tests.sweeper.cluster import GPU, Nodes, Placing, gpu_pod
 from webhook.configuration.settings import Settings
 from webhook.extensions.fair_order import account_use, fair_order
 from webhook.extensions.node_health import node_health
+from webhook.extensions.scale_up.new_nodes import NEW_NODES
 from webhook.kube.objects import Pod
 from webhook.placement import Options
 from webhook.sweeper import pass_measurements
 from webhook.sweeper.context import Pass
 from webhook.sweeper.decide.orders import Cause, Done, Orders
+from webhook.sweeper.decide.reservations import LATER_STAGE, STARVATION
 from webhook.sweeper.metrics import Metrics
 from webhook.sweeper.pass_measurements import MOST_CLASSES, OTHER, PassMeasurements, Stock, take_stock
 
@@ -161,11 +163,12 @@ def test_a_plan_that_adds_to_a_gang_does_not_count_in_the_spread() -> None:
 
 def test_gpus_of_reserved_nodes_are_reported_by_what_they_are_reserved_for() -> None:
     passes = Passes(Nodes(3, gpus=8))
-    passes.one({"waiting": {"n0", "n1", "gone"}, "stages": {"n2"}, "booked": {"n1"}})
+    waiting, stages, scale_up = (kind.name for kind in (STARVATION, LATER_STAGE, NEW_NODES))
+    passes.one({waiting: {"n0", "n1", "gone"}, stages: {"n2"}, scale_up: {"n1"}})
     assert passes.shown("topogate_reserved_gpus") == {
         '{purpose="waiting"}': 16,
         '{purpose="stages"}': 8,
-        '{purpose="booked"}': 8,
+        '{purpose="scale-up"}': 8,
     }
 
 

@@ -233,7 +233,7 @@ class Metrics:
         self.reserved = self._gauge(
             "topogate_reserved_gpus",
             "GPUs of nodes reserved for gangs that have waited long (waiting), for pods of later stages "
-            "(stages), or, with scale-up, for gangs that asked an autoscaler (booked).",
+            "(stages), or for gangs that have requested nodes from an autoscaler (scale-up).",
             "purpose",
         )
         self.unplaced = self._known_gauge(

@@ -41,7 +41,7 @@ AT_ONCE: Final = 64
 """The number of nodes that are checked together."""
 
 NEW_NODES: Final = ReservationKind(
-    "booked", "new nodes are reserved for gangs that have asked for them", of_new_nodes=True
+    "scale-up", "new nodes are reserved for gangs that have asked for them", of_new_nodes=True
 )
 
 _COMING: Final = frozenset({Progress.ASKED, Progress.PROVIDED})
