@@ -28,6 +28,7 @@ from hack.images.debian import BaseError
 from hack.images.lock import BuildError
 from hack.images.targets import TARGETS
 from hack.local.build import ROOT, NoControlPlaneError, announce
+from hack.promises import table
 from hack.releases.chart import CHART, rendered_text
 
 CHECKSUMS: Final = "SHA256SUMS"
@@ -109,6 +110,7 @@ def make_files(version: str, folder: Path) -> None:
     (folder / "install.yaml").write_text(install_file(version))
     (folder / f"topogate-chart-{version}.tgz").write_bytes(chart_archive())
     (folder / "notes.md").write_text(notes(version))
+    (folder / "promises.md").write_text(table(version))
 
 
 def install_file(version: str) -> str:

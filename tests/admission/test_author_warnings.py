@@ -244,6 +244,7 @@ WARNED = {
 }
 
 
+@pytest.mark.promise("R52", "R214", "S1")
 @pytest.mark.parametrize("case", WARNED)
 def test_the_author_is_warned_of(case: str) -> None:
     made, want = WARNED[case]
@@ -305,6 +306,7 @@ _notes = st.dictionaries(
 )
 
 
+@pytest.mark.promise("R52")
 @settings(max_examples=500, deadline=None, derandomize=True)
 @given(st.lists(_asked, min_size=1, max_size=3), _notes)
 def test_a_pod_that_the_sweeper_will_refuse_is_warned_of(

@@ -44,6 +44,7 @@ OLD, NEW = issue(["a"], now=NOW), issue(["a"], now=NOW)
 WAITS: Final = Waits(timedelta(minutes=5), timedelta(minutes=30))
 
 
+@pytest.mark.promise("S55", "O173")
 def test_a_certificate_is_p256_for_the_names_and_signed_by_its_own_authority() -> None:
     pair = issue(["webhook.ns.svc", "127.0.0.1"], timedelta(days=7), NOW)
     certificate = x509.load_pem_x509_certificate(pair.certificate)
@@ -67,6 +68,7 @@ def test_a_certificate_signs_nothing_and_its_authority_certificates_alone() -> N
         assert extensions.get_extension_for_class(x509.BasicConstraints).value.ca is is_authority
 
 
+@pytest.mark.promise("S55")
 def test_the_key_of_the_authority_is_thrown_away() -> None:
     pair = issue(["a"], now=NOW)
     assert b"".join((pair.authority, pair.certificate, pair.key)).count(b"PRIVATE KEY-----\n") == 2, "one key"
@@ -75,6 +77,7 @@ def test_the_key_of_the_authority_is_thrown_away() -> None:
     assert public_key != x509.load_pem_x509_certificate(pair.authority).public_key()
 
 
+@pytest.mark.promise("S55", "O173")
 def test_an_authority_vouches_for_no_other_certificate() -> None:
     mismatched = Pair(OLD.authority, NEW.certificate, NEW.key)
     assert not rotation.is_usable(mismatched, ("a",), NOW)
@@ -157,6 +160,7 @@ def test_renewing_begins_after_two_thirds_of_the_life(share: float, action: str)
     assert next_step(seen(), not_before + (not_after - not_before) * share, WAITS).action == action
 
 
+@pytest.mark.promise("O176")
 @pytest.mark.parametrize(("days", "action"), [(59, ""), (60, "prepare"), (90, "prepare")])
 def test_a_certificate_lives_for_90_days_and_is_renewed_after_60(days: int, action: str) -> None:
     _, not_after = OLD.lifetime
@@ -164,6 +168,7 @@ def test_a_certificate_lives_for_90_days_and_is_renewed_after_60(days: int, acti
     assert next_step(seen(), NOW + timedelta(days=days), WAITS).action == action
 
 
+@pytest.mark.promise("O174")
 @settings(max_examples=200, deadline=None, derandomize=True)
 @given(st.lists(st.tuples(st.integers(0, 40), st.booleans()), max_size=14))
 def test_at_no_moment_is_a_certificate_served_that_a_published_bundle_does_not_vouch_for(
@@ -298,6 +303,7 @@ def repeated(*actions: tuple[Callable[[], None], float]) -> Iterator[None]:
             thread.join()
 
 
+@pytest.mark.promise("O177")
 def test_no_pod_is_lost_while_certificates_are_rotated_although_the_webhook_fails_closed(
     module_cluster: Cluster, called_webhook: Webhook, rotator: Rotation
 ) -> None:
@@ -367,6 +373,7 @@ def connect(webhook: Webhook, bundle: bytes) -> None:
         pass
 
 
+@pytest.mark.promise("S11", "O178")
 def test_the_shipped_role_suffices_for_the_shipped_command(
     module_cluster: Cluster, rotator: Rotation, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

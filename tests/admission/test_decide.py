@@ -31,6 +31,7 @@ BINDING: Final = replace(POLICY, binds_by_pod_group=True, adopts_native_gangs=Fa
 """Gangs get a PodGroup of ours, and those of others are left alone: an own one must not be taken for such."""
 
 
+@pytest.mark.promise("I8")
 @settings(max_examples=400, deadline=None, derandomize=True)
 @given(pod=pods)
 @pytest.mark.parametrize(
@@ -48,6 +49,7 @@ def gates_of_others(pod: dict[str, Any]) -> list[str]:
     return [each["name"] for each in pod["spec"].get("schedulingGates") or [] if each["name"] != keys.GATE]
 
 
+@pytest.mark.promise("D5")
 @settings(max_examples=300, deadline=None, derandomize=True)
 @given(pods)
 def test_a_patch_never_touches_what_others_own(pod: dict[str, Any]) -> None:
@@ -98,6 +100,7 @@ def test_the_gates_list_is_made_where_it_is_missing(spec: dict[str, Any], want: 
     assert [(op.path, op.value) for op in decided(pod).operations] == want
 
 
+@pytest.mark.promise("O226")
 def test_an_author_who_gates_a_pod_with_the_policys_own_prefix_keeps_that_gate() -> None:
     pod = gpu_pod()
     pod["spec"]["schedulingGates"] = [{"name": OWN_PREFIX + "mine"}]
@@ -210,6 +213,7 @@ def test_a_class_above_the_namespaces_maximum_that_the_author_chose_is_denied() 
     assert decided(pod, "capped").reason == "tier-above-maximum"
 
 
+@pytest.mark.promise("O214")
 def test_no_class_is_injected_while_those_of_the_cluster_are_not_known() -> None:
     pod = gpu_pod(annotations={keys.PRIORITY_ANNOTATION: "high"})
     pod["spec"]["priorityClassName"] = "house-default"
@@ -225,6 +229,7 @@ def test_no_class_is_injected_while_none_is_known() -> None:
     assert decision.warnings == ("tier high has no effect: no PriorityClass gpu-high-priority here",)
 
 
+@pytest.mark.promise("R209")
 @pytest.mark.parametrize("label", sorted(marks.CPU_POD_LABELS))
 def test_a_pod_without_gpus_of_a_set_group_or_training_job_is_gated_and_nothing_else(label: str) -> None:
     made = {"metadata": {"labels": {label: "x"}}, "spec": {"containers": [{"name": "c"}]}}
@@ -263,6 +268,7 @@ def test_why_a_pod_is_left_alone_is_a_word_for_metrics(reason: str) -> None:
     assert (decision.outcome, decision.reason, decision.operations) == ("left-alone", reason, ())
 
 
+@pytest.mark.promise("O108")
 @pytest.mark.parametrize(
     ("pod", "warnings"),
     [
@@ -281,6 +287,7 @@ def test_who_asks_for_kube_schedulers_own_gangs_is_warned_who_places_them(
     assert decided(grouped, policy=LEAVING).warnings == warnings
 
 
+@pytest.mark.promise("O108")
 def test_a_pod_of_a_pod_group_is_gated_as_any_other_unless_the_policy_leaves_it() -> None:
     grouped = {**gpu_pod(), "spec": {**gpu_pod()["spec"], "schedulingGroup": {"podGroupName": "g"}}}
     assert decided(grouped) == decided(gpu_pod())
@@ -367,6 +374,7 @@ def test_a_group_that_is_no_pod_group_is_left_to_kube_scheduler() -> None:
     assert warning == "topogate leaves pods with a schedulingGroup that names no PodGroup to kube-scheduler"
 
 
+@pytest.mark.promise("O58")
 def test_who_names_a_scheduler_that_the_policy_does_not_is_warned_who_places_the_pod() -> None:
     pod = {"metadata": {}, "spec": {**gpu_pod()["spec"], "schedulerName": "volcano"}}
     (warning,) = decided(pod).warnings
@@ -428,6 +436,7 @@ def with_gates(*gates: dict[str, str]) -> dict[str, Any]:
     return {**pod, "spec": {**pod["spec"], "schedulingGates": list(gates)}}
 
 
+@pytest.mark.promise("R242", "O361")
 def test_where_kueue_has_chosen_the_nodes_the_pod_is_left_to_it_and_its_author_is_warned() -> None:
     decision = decided(with_gates(KUEUE_PLANS))
     assert (decision.outcome, decision.reason, decision.operations) == ("left-alone", "kueue-topology", ())
@@ -436,6 +445,7 @@ def test_where_kueue_has_chosen_the_nodes_the_pod_is_left_to_it_and_its_author_i
     )
 
 
+@pytest.mark.promise("R242", "O362")
 def test_where_kueue_may_yet_choose_nodes_it_is_first_and_the_author_is_warned() -> None:
     """Its webhook for plain pods adds both gates, whether it will choose nodes or not."""
     decision = decided(with_gates(KUEUE_ADMITS, KUEUE_PLANS))
@@ -471,6 +481,7 @@ FOREIGN_REQUESTS: Final = {
 """Topology requests of other schedulers, and ours that says the same."""
 
 
+@pytest.mark.promise("R241")
 @pytest.mark.parametrize(("foreign", "ours"), FOREIGN_REQUESTS.items())
 def test_a_topology_request_of_another_system_is_reported_with_our_annotation(
     foreign: str, ours: str

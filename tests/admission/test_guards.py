@@ -166,6 +166,7 @@ def gates_of(cluster: Cluster, pod: tuple[str, str]) -> list[str]:
     return [gate["name"] for gate in stored["spec"].get("schedulingGates", [])]
 
 
+@pytest.mark.promise("S29", "I11")
 def test_not_even_an_administrator_removes_our_gate(guarded: Cluster, pod: tuple[str, str]) -> None:
     own = (pod[0], created(guarded, pod[0], gated("", keys.GATE_PREFIX + "mine")))
     acts = {
@@ -177,6 +178,7 @@ def test_not_even_an_administrator_removes_our_gate(guarded: Cluster, pod: tuple
     assert gates_of(guarded, pod) == [OTHER_GATE, keys.GATE]
 
 
+@pytest.mark.promise("O220")
 def test_the_sweeper_removes_our_gate_and_pins_the_pod(guarded: Cluster, pod: tuple[str, str]) -> None:
     change = {**without(keys.GATE), "metadata": {"annotations": {"gas-ts": "1"}}}
     pin = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n"]}]}
@@ -186,6 +188,7 @@ def test_the_sweeper_removes_our_gate_and_pins_the_pod(guarded: Cluster, pod: tu
     assert gates_of(guarded, pod) == [OTHER_GATE]
 
 
+@pytest.mark.promise("S30", "I14")
 def test_nobody_creates_a_pod_with_the_annotation_of_allocated_cards(
     guarded: Cluster, namespace: str
 ) -> None:
@@ -201,6 +204,7 @@ def test_nobody_creates_a_pod_with_the_annotation_of_allocated_cards(
     assert allowed(acts, "remove gas-ts, gas-container-cards") == {}
 
 
+@pytest.mark.promise("S30", "I14")
 def test_nobody_else_changes_the_cards_of_a_pod_not_even_of_one_that_ends(
     guarded: Cluster, namespace: str
 ) -> None:
@@ -232,6 +236,7 @@ def many_gates(count: int, prefix: str) -> dict[str, Any]:
     return body
 
 
+@pytest.mark.promise("S31")
 def test_a_pod_with_hundreds_of_our_gates_is_refused_when_it_is_created(
     guarded: Cluster, namespace: str
 ) -> None:
@@ -241,6 +246,7 @@ def test_a_pod_with_hundreds_of_our_gates_is_refused_when_it_is_created(
         create(guarded.api(), namespace, gated("", keys.GATE, *(f"a.io/{n}" for n in range(64))))
 
 
+@pytest.mark.promise("S31")
 def test_a_pod_with_as_many_gates_of_ours_as_are_allowed_is_guarded_released_and_deleted(
     guarded: Cluster, namespace: str
 ) -> None:
@@ -273,6 +279,7 @@ def test_a_pod_of_ten_thousand_annotations_is_changed_and_released(guarded: Clus
     patch(guarded, namespace, name, change, user=SWEEPER)
 
 
+@pytest.mark.promise("S44")
 def test_anyone_may_remove_the_gates_of_a_pod_that_is_being_deleted(guarded: Cluster, namespace: str) -> None:
     body = gated("")
     body["metadata"]["finalizers"] = ["a.io/hold"]
@@ -295,6 +302,7 @@ PIN: Final = {
 }
 
 
+@pytest.mark.promise("S14")
 def test_the_sweeper_deletes_a_pod_that_it_has_released(guarded: Cluster, namespace: str) -> None:
     stored = create(guarded.api(), namespace, gated(""))
     name = stored["metadata"]["name"]
@@ -316,6 +324,7 @@ NOT_RELEASED: Final[dict[str, dict[str, Any]]] = {
 }
 
 
+@pytest.mark.promise("S14", "I17")
 def test_the_sweeper_deletes_no_pod_that_it_has_not_released(guarded: Cluster, namespace: str) -> None:
     with guarded.paused("kube-controller-manager"):  # the DaemonSet is not there
         names = {case: created(guarded, namespace, body) for case, body in NOT_RELEASED.items()}
@@ -336,6 +345,7 @@ def test_others_remove_their_own_gates_from_our_pods(guarded: Cluster, pod: tupl
     assert gates_of(guarded, pod) == [keys.GATE]
 
 
+@pytest.mark.promise("S44")
 def test_a_gated_pod_may_be_labelled_and_deleted_by_everyone(guarded: Cluster, pod: tuple[str, str]) -> None:
     patch(guarded, *pod, {"metadata": {"labels": {"a": "b"}}})
     remove(guarded, *pod)
@@ -357,6 +367,7 @@ UNCHANGED: Final[dict[str, Any]] = {
 """What the sweeper may not change of a pod."""
 
 
+@pytest.mark.promise("S12", "I12")
 def test_the_sweeper_may_not_change_anything_else_of_a_pod(guarded: Cluster, pod: tuple[str, str]) -> None:
     acts = {name: partial(patch, guarded, *pod, change, user=SWEEPER) for name, change in UNCHANGED.items()}
     assert allowed(acts, NOTHING_ELSE) == {}
@@ -405,6 +416,7 @@ REFUSED: Final = {
 }
 
 
+@pytest.mark.promise("S34")
 def test_under_strict_a_gpu_pod_without_our_gate_is_refused(
     strict: tuple[Cluster, Webhook], opted_in: str
 ) -> None:
@@ -442,6 +454,7 @@ def overlaid(cluster: Cluster) -> dict[str, Any]:
     return dict(hook)
 
 
+@pytest.mark.promise("S34", "O8")
 def test_under_strict_gpu_pods_come_through_the_webhook_and_only_they_are_refused_while_it_is_down(
     strict: tuple[Cluster, Webhook], opted_in: str
 ) -> None:
@@ -500,6 +513,7 @@ def test_a_webhook_pod_of_the_shipped_deployment_is_admitted_in_its_restricted_n
     module_cluster.wait_for("the Deployment's pods to be admitted", has_pods)
 
 
+@pytest.mark.promise("O8")
 def test_the_overlay_strict_builds_and_denies(module_cluster: Cluster) -> None:
     objects = list(yaml.safe_load_all(module_cluster.kubectl("kustomize", str(STRICT)).stdout))
     bound = {
@@ -511,6 +525,7 @@ def test_the_overlay_strict_builds_and_denies(module_cluster: Cluster) -> None:
     assert overlaid(module_cluster)["failurePolicy"] == "Ignore"
 
 
+@pytest.mark.promise("O179")
 def test_the_cert_manager_component_replaces_our_own_certificates(module_cluster: Cluster) -> None:
     overlay = ROOT / "manifests" / "overlays" / "cert-manager"
     built = module_cluster.kubectl("kustomize", str(overlay))

@@ -29,6 +29,7 @@ def managers_after(body: dict[str, Any], policy: Policy) -> Any:
     return applied(body, decided(body, policy=policy))["metadata"].get("managedFields")
 
 
+@pytest.mark.promise("O109")
 def test_a_pod_that_its_controller_made_has_none_from_the_beginning() -> None:
     assert managers_after(written(UPDATED), Policy()) == []
 
@@ -47,6 +48,7 @@ def test_a_cpu_only_pod_has_none_either() -> None:
     assert managers_after(body, Policy()) == []
 
 
+@pytest.mark.promise("R203", "O109", "O111")
 @pytest.mark.parametrize(
     ("body", "policy"),
     [
@@ -74,6 +76,7 @@ def test_the_configuration_has_true_or_false() -> None:
         parse(HEAD + "admission: {keepManagedFields: perhaps}\n")
 
 
+@pytest.mark.promise("O109")
 @pytest.mark.usefixtures("called_webhook")
 def test_the_api_server_takes_it_and_begins_again_with_the_first_apply(
     module_cluster: Cluster, opted_in: str

@@ -166,6 +166,7 @@ def asked_for(model: str, tier: str) -> Pod:
     return pod
 
 
+@pytest.mark.promise("O336")
 @settings(max_examples=400, deadline=None, derandomize=True)
 @given(
     pod=pods | st.just(asked_for("H100", "high")),
@@ -202,6 +203,7 @@ LEAVING: Final = {
 """The changes after which topogate leaves a pod alone, and the reason."""
 
 
+@pytest.mark.promise("O336")
 @pytest.mark.parametrize("name", LEAVING)
 def test_nothing_of_topogate_stays_on_a_pod_that_a_later_webhook_gives_to_others(name: str) -> None:
     pod = asked_for("H100", "high")
@@ -233,6 +235,7 @@ def test_the_gate_that_the_api_server_added_comes_off_a_pod_that_an_earlier_webh
     assert result["spec"]["schedulingGates"] == [{"name": "example.com/quota"}]
 
 
+@pytest.mark.promise("D5")
 def test_a_selector_and_a_class_of_the_author_stay_on_a_pod_that_is_given_to_others() -> None:
     pod = gpu_pod(annotations={keys.GPU_MODEL_ANNOTATION: "H100"})
     pod["spec"] |= {"nodeSelector": {PRODUCT: shapes.H100[PRODUCT]}, "priorityClassName": "gpu-low-priority"}
@@ -271,6 +274,7 @@ RULES: Final = (
 )
 
 
+@pytest.mark.promise("O337")
 def test_no_warning_speaks_of_what_a_later_webhook_can_change() -> None:
     """The API server passes on the warnings of both calls: so each is a rule that stays true."""
     warnings = set[str]()
@@ -315,6 +319,7 @@ def of_topogate(pod: Pod) -> tuple[list[str], str, str]:
     return gates, spec.get("nodeSelector", {}).get(PRODUCT, ""), spec.get("priorityClassName", "")
 
 
+@pytest.mark.promise("O336")
 def test_the_api_server_stores_the_same_pod_whichever_webhook_is_called_first(
     module_cluster: Cluster, called_webhook: Webhook, opted_in: str, other: Neighbour
 ) -> None:

@@ -70,6 +70,7 @@ def add_a_gpu_container(other: Neighbour) -> None:
     )
 
 
+@pytest.mark.promise("O219")
 def test_a_gpu_container_that_another_webhook_adds_to_a_pod_with_a_model_is_seen(
     module_cluster: Cluster, opted_in: str, other: Neighbour
 ) -> None:
@@ -79,6 +80,7 @@ def test_a_gpu_container_that_another_webhook_adds_to_a_pod_with_a_model_is_seen
     assert gates(create(module_cluster.api(), opted_in, pod)) == [keys.GATE]
 
 
+@pytest.mark.promise("O219")
 def test_a_gpu_container_that_another_webhook_adds_is_seen_if_that_webhook_comes_first(
     module_cluster: Cluster, opted_in: str, other: Neighbour
 ) -> None:
@@ -118,6 +120,7 @@ def test_a_class_that_another_webhook_sets_first_stays(
     )
 
 
+@pytest.mark.promise("R40")
 def test_a_tier_replaces_the_clusters_default_class_whole(
     module_cluster: Cluster, opted_in: str, default_class: str
 ) -> None:
@@ -182,6 +185,7 @@ def test_a_recreated_class_with_another_value_is_injected_with_that_value(
         delete(api, f"{CLASSES}/gpu-x")
 
 
+@pytest.mark.promise("D6")
 def test_a_dry_run_answers_with_the_mutated_pod_and_stores_nothing(
     module_cluster: Cluster, opted_in: str
 ) -> None:

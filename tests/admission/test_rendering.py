@@ -89,6 +89,7 @@ def test_what_the_api_server_adds_is_no_drift_and_another_policy_is() -> None:
     assert list(differences(other, found)) == ["webhooks[0].matchConditions[4].expression"]
 
 
+@pytest.mark.promise("O57")
 def test_config_check_names_what_has_drifted_from_the_configuration(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -106,6 +107,7 @@ def test_config_check_names_what_has_drifted_from_the_configuration(
     assert "has drifted; run topogate config render" in output
 
 
+@pytest.mark.promise("O57")
 @pytest.mark.parametrize(("is_in_force", "status"), [(True, 0), (False, 1)], ids=["in force", "drifted"])
 def test_config_check_reads_what_is_in_force_from_standard_input(
     is_in_force: bool, status: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -121,6 +123,7 @@ def test_config_check_reads_what_is_in_force_from_standard_input(
     assert ("has drifted" in capsys.readouterr().out) is (status == 1)
 
 
+@pytest.mark.promise("O56")
 def test_config_render_writes_what_config_check_then_finds_in_step(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -317,6 +320,7 @@ def answers(ruled: Ruled) -> Iterator[list[Answer]]:
             ruled.cluster.wait_for("the webhook to be forgotten", lambda: not answer(tier).is_called)
 
 
+@pytest.mark.promise("I16")
 def test_the_gate_in_process_holds_the_pods_that_the_webhook_would_hold(
     ruled: Ruled, answers: list[Answer]
 ) -> None:
@@ -337,6 +341,7 @@ def test_the_gate_in_process_holds_the_pods_that_the_webhook_would_hold(
     assert min(counted.values()) > 60, counted
 
 
+@pytest.mark.promise("O55")
 def test_a_pod_that_the_webhook_would_not_change_costs_no_call(ruled: Ruled, answers: list[Answer]) -> None:
     called, wrong = {True: 0, False: 0}, []
     for number, (pod, answer) in enumerate(zip(PODS, answers, strict=True)):
@@ -429,6 +434,7 @@ EVASIONS: Final = {
 }
 
 
+@pytest.mark.promise("S32", "O243", "I15")
 def test_no_gpu_pod_is_above_the_maximum_of_its_namespace(capped: Ruled) -> None:
     namespace, wrong = capped.spaces["capped"], []
     for evasion, pod in EVASIONS.items():
@@ -452,6 +458,7 @@ ALLOWED: Final = {
 }
 
 
+@pytest.mark.promise("S32")
 def test_what_is_not_above_the_maximum_is_created(capped: Ruled) -> None:
     for pod in ALLOWED.values():
         dry(capped.api, capped.spaces["capped"], pod)

@@ -43,6 +43,7 @@ def test_without_a_change_there_is_no_patch_and_no_patch_type(client: FlaskClien
     assert set(json.loads(body)["response"]) == {"uid", "allowed"}
 
 
+@pytest.mark.promise("O7")
 @pytest.mark.parametrize(
     "request_fields",
     [
@@ -91,6 +92,7 @@ MALFORMED: dict[str, tuple[Any, str]] = {
 }
 
 
+@pytest.mark.promise("S6")
 @pytest.mark.parametrize("case", MALFORMED)
 def test_a_malformed_review_is_refused_with_400_and_a_sentence(client: FlaskClient, case: str) -> None:
     body, words = MALFORMED[case]

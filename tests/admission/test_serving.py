@@ -42,6 +42,7 @@ def test_a_review_is_answered_as_admission_v1_asks(webhook: Webhook) -> None:
     assert answer["response"]["uid"] == review(None)["request"]["uid"]
 
 
+@pytest.mark.promise("D7")
 def test_an_api_server_that_hangs_delays_no_answer(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         server = f"http://127.0.0.1:{silent.getsockname()[1]}"
@@ -112,6 +113,7 @@ def test_other_routes_are_refused_in_plain_text(
     assert b"<" not in body
 
 
+@pytest.mark.promise("S6")
 def test_no_body_and_no_traceback_ever_reaches_the_log(webhook: Webhook) -> None:
     pod: dict[str, Any] = gpu_pod("a")
     pod["spec"]["containers"][0]["env"] = [{"name": "TOKEN", "value": "hunter2"}]
@@ -133,6 +135,7 @@ def test_nobody_writes_lines_of_their_own_into_the_log(webhook: Webhook) -> None
     assert "\n2026-01-01T00:00:00Z ERROR forged" not in webhook.log
 
 
+@pytest.mark.promise("S6")
 @settings(max_examples=400, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(bodies)
 def test_no_body_whatever_makes_a_5xx_or_kills_the_worker(webhook: Webhook, body: bytes) -> None:
@@ -272,6 +275,7 @@ def test_it_is_not_ready_while_the_classes_are_not_known(webhook: Webhook) -> No
     assert detail["certificate"] == "valid"
 
 
+@pytest.mark.promise("O213")
 def test_an_expired_certificate_makes_it_unready_and_is_named(own_webhook: Webhook) -> None:
     pair = own_webhook.pair
     own_webhook.write_pair(short_lived(-60))
@@ -292,6 +296,7 @@ def _unverified() -> ssl.SSLContext:
     return context
 
 
+@pytest.mark.promise("O53", "O54")
 def test_a_new_configuration_is_taken_up_and_a_broken_one_leaves_the_old_in_force(
     own_webhook: Webhook,
 ) -> None:

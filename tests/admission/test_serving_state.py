@@ -17,6 +17,7 @@ from webhook.admission import app, certificates
 EXPIRY = "topogate_certificate_expiry_timestamp_seconds"
 
 
+@pytest.mark.promise("O213")
 @pytest.mark.parametrize(
     "content", [certificates.issue(HOSTS).certificate, b"garbage"], ids=["of another key", "garbage"]
 )
@@ -131,6 +132,7 @@ def test_a_defect_of_ours_is_answered_with_500_and_logged_without_the_body(
 # --- PriorityClasses --------------------------------------------------------------------------------
 
 
+@pytest.mark.promise("O214")
 @pytest.mark.parametrize(
     ("synced", "silence", "believed", "state"),
     [

@@ -57,6 +57,7 @@ def is_closed(client: socket.socket, seconds: float) -> bool:
         return True
 
 
+@pytest.mark.promise("O221")
 def test_more_silent_connections_than_the_server_takes_keep_nobody_out(tmp_path: Path) -> None:
     with serving(tmp_path, Impatient, times=WAITS_FOR_EVER) as webhook, contextlib.ExitStack() as stack:
         for _ in range(60):
@@ -64,6 +65,7 @@ def test_more_silent_connections_than_the_server_takes_keep_nobody_out(tmp_path:
         assert is_answered(webhook)
 
 
+@pytest.mark.promise("O223")
 def test_more_idle_persistent_connections_than_the_server_takes_keep_nobody_out(tmp_path: Path) -> None:
     with serving(tmp_path, Impatient, times=WAITS_FOR_EVER) as webhook, contextlib.ExitStack() as stack:
         for _ in range(60):
@@ -73,6 +75,7 @@ def test_more_idle_persistent_connections_than_the_server_takes_keep_nobody_out(
         assert is_answered(webhook)
 
 
+@pytest.mark.promise("O221")
 def test_a_connection_that_sends_nothing_is_closed_long_before_a_persistent_one(
     impatient_webhook: Webhook,
 ) -> None:
@@ -80,6 +83,7 @@ def test_a_connection_that_sends_nothing_is_closed_long_before_a_persistent_one(
         assert is_closed(client, 90)
 
 
+@pytest.mark.promise("O221")
 @pytest.mark.parametrize("first", [HEADERS, BODY], ids=["headers", "body"])
 def test_a_request_that_comes_drop_by_drop_has_one_deadline_for_the_whole(
     impatient_webhook: Webhook, first: bytes
@@ -151,6 +155,7 @@ def test_a_spare_connection_has_the_whole_deadline_from_its_first_byte_and_no_mo
         assert time.monotonic() - started > REQUEST_TIME - 0.2
 
 
+@pytest.mark.promise("O223")
 def test_more_spare_connections_than_the_server_takes_do_not_cost_those_that_are_used(
     impatient_webhook: Webhook,
 ) -> None:
@@ -226,6 +231,7 @@ def peak_memory(webhook: Webhook) -> int:
     return int(line.split()[1]) * 1024
 
 
+@pytest.mark.promise("O222")
 def test_many_bodies_of_the_worst_kind_at_once_stay_below_the_memory_limit(tmp_path: Path) -> None:
     bodies = [of_empty_containers(8 * 1024 * 1024)] * 4 + [of_empty_containers(LARGE_BODY_BYTES)] * 24
     statuses: list[int] = []
@@ -246,6 +252,7 @@ def test_many_bodies_of_the_worst_kind_at_once_stay_below_the_memory_limit(tmp_p
         assert peak_memory(webhook) < memory_limit()
 
 
+@pytest.mark.promise("O212", "O214", "O221", "O222")
 def test_the_shipped_times_and_sizes_are_those_of_the_docs() -> None:
     assert (FIRST_BYTE_SECONDS, REQUEST_SECONDS) == (5, 5)
     assert LARGE_BODY_BYTES == 256 * 1024

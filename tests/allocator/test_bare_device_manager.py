@@ -16,6 +16,7 @@ def count(tmp_path_factory: pytest.TempPathFactory) -> allocations.Count:
 pytestmark = pytest.mark.cluster
 
 
+@pytest.mark.promise("O31", "D32")
 def test_no_container_gets_another_card_or_tile_whoever_is_killed(count: allocations.Count) -> None:
     assert count.wrong == []
     assert count.planned > 100
@@ -24,6 +25,7 @@ def test_no_container_gets_another_card_or_tile_whoever_is_killed(count: allocat
     assert count.kills["manager"] > 0
 
 
+@pytest.mark.promise("O29")
 def test_pods_that_cannot_be_distinguished_are_refused(count: allocations.Count) -> None:
     assert count.ambiguous_refused > 0
     assert count.reasons["none of them is guessed"] == count.ambiguous_refused
@@ -35,5 +37,6 @@ def test_refusals_stay_with_those_that_could_not_be_distinguished_or_were_in_the
     assert count.refused <= count.ambiguous_refused + sum(count.kills.values())
 
 
+@pytest.mark.promise("O32")
 def test_it_stays_small(count: allocations.Count) -> None:
     assert count.peak_bytes < 60 * 10**6

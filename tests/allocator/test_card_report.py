@@ -93,6 +93,7 @@ OFFERED = "card0=gpu.intel.com/i915:10,card1=gpu.intel.com/i915:10"
 IDENTIFIES = {keys.IDENTIFIES_PODS_ANNOTATION: "true"}
 
 
+@pytest.mark.promise("O46")
 def test_at_the_start_everything_is_reported_and_then_only_what_changes(setup: Setup) -> None:
     setup.give(pod("a"), c="card1-3")
     expected = {keys.OFFERED_CARDS_ANNOTATION: OFFERED, keys.UNPLANNED_CARDS_ANNOTATION: "uid-a=card1"}
@@ -111,6 +112,7 @@ def test_devices_that_the_kubelet_lists_a_moment_later_are_reported_then(setup: 
     assert setup.tick() == [reported | IDENTIFIES]
 
 
+@pytest.mark.promise("O49")
 def test_a_card_that_fails_is_reported_at_once(setup: Setup) -> None:
     setup.tick()
     ill = LocalCard(0, I915, ("/dev/dri/card0",), problem="it is gone")
@@ -134,6 +136,7 @@ def identifies(setup: Setup, seconds: float = 1) -> list[str | None]:
     return [reported[keys.IDENTIFIES_PODS_ANNOTATION] for reported in setup.tick(seconds)]
 
 
+@pytest.mark.promise("O331")
 @pytest.mark.parametrize(("is_new", "serves"), [(False, True), (True, False), (False, False)])
 def test_one_that_guesses_or_does_not_serve_does_not_report_that_it_identifies_pods(
     setup: Setup, is_new: bool, serves: bool
@@ -143,6 +146,7 @@ def test_one_that_guesses_or_does_not_serve_does_not_report_that_it_identifies_p
     assert identifies(setup) == [None]
 
 
+@pytest.mark.promise("O331")
 def test_when_another_plugin_takes_the_cards_over_that_is_reported_at_once(setup: Setup) -> None:
     setup.tick()
     setup.serves = False
@@ -151,6 +155,7 @@ def test_when_another_plugin_takes_the_cards_over_that_is_reported_at_once(setup
     assert identifies(setup) == ["true"]
 
 
+@pytest.mark.promise("O331")
 def test_of_a_kubelet_that_was_put_back_and_cannot_be_asked_nothing_is_claimed(kubelet: Kubelet) -> None:
     """As after a failed upgrade of the node: what the newer one knew does not hold for the older."""
     now, noted = [100.0], dict[str, str | None]()

@@ -142,6 +142,7 @@ def test_of_a_slot_only_the_cards_of_the_resource_count() -> None:
     assert planned_shares(pod, Kind.REGULAR, container, XE, known) == (SlotCard(1),)
 
 
+@pytest.mark.promise("O26")
 def test_an_init_container_gets_cards_of_the_container_that_inherits_its_devices() -> None:
     pod = planned("|card1,card2|card3", 0, 2, 1, init=1)
     assert planned_shares(pod, Kind.INIT, pod.init[0], I915, cards(1, 2, 3)) == (SlotCard(1),)
@@ -163,6 +164,7 @@ def test_an_init_container_without_heir_never_gets_an_empty_answer() -> None:
     assert confirmed_shares(pod, Kind.INIT, pod.init[0], I915, cards(1), devices) == (SlotCard(1),)
 
 
+@pytest.mark.promise("O26")
 def test_a_sidecar_gets_cards_of_its_own_pod() -> None:
     pod = planned("card1|card1,card3", 1, 2, sidecar=2)
     assert planned_shares(pod, Kind.SIDECAR, pod.sidecars[0], I915, cards(1, 2, 3)) == (
@@ -206,6 +208,7 @@ def test_devices_are_of_the_cards_wanted_and_as_many_as_there_are(
         assert device in found or wanted_of_card < must_of_card
 
 
+@pytest.mark.promise("O28")
 @given(free_devices, st.integers(0, 12), st.data())
 def test_a_default_takes_all_cards_once_before_any_twice(
     available: set[str], size: int, data: st.DataObject
@@ -223,6 +226,7 @@ def test_a_default_takes_all_cards_once_before_any_twice(
             assert more <= 1 or chosen[other] == have[other] or chosen[card] == forced[card]
 
 
+@pytest.mark.promise("O28")
 def test_defaults_fill_cards_from_the_highest_number_down_as_plans_do_from_the_lowest_up() -> None:
     free = {f"card{number}-{share}" for number in (2, 9, 10) for share in range(2)}
     order = []
@@ -266,6 +270,7 @@ def plans(draw: st.DrawFn) -> tuple[LocalPod, list[list[SlotCard]]]:
     return LocalPod("ns", "p", "uid", annotations, containers), slots
 
 
+@pytest.mark.promise("R5")
 @given(plans())
 def test_what_the_sweeper_writes_is_what_each_container_gets(
     plan: tuple[LocalPod, list[list[SlotCard]]],

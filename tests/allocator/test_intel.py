@@ -124,6 +124,7 @@ def test_a_card_whose_files_cannot_be_listed_is_unhealthy_and_not_hidden(
     ]
 
 
+@pytest.mark.promise("O49")
 def test_a_card_without_its_device_file_is_unhealthy(intel: Intel, tmp_path: Path) -> None:
     (tmp_path / "dev/dri/renderD129").unlink()
     assert "renderD129 cannot be looked at: No such file" in intel.cards()[0].problem
@@ -135,6 +136,7 @@ def test_a_file_that_is_no_device_is_no_card_to_open(intel: Intel, tmp_path: Pat
     assert intel.cards()[0].problem == "card1 is no device file"
 
 
+@pytest.mark.promise("O49")
 def test_a_card_that_fell_off_its_bus_is_unhealthy_unless_it_sleeps(intel: Intel, tmp_path: Path) -> None:
     (pci(tmp_path) / "config").write_bytes(b"\xff" * 64)
     assert intel.cards()[0].problem == "it does not answer on its bus"
@@ -169,6 +171,7 @@ def test_a_card_that_is_removed_stays_listed_as_unhealthy_until_it_is_back(
     assert "cannot be looked at" in inventory.cards()[0].problem
 
 
+@pytest.mark.promise("O49")
 def test_a_card_that_its_driver_gave_up_is_unhealthy_until_it_is_bound_again(intel: Intel) -> None:
     inventory = Inventory(intel.cards)
     path = "/sys/devices/pci0000:00/0000:3a:00.0/drm/card1"

@@ -73,6 +73,7 @@ def test_a_container_that_also_monitors_is_masked_to_its_own_cards() -> None:
     assert environment({own: ()}, [own, other], "COMPOSITE")["ZE_AFFINITY_MASK"] == "1"
 
 
+@pytest.mark.promise("O45")
 def test_a_hierarchy_from_elsewhere_is_refused_where_it_decides_which_tiles_are_meant() -> None:
     with pytest.raises(Refusal, match="ZE_FLAT_DEVICE_HIERARCHY may come from elsewhere"):
         environment({card(0, 2): (1,)}, (), "?")

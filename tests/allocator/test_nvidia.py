@@ -84,6 +84,7 @@ def test_cards_that_have_not_started_are_listed_one_by_one_by_their_pci_address(
     assert all("does not know its UUID" in fault for fault in faults(nvidia).values())
 
 
+@pytest.mark.promise("O49")
 @pytest.mark.parametrize(
     ("text", "fault"),
     [
@@ -107,11 +108,13 @@ def test_a_card_whose_description_cannot_be_read_is_unhealthy(nvidia: Nvidia, tm
     assert faults(nvidia) == {ADDRESSES[1]: "its driver tells nothing of it"}
 
 
+@pytest.mark.promise("O49")
 def test_a_card_that_its_driver_excludes_is_unhealthy(nvidia: Nvidia, tmp_path: Path) -> None:
     inform(tmp_path, ADDRESSES[1], 1, excluded="Yes")
     assert faults(nvidia) == {"GPU-1-x": "its driver was told to exclude it"}
 
 
+@pytest.mark.promise("O49")
 def test_a_card_that_fell_off_its_bus_is_unhealthy_though_its_driver_holds_it(
     nvidia: Nvidia, tmp_path: Path
 ) -> None:
@@ -119,6 +122,7 @@ def test_a_card_that_fell_off_its_bus_is_unhealthy_though_its_driver_holds_it(
     assert faults(nvidia) == {"GPU-1-x": "it does not answer on its bus"}
 
 
+@pytest.mark.promise("O49")
 def test_a_card_that_is_split_into_mig_instances_is_not_handed_out_whole(
     nvidia: Nvidia, tmp_path: Path
 ) -> None:
@@ -127,6 +131,7 @@ def test_a_card_that_is_split_into_mig_instances_is_not_handed_out_whole(
     assert faults(nvidia).keys() == {"GPU-1-x"}
 
 
+@pytest.mark.promise("O374")
 @pytest.mark.parametrize("part", ["sriov_numvfs", "physfn", "mdev_supported_types"])
 def test_a_card_for_virtual_machines_is_left_out_here_as_in_the_labels(
     nvidia: Nvidia, tmp_path: Path, part: str
@@ -140,6 +145,7 @@ def test_a_card_for_virtual_machines_is_left_out_here_as_in_the_labels(
     assert [card.pci_address for card in nvidia.cards()] == [ADDRESSES[0], *ADDRESSES[2:]]
 
 
+@pytest.mark.promise("O49")
 def test_a_card_with_the_minor_of_one_that_is_gone_is_listed_beside_it(
     nvidia: Nvidia, tmp_path: Path
 ) -> None:
@@ -195,6 +201,7 @@ def test_one_card_is_taken_from_where_it_parts_no_neighbours(nvidia: Nvidia) -> 
     assert nvidia.default(cards, free, [], 1, {}) == ["GPU-0-x-0"]
 
 
+@pytest.mark.promise("O36")
 def test_a_container_gets_its_cards_what_all_share_and_their_names(nvidia: Nvidia) -> None:
     cards = nvidia.cards()
     edits = nvidia.edits({cards[2]: (), cards[3]: ()}, (), None)
@@ -250,6 +257,7 @@ def look(library: Library, gpus: Sequence[str] = ()) -> Links:
     return links_of(library, handles_of(library), gpus)
 
 
+@pytest.mark.promise("O36")
 def test_direct_links_are_counted_once_for_a_pair() -> None:
     a, b, c, _ = ADDRESSES
     assert look(Library([b, b, c], [a, a], [a], [])) == {frozenset((a, b)): 2, frozenset((a, c)): 1}
@@ -326,6 +334,7 @@ class StuckLibrary(Library):
         super().nvmlInit()
 
 
+@pytest.mark.promise("O368")
 def test_a_library_that_does_not_answer_holds_up_no_pod(caplog: pytest.LogCaptureFixture) -> None:
     a, b, *_ = ADDRESSES
     library = StuckLibrary([b], [a], [], [])
@@ -385,6 +394,7 @@ def test_common_ancestors_are_counted_from_the_root() -> None:
     assert common_ancestors(("a",), ("b", "a")) == 0
 
 
+@pytest.mark.promise("O36")
 @given(
     st.dictionaries(st.sampled_from("abcdefg"), st.integers(0, 2), min_size=1),
     st.integers(0, 7),

@@ -26,6 +26,7 @@ def site(kubelet: Kubelet, request: pytest.FixtureRequest) -> Iterator[Site]:
     made.registration.close()
 
 
+@pytest.mark.promise("O33")
 def test_the_kubelet_learns_of_every_share_and_that_it_may_ask(kubelet: Kubelet, site: Site) -> None:
     shares = {f"card{number}-{share}" for number in range(3) for share in range(2)}
     assert kubelet.lists[-1] == dict.fromkeys(shares, "Healthy")
@@ -34,11 +35,13 @@ def test_the_kubelet_learns_of_every_share_and_that_it_may_ask(kubelet: Kubelet,
     assert not options.pre_start_required
 
 
+@pytest.mark.promise("O42")
 def test_the_devices_state_no_numa_node() -> None:
     """So that no Topology Manager policy stands in the way."""
     assert [field.name for field in wire.Device.DESCRIPTOR.fields] == ["ID", "health"]
 
 
+@pytest.mark.promise("O49")
 def test_a_card_that_fails_or_is_removed_is_unhealthy_and_the_others_stay(
     kubelet: Kubelet, site: Site
 ) -> None:
@@ -54,6 +57,7 @@ def test_a_card_that_fails_or_is_removed_is_unhealthy_and_the_others_stay(
     assert set(kubelet.wait_for_devices(3).values()) == {"Unhealthy"}
 
 
+@pytest.mark.promise("O50")
 def test_a_new_card_is_listed(kubelet: Kubelet, site: Site) -> None:
     site.cards.append(card(7))
     site.inventory.look()
@@ -84,6 +88,7 @@ def test_the_pod_after_one_that_was_refused_gets_its_own_tiles_of_the_same_devic
     assert dict(site.allocate("card1-0").envs)["ZE_AFFINITY_MASK"] == "1"
 
 
+@pytest.mark.promise("O376")
 def test_a_plugin_is_asked_while_a_call_lasts_and_for_a_moment_after_it(site: Site) -> None:
     assert not site.plugin.is_asked(90)
     during: list[bool] = []
@@ -118,6 +123,7 @@ def test_without_having_been_asked_before_the_devices_are_looked_up(site: Site) 
     assert dict(site.allocate("card1-1").envs)["ZE_AFFINITY_MASK"] == "1"
 
 
+@pytest.mark.promise("O25")
 @pytest.mark.parametrize("before", [(), ("card1-0",)], ids=["unasked", "asked before"])
 def test_other_devices_than_planned_are_refused_in_a_sentence(site: Site, before: tuple[str, ...]) -> None:
     if before:
@@ -173,6 +179,7 @@ def test_tiles_beside_cards_of_another_resource_are_refused(site: Site) -> None:
         site.allocate("card1-0")
 
 
+@pytest.mark.promise("O37")
 @pytest.mark.parametrize("site", [{"pod": planned("card1"), "use_cdi": True}], indirect=True)
 def test_where_cdi_is_asked_for_a_card_is_named_and_its_files_are_left_to_the_runtime(site: Site) -> None:
     answer = site.allocate("card1-0")
@@ -181,6 +188,7 @@ def test_where_cdi_is_asked_for_a_card_is_named_and_its_files_are_left_to_the_ru
     assert not answer.mounts
 
 
+@pytest.mark.promise("O37")
 def test_the_cdi_file_describes_each_card(tmp_path: Path) -> None:
     assert cdi.keep(tmp_path, [card(1, links=(LINK,))]) == ""
     (file,) = tmp_path.iterdir()
@@ -190,6 +198,7 @@ def test_the_cdi_file_describes_each_card(tmp_path: Path) -> None:
     assert device["containerEdits"]["mounts"][0]["hostPath"] == LINK
 
 
+@pytest.mark.promise("O240")
 def test_a_monitor_sees_every_healthy_card_and_takes_none() -> None:
     inventory = Inventory(lambda: (card(0), card(1, problem="dead")))
     inventory.look()

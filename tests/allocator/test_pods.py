@@ -67,6 +67,7 @@ def test_of_several_variables_of_one_name_the_last_counts(
     assert pod.containers[0].hierarchy == hierarchy
 
 
+@pytest.mark.promise("O45")
 @pytest.mark.parametrize(
     ("source", "variables", "hierarchy"),
     [
@@ -206,6 +207,7 @@ print(len(pods), int(most) * 1024)
 """
 
 
+@pytest.mark.promise("O32")
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_large_pods_of_any_tenant_do_not_cost_the_allocator_60_mb(server: Server, tmp_path: Path) -> None:
     token = tmp_path / "token"

@@ -133,6 +133,7 @@ def test_while_it_is_registered_the_kubelets_book_is_looked_at_every_few_seconds
     assert 3 <= len(looks) <= 5
 
 
+@pytest.mark.promise("O50")
 def test_without_cards_nothing_is_offered_until_one_comes(kubelet: Kubelet, site: Site) -> None:
     other = Site(kubelet)
     other.inventory = Inventory(lambda: other.cards)
@@ -150,6 +151,7 @@ def test_without_cards_nothing_is_offered_until_one_comes(kubelet: Kubelet, site
     other.close()
 
 
+@pytest.mark.promise("O43")
 def test_after_the_kubelets_restart_it_is_registered_again_on_a_new_socket(
     kubelet: Kubelet, site: Site
 ) -> None:
@@ -200,6 +202,7 @@ def test_a_kubelet_that_is_away_or_refuses_is_asked_again(kubelet: Kubelet, site
     assert site.registration.problem == ""
 
 
+@pytest.mark.promise("R32", "O35")
 def test_a_resource_that_another_plugin_offers_is_left_to_it(kubelet: Kubelet, site: Site) -> None:
     kubelet.allocatable = healthy(MONITORING, "all")
     for _ in range(30):
@@ -245,6 +248,7 @@ def test_a_kubelet_that_did_not_answer_meanwhile_makes_no_other_plugin_of_old_de
     assert CONFLICT.labels(MONITORING)._value.get() == 1
 
 
+@pytest.mark.promise("R32", "O35")
 def test_the_vendors_plugin_is_known_by_its_socket_before_it_is_registered(
     kubelet: Kubelet, site: Site
 ) -> None:
@@ -302,6 +306,7 @@ def test_after_a_second_plugin_has_come_and_gone_the_resource_is_ours_again(
     assert kubelet.offers[MONITORING][0] == kubelet.registered[-1].endpoint != "rival.sock"
 
 
+@pytest.mark.promise("O43")
 def test_a_kubelets_restart_right_after_a_look_at_other_plugins_is_not_waited_out(
     kubelet: Kubelet, site: Site
 ) -> None:

@@ -3,6 +3,7 @@
 from typing import Any
 
 import msgspec
+import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, expect
 
@@ -43,6 +44,7 @@ def reserved_scene(namespace: str = "ns") -> Scene:
     )
 
 
+@pytest.mark.promise("R191")
 def test_each_state_of_a_node_is_drawn_and_shows_its_cause_on_hover(browser: Browser) -> None:
     with served(browser, reserved_scene()) as page:
         for node, state, words in (
@@ -56,6 +58,7 @@ def test_each_state_of_a_node_is_drawn_and_shows_its_cause_on_hover(browser: Bro
         expect(page.tile(SECOND).locator("rect.reserved")).to_have_count(1)
 
 
+@pytest.mark.promise("O144")
 def test_a_node_that_gangs_avoid_is_marked_with_the_reason(browser: Browser) -> None:
     bad = {FIRST: "pods of 3 gangs failed there"}
     with served(browser, Artist(cluster_of([]), SETTINGS, COUNTING, lambda: bad).scene()) as page:
@@ -129,6 +132,7 @@ def test_axe_finds_nothing_where_every_state_is_drawn_in_light_and_dark_colours(
             assert found.violations_count == 0, found.generate_report()
 
 
+@pytest.mark.promise("R197")
 def test_a_block_of_more_nodes_than_one_answer_holds_is_opened_by_its_parts(browser: Browser) -> None:
     grid = nodes.grid(nodes.Shape(nodes=5_200, blocks=1, subblocks=26))
     made = {node.name: msgspec.convert(node.manifest(node.topology_labels), Node) for node in grid}

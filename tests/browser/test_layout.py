@@ -50,6 +50,7 @@ def busy(busy_page: Served) -> Iterator[Served]:
         busy_page.page.locator(select).select_option("")
 
 
+@pytest.mark.promise("R233")
 def test_the_first_screen_shows_what_waits_why_and_where_there_is_free_capacity(busy: Served) -> None:
     page = sized(busy, LAPTOP)
     first = page.locator("#waiting-list li").first
@@ -62,12 +63,14 @@ def test_the_first_screen_shows_what_waits_why_and_where_there_is_free_capacity(
     expect(page.locator("#summary")).to_have_text("64 nodes, 228 of 504 GPUs used, 7 gangs wait")
 
 
+@pytest.mark.promise("R233")
 def test_a_node_that_fails_and_one_out_of_use_are_named_first(busy: Served) -> None:
     expect(busy.page.locator("#troubles-list li")).to_contain_text([FAILING, CORDONED])
     busy.page.get_by_role("button", name=FAILING).click()
     expect(busy.page.locator("#domain-nodes")).to_contain_text("avoided: pods of 3 gangs failed there")
 
 
+@pytest.mark.promise("R234")
 def test_a_block_shows_who_has_it(busy: Served) -> None:
     busy.page.get_by_role("button", name="b2", exact=True).click()
     holders = busy.page.locator("#domain-nodes .holders li")
@@ -98,6 +101,7 @@ def test_gpus_of_no_known_model_have_one_name_everywhere(browser: Browser) -> No
         expect(it.page.locator("#charts figcaption").first).to_contain_text("(unknown)")
 
 
+@pytest.mark.promise("R236")
 def test_the_table_is_filtered_by_namespace_state_and_model(busy: Served) -> None:
     rows = busy.page.locator("#gang-rows tr.gang")
     expect(rows).to_have_count(13)
@@ -111,6 +115,7 @@ def test_the_table_is_filtered_by_namespace_state_and_model(busy: Served) -> Non
     expect(rows).to_have_count(2)
 
 
+@pytest.mark.promise("R236")
 def test_the_table_is_sorted_by_a_column_both_ways(busy: Served) -> None:
     first = busy.page.locator("#gang-rows tr.gang").first
     busy.page.get_by_role("button", name="GPUs", exact=True).click()
@@ -120,6 +125,7 @@ def test_the_table_is_sorted_by_a_column_both_ways(busy: Served) -> None:
     expect(first).to_contain_text(LONGEST)
 
 
+@pytest.mark.promise("R237")
 def test_a_chosen_gang_has_an_address_that_opens_it_again(browser: Browser) -> None:
     with served(browser, busy_scene()) as it:
         it.page.locator("#gang-rows a", has_text="search/Job/embed").click()
@@ -180,6 +186,7 @@ def test_charts_of_one_sample_show_ten_minutes_and_three_round_marks(busy: Serve
     ]
 
 
+@pytest.mark.promise("R235")
 def test_up_to_5000_nodes_are_all_drawn_within_the_first_screen(browser: Browser) -> None:
     with served(browser, large(5000)) as it:
         page = sized(it, LAPTOP)
@@ -197,6 +204,7 @@ def largest() -> Scene:
     return large(65_000)
 
 
+@pytest.mark.promise("R235")
 @pytest.mark.when_changed("webhook/ui")
 def test_more_nodes_are_summed_up_by_block_until_one_is_opened(browser: Browser, largest: Scene) -> None:
     with served(browser, largest) as it:

@@ -61,6 +61,7 @@ def test_a_bound_pod_changes_its_node_from_free_to_used_without_a_reload(
     expect(page.locator("#summary")).to_contain_text("8 of 64 GPUs used")
 
 
+@pytest.mark.promise("R192")
 def test_a_waiting_gang_shows_the_sentences_of_topogate_explain_and_its_nearest_domain(
     page: Page, eight_nodes: Cluster, namespace: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -121,6 +122,7 @@ def test_a_node_where_pods_fail_is_named_first_with_the_reason_and_marked_on_the
     api.request("DELETE", path_of(avoided_nodes.NAME))
 
 
+@pytest.mark.promise("R193")
 def test_what_if_places_a_manifest_where_topogate_simulate_does(
     page: Page, eight_nodes: Cluster, namespace: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -153,6 +155,7 @@ HOSTILE = (
 )
 
 
+@pytest.mark.promise("D30")
 def test_a_hostile_name_stays_text(page: Page, eight_nodes: Cluster, namespace: str) -> None:
     for number, name in enumerate(HOSTILE):
         gang(eight_nodes.api(), namespace, name, 1, f"of-{number}-")

@@ -104,6 +104,7 @@ def silent() -> Iterator[tuple[str, threading.Event]]:
 # --- exit statuses -------------------------------------------------------------------------------------
 
 
+@pytest.mark.promise("R243")
 @pytest.mark.parametrize("command", COMMANDS)
 def test_an_unknown_option_is_status_2_and_a_sentence_on_standard_error(
     command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -133,6 +134,7 @@ def test_a_misspelled_command_is_status_2_and_names_the_one_that_is_meant(
     assert output in capsys.readouterr().err
 
 
+@pytest.mark.promise("R243")
 @pytest.mark.parametrize("command", ASKING)
 def test_an_api_server_that_is_not_there_is_status_1_and_one_line_on_standard_error(
     command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
@@ -146,6 +148,7 @@ def test_an_api_server_that_is_not_there_is_status_1_and_one_line_on_standard_er
     assert "http://127.0.0.1:1" in line
 
 
+@pytest.mark.promise("R243")
 @pytest.mark.parametrize("command", ASKING)
 def test_ctrl_c_while_the_cluster_is_asked_is_status_130_without_a_traceback(
     command: str,
@@ -201,6 +204,7 @@ def test_a_process_ends_at_ctrl_c_though_a_thread_still_reads(
     assert (process.returncode, out, err) == (130, "", "topogate: interrupted\n")
 
 
+@pytest.mark.promise("R243")
 @pytest.mark.parametrize("command", LOCAL)
 def test_ctrl_c_is_status_130_without_a_cluster_too(
     command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
@@ -231,6 +235,7 @@ def helped(command: str, capsys: pytest.CaptureFixture[str]) -> str:
     return capsys.readouterr().out
 
 
+@pytest.mark.promise("R244")
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_common_option_means_the_same_everywhere_and_stands_on_the_page(
     command: str, capsys: pytest.CaptureFixture[str]
@@ -279,6 +284,7 @@ def on_a_terminal(monkeypatch: pytest.MonkeyPatch, **environment: str) -> Iterat
     os.close(master)
 
 
+@pytest.mark.promise("R245")
 def test_on_a_terminal_a_long_reason_is_cut_with_an_ellipsis_unless_all_is_asked_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -296,11 +302,13 @@ def test_the_map_fits_the_terminal(columns: str) -> None:
     assert max(map(len, printed)) <= int(columns)
 
 
+@pytest.mark.promise("R245")
 def test_in_a_pipe_nothing_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "40")
     assert terminal.table(ROWS).endswith("r" * 100)
 
 
+@pytest.mark.promise("R246")
 @pytest.mark.parametrize(
     ("environment", "wanted"), [({}, True), ({"NO_COLOR": "1"}, False), ({"TERM": "dumb"}, False)], ids=str
 )
@@ -350,5 +358,6 @@ def test_every_command_has_a_hint_or_a_reason_to_have_none() -> None:
     assert COMMANDS.keys() - main.NEXT.keys() == WITHOUT_NEXT
 
 
+@pytest.mark.promise("R246")
 def test_a_pipe_has_no_colours() -> None:
     assert not terminal.is_coloured()

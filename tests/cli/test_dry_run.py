@@ -68,6 +68,7 @@ def asked(
 LINT, SIMULATE = ["lint", "--cluster"], ["simulate"]
 
 
+@pytest.mark.promise("R240")
 @pytest.mark.parametrize("command", [LINT, SIMULATE], ids=["lint", "simulate"])
 def test_what_another_webhook_of_the_cluster_refuses_is_reported_in_its_words(
     command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -78,6 +79,7 @@ def test_what_another_webhook_of_the_cluster_refuses_is_reported_in_its_words(
     assert "no image of this registry" in out
 
 
+@pytest.mark.promise("R240")
 @pytest.mark.parametrize("command", [LINT, SIMULATE], ids=["lint", "simulate"])
 @pytest.mark.parametrize(
     "answer",
@@ -122,6 +124,7 @@ def test_a_server_s_own_fault_is_no_answer(
     assert (status, "etcd is away" in err) == (1, True)
 
 
+@pytest.mark.promise("R240")
 def test_a_real_api_server_takes_the_dry_run_and_stores_nothing(
     cluster: Cluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

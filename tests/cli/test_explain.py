@@ -44,6 +44,7 @@ def test_a_gang_that_fits_is_reported_with_its_domain() -> None:
     assert "Now: the sweeper's next pass places it: 2 pods placed on 1 block" in text
 
 
+@pytest.mark.promise("R332")
 def test_a_gang_whose_controller_is_deleted_has_the_sweepers_reason() -> None:
     lost = LostOwner("its controller Job/train is deleted, so its pods are neither placed nor released")
     reading = dataclasses.replace(
@@ -59,6 +60,7 @@ def test_a_gang_that_lacks_pods_waits_for_them() -> None:
     assert "waits for 3 more pods of its gang" in explained(cluster(job_pods(1), parallelism=4))
 
 
+@pytest.mark.promise("R175")
 def test_a_gang_that_does_not_fit_is_shown_with_the_pods_in_its_place() -> None:
     text = explained(cluster([*job_pods(4), busy_pod("node-b0-s0-h00")], parallelism=4))
     assert "capacity for 3 of 4" in text
@@ -104,6 +106,7 @@ def test_rules_and_volumes_that_are_not_modelled_are_noted() -> None:
     assert "Note: topogate does not know on which nodes its volumes can be used (data)" in text
 
 
+@pytest.mark.promise("O102")
 def test_gangs_that_hold_nodes_are_named_for_who_may_read_their_placements() -> None:
     status = {"state": "Waiting", "held": ["node-b0-s0-h00"], "heldUntil": "2026-01-01T00:30:00Z"}
     body = {"metadata": {"namespace": "theirs", "name": "p"}, "spec": {"gang": "Job/big"}, "status": status}
@@ -126,6 +129,7 @@ def in_fair_order(record: Record | None) -> str:
     return explained(dataclasses.replace(there, read_record=lambda _: data))
 
 
+@pytest.mark.promise("O144")
 def test_nodes_that_its_namespace_avoids_are_named_with_the_reason() -> None:
     why = "pods of 3 gangs failed there and ran elsewhere"
 
@@ -157,6 +161,7 @@ def test_the_preferences_that_a_plan_does_not_meet_are_shown_for_a_planned_pod()
     assert f"Its plan avoids the node {GRID[0].name} (its GPU failed)." in lines
 
 
+@pytest.mark.promise("O78")
 def test_the_fair_order_is_shown_to_who_may_read_what_all_have_used() -> None:
     fair = FairOrder(weights={"ns": 3.0, "team-b": 2.0})
     used = {"ns": {"H100": 6e5}, "team-b": {"H100": 3e5}, "team-c": {"H100": 1e5}}
@@ -170,6 +175,7 @@ def test_the_fair_order_is_shown_to_who_may_read_what_all_have_used() -> None:
     )
 
 
+@pytest.mark.promise("R180", "O77")
 def test_who_may_not_read_that_sees_what_the_sweeper_writes_about_the_own_account() -> None:
     fair_order = (
         "fair order: ns has used 60% of the recent GPU time, and is due 50% (weight 3); it comes first"
@@ -185,6 +191,7 @@ def test_who_may_not_read_that_sees_what_the_sweeper_writes_about_the_own_accoun
     assert "Fair order:" not in in_fair_order(None)
 
 
+@pytest.mark.promise("R44")
 def test_a_topology_request_that_alone_prevents_it_is_named() -> None:
     request = {"annotations": {keys.REQUIRED_TOPOLOGY_ANNOTATION: "block"}}
     text = explained(cluster(job_pods(3, **request), parallelism=3))
@@ -227,6 +234,7 @@ def test_a_reason_that_has_not_changed_is_shown_once() -> None:
     assert text.count("capacity for 3 of 4") == 2, "in the last try, and in the nearest miss"
 
 
+@pytest.mark.promise("R175")
 def test_a_leader_in_the_wrong_place_is_named_with_where_all_would_fit() -> None:
     leader, worker = job_pods(2, annotations={keys.REQUIRED_TOPOLOGY_ANNOTATION: "block"})
     spec = msgspec.structs.replace(leader.spec, node_name="node-b0-s0-h00", scheduling_gates=[])
@@ -264,6 +272,7 @@ def test_a_request_to_be_spread_is_shown_and_named_where_it_alone_prevents_it() 
     assert "Spread: evenly over the domains of level block" in explained(cluster(job_pods(2, **request), 2))
 
 
+@pytest.mark.promise("R175")
 def test_a_gang_that_no_empty_cluster_could_hold_is_reported_as_that() -> None:
     assert "would not fit even into an empty cluster" in explained(cluster(job_pods(5), parallelism=5))
 
@@ -297,6 +306,7 @@ def test_gates_of_others_are_named() -> None:
     )
 
 
+@pytest.mark.promise("R175")
 @pytest.mark.parametrize(
     ("spec", "sentence"),
     [
@@ -320,6 +330,7 @@ def test_a_gang_that_is_not_placed_though_it_fits_waits_in_the_words_of_the_swee
     assert "places it" not in text
 
 
+@pytest.mark.promise("R175")
 def test_a_gang_fits_when_pods_of_others_end_and_never_when_its_own_do() -> None:
     """Its other pod runs on one node, and a pod of another gang on each of the others."""
     leader, worker = job_pods(2)
@@ -334,6 +345,7 @@ def test_a_gang_fits_when_pods_of_others_end_and_never_when_its_own_do() -> None
     assert "add nodes; as written it would not fit even into an empty cluster" in text
 
 
+@pytest.mark.promise("R175")
 def test_a_gang_that_may_not_use_reserved_nodes_is_shown_until_when_they_are_reserved() -> None:
     """As the leader has written them into the status of the gang that has waited longer."""
     old = job_pods(4, creationTimestamp="2026-01-01T00:00:00Z")
@@ -391,12 +403,14 @@ def test_a_missing_pod_is_reported() -> None:
         list(explain(cluster([]), "ns", "nothing", Settings()))
 
 
+@pytest.mark.promise("O226")
 def test_a_configured_gate_prefix_decides_which_pods_are_ours() -> None:
     pods = [decode(pod_json("p", schedulingGates=[{"name": "example.com/wait-a"}]))]
     mine = dataclasses.replace(Settings(), gate_prefix="example.com/wait-")
     assert "waits for topogate" in explained(cluster(pods), "p", mine)
 
 
+@pytest.mark.promise("O189")
 def test_a_gang_that_waits_for_its_victims_is_shown_with_them() -> None:
     (pod,) = job_pods(1)
     node = GRID[0].name

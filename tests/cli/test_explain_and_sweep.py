@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 import msgspec
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -264,6 +265,7 @@ def differences(reasons: Mapping[str, str], explained: Mapping[str, list[str]]) 
             yield f"{gang}: the sweeper reports {reason!r}, explain prints {lines}"
 
 
+@pytest.mark.promise("R175")
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(worlds(), later_steps())
 def test_explain_prints_the_sentence_of_the_next_pass(

@@ -27,6 +27,7 @@ def finding(*nodes: dict[str, Any]) -> tuple[State, str]:
     return found.state, f"{found.sentence} {found.remedy}"
 
 
+@pytest.mark.promise("O379")
 def test_a_node_that_offers_cards_without_their_labels_is_named_with_the_label_and_what_to_run() -> None:
     labelled = node("labelled", {"gpu.intel.com/gpu-numbers": "0.1"}, i915="2")
     state, text = finding(

@@ -91,6 +91,7 @@ def linted(tmp_path: Path, text: str, *more: str) -> int:
     return main(["lint", str(file), *more])
 
 
+@pytest.mark.promise("R238")
 @pytest.mark.parametrize(("manifest", "expected"), WRONG.values(), ids=WRONG)
 def test_the_fault_of_a_wrong_manifest_is_found(
     manifest: dict[str, Any], expected: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -102,6 +103,7 @@ def test_the_fault_of_a_wrong_manifest_is_found(
     assert all(where in line for line in lines)
 
 
+@pytest.mark.promise("R296")
 def test_the_page_on_manifests_shows_what_lint_prints(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -113,6 +115,7 @@ def test_the_page_on_manifests_shows_what_lint_prints(
     assert f"topogate lint train.yaml\n```\n\n```\n{printed}```" in PAGE.read_text()
 
 
+@pytest.mark.promise("R238")
 @pytest.mark.parametrize("file", EXAMPLES, ids=lambda file: file.stem)
 def test_the_examples_have_no_fault(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["lint", str(file)]) == 0, capsys.readouterr().out
@@ -139,6 +142,7 @@ def test_the_shipped_configuration_and_classes_are_those_of_the_manifests() -> N
     )
 
 
+@pytest.mark.promise("R335")
 def test_objects_that_share_a_gang_by_mistake_are_named_also_from_file_to_file(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -157,6 +161,7 @@ def test_objects_that_share_a_gang_by_mistake_are_named_also_from_file_to_file(
     ]
 
 
+@pytest.mark.promise("R335")
 def test_objects_that_rightly_share_a_gang_have_no_fault(tmp_path: Path) -> None:
     file = tmp_path / "two.yaml"
     parts = [job(gang="train", gang_size="8"), job(gang="train", gang_size="8")]

@@ -20,6 +20,7 @@ def domain(gpus: int, used: int = 0, waiting: int = 0, name: str = "b0") -> Doma
     return DomainTile(f"1/{name}", "", 0, name, gpus, used, waiting, [0, 0, 0, 0], 0)
 
 
+@pytest.mark.promise("R198")
 @pytest.mark.parametrize(
     ("gpus", "used", "waiting", "want"),
     [
@@ -37,6 +38,7 @@ def test_a_bar_has_the_proportions_of_its_domain(gpus: int, used: int, waiting: 
     assert bar(domain(gpus, used, waiting), is_coloured=False) == want
 
 
+@pytest.mark.promise("R198")
 def test_a_domain_stands_below_its_parent_with_its_sums() -> None:
     picture = scene_of(cluster_of([bound_pod("a", "node-b0-s0-h00")])).picture
     printed = list(lines(picture.domains, is_coloured=False))
@@ -51,6 +53,7 @@ def test_what_is_reserved_for_a_gang_is_drawn_separately_from_what_is_free() -> 
     assert "32 free, 16 of them reserved of 64 GPUs" in next(iter(lines([reserved], is_coloured=False)))
 
 
+@pytest.mark.promise("R198")
 def test_a_domain_shows_the_gpus_of_each_gang_in_it() -> None:
     drawn = busy_scene().picture
     (block,) = (each for each in drawn.domains if each.level == 0 and each.name == "b2")
@@ -85,6 +88,7 @@ def test_a_name_that_a_terminal_would_obey_is_printed_escaped() -> None:
     assert "\033" not in line
 
 
+@pytest.mark.promise("R198", "R199")
 def test_map_and_gangs_read_a_real_cluster(cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
     install_definitions(cluster)
     register_nodes(cluster, nodes.grid(nodes.Shape(nodes=4, blocks=2, subblocks=1)))

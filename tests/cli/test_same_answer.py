@@ -254,6 +254,7 @@ def swept(documents: list[Object], cluster: list[Object]) -> Answers:
     return Answers(places(orders), {re.sub(r"\b([Gg]ang) \w+/\w+/", r"\1 ", each) for each in reasons})
 
 
+@pytest.mark.promise("R239")
 @pytest.mark.parametrize("state", CLUSTERS)
 @pytest.mark.parametrize("case", CASES)
 def test_simulate_and_the_sweeper_give_the_same_answer(
@@ -267,5 +268,6 @@ def test_simulate_and_the_sweeper_give_the_same_answer(
     assert nameless(found.reasons) == nameless(wanted.reasons)
 
 
+@pytest.mark.promise("R239")
 def test_every_kind_that_the_sweeper_knows_is_compared() -> None:
     assert {each.owner_name for each in WORKLOADS} <= set(KINDS)

@@ -39,6 +39,7 @@ def test_a_job_is_as_many_pods_as_run_at_once_and_limits_stand_in_for_requests(
     )
 
 
+@pytest.mark.promise("R305")
 def test_a_gang_of_two_jobs_is_noted_to_have_no_ranks_and_to_lack_pods(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -53,6 +54,7 @@ def test_a_gang_of_two_jobs_is_noted_to_have_no_ranks_and_to_lack_pods(
     assert "note: gang ring: two pods have the same rank; placed without ranks" in printed.err
 
 
+@pytest.mark.promise("O89")
 @pytest.mark.parametrize("mode", ["least-free", "balanced"])
 def test_a_removed_mode_is_refused_with_those_that_there_are(
     mode: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -62,6 +64,7 @@ def test_a_removed_mode_is_refused_with_those_that_there_are(
     assert f"invalid choice: '{mode}' (choose from" in capsys.readouterr().err
 
 
+@pytest.mark.promise("R181")
 def test_pods_of_the_dump_use_their_requests(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     requests = {"requests": {"nvidia.com/gpu": "8"}}
     bound = {"nodeName": "b", "containers": [{"name": "c", "resources": requests}]}
@@ -73,6 +76,7 @@ def test_pods_of_the_dump_use_their_requests(tmp_path: Path, capsys: pytest.Capt
     assert {placed["node"] for placed in found["placed"]} == {"c"}
 
 
+@pytest.mark.promise("R181")
 def test_a_gang_without_place_is_shown_with_the_reason_and_an_exit_status(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -243,6 +247,7 @@ def test_a_rule_that_is_not_modelled_is_noted(tmp_path: Path, capsys: pytest.Cap
     assert "note: which nodes have devices for the claims (gpu) is not known here" in capsys.readouterr().err
 
 
+@pytest.mark.promise("R200")
 def test_the_map_shows_where_a_gang_is_placed_and_leaves_out_what_it_does_not_use(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -322,6 +327,7 @@ OF_SEVERAL = {
 }  # fmt: skip
 
 
+@pytest.mark.promise("R181")
 @pytest.mark.parametrize("what", OF_SEVERAL)
 def test_a_gang_of_several_templates_is_placed_as_the_sweeper_places_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], what: str
@@ -338,6 +344,7 @@ def test_a_gang_of_several_templates_is_placed_as_the_sweeper_places_it(
     ] == expected
 
 
+@pytest.mark.promise("R75")
 def test_a_cpu_only_pod_costs_the_others_nothing_and_is_shown(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -416,6 +423,7 @@ def test_a_pod_that_others_place_has_no_place(
     assert why in capsys.readouterr().out
 
 
+@pytest.mark.promise("R325")
 @pytest.mark.parametrize(
     "labels", [{}, {keys.INJECTION_LABEL: "disabled"}, {keys.INJECTION_LABEL: "enabled"}]
 )
@@ -428,6 +436,7 @@ def test_a_pod_of_a_namespace_that_the_files_show_as_not_opted_in_has_no_place(
     assert ("namespace default is not opted in" in capsys.readouterr().out) == (not is_opted_in)
 
 
+@pytest.mark.promise("R325")
 @pytest.mark.parametrize(
     ("spec", "remedy"),
     [
@@ -460,6 +469,7 @@ def test_pods_that_admission_does_not_gate_are_placed_with_a_note_on_what_would_
     assert "admission gates none" not in capsys.readouterr().err
 
 
+@pytest.mark.promise("R295")
 def test_an_annotation_on_the_job_instead_of_its_pods_is_noted_as_lint_notes_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -94,6 +94,7 @@ def test_a_variable_without_a_value_is_a_sentence_and_status_2(capsys: pytest.Ca
     assert capsys.readouterr().err == "topogate run: --env 'NAME' is not NAME=VALUE\n"
 
 
+@pytest.mark.promise("R150")
 def test_run_becomes_a_task_with_just_what_was_asked() -> None:
     options = arguments_of(
         "--image", "reg/pytorch:24", "-g", "8", "-m", "h100", "--workers", "2", "-e", "A=b=c",
@@ -111,6 +112,7 @@ def test_run_becomes_a_task_with_just_what_was_asked() -> None:
     }  # fmt: skip
 
 
+@pytest.mark.promise("R162")
 def test_the_service_of_a_gang_selects_its_workers_before_they_are_ready_and_is_deleted_with_the_task() -> (
     None
 ):
@@ -146,6 +148,7 @@ def work(kind: str, spec: dict[str, Any] | None = None, status: dict[str, Any] |
     return Work(kind, {"metadata": metadata, "spec": spec or {}, "status": status or {}})
 
 
+@pytest.mark.promise("R158")
 @pytest.mark.parametrize(
     ("status", "state"),
     [
@@ -161,6 +164,7 @@ def test_a_jobs_state_has_the_words_of_a_task(status: dict[str, Any], state: str
     assert work(JOB, status=status).state == state
 
 
+@pytest.mark.promise("R151")
 @pytest.mark.parametrize("written", ["w", "gputask/w", "task/w"])
 def test_ps_takes_the_names_that_it_prints_and_those_that_others_take(written: str) -> None:
     assert written in ps._names(work(TASK))
@@ -174,6 +178,7 @@ def test_a_jobs_gpus_are_counted_over_its_containers() -> None:
     assert works.gpus_of(work(TASK, {"gpu-amount": "4"})) == 4
 
 
+@pytest.mark.promise("R152")
 def test_lines_of_several_workers_stand_behind_their_ranks() -> None:
     assert task_logs._prefixed(3, "text", 12) == "[ 3] text"
     assert task_logs._prefixed(0, "text", 1) == "text"
@@ -221,6 +226,7 @@ def test_without_a_kubeconfig_kubectl_reads_those_that_we_read(monkeypatch: pyte
     ]  # fmt: skip
 
 
+@pytest.mark.promise("R160")
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_the_completion_names_every_command_and_the_shell_can_read_it(
     shell: str, capsys: pytest.CaptureFixture[str]
@@ -234,6 +240,7 @@ def test_the_completion_names_every_command_and_the_shell_can_read_it(
     assert (read.returncode, read.stderr) == (0, "")
 
 
+@pytest.mark.promise("R160")
 @pytest.mark.parametrize(
     ("shell", "ask"),
     [
@@ -265,6 +272,7 @@ def test_the_namespace_is_the_kubeconfigs_where_none_is_given(tmp_path: Path) ->
     assert session.namespace_of(argparse.Namespace(namespace="x", kubeconfig=file, context=None)) == "x"
 
 
+@pytest.mark.promise("R151")
 def test_a_table_row_has_gang_size_model_and_reason() -> None:
     spec = {"gpu-amount": "8", "workers": 3, "gpu": "h100", "priority": "high"}
     row = ps._row(work(TASK, spec, {"phase": "Waiting", "reason": "Needs room."}), {})
@@ -272,6 +280,7 @@ def test_a_table_row_has_gang_size_model_and_reason() -> None:
     assert row[-1] == "Needs room."
 
 
+@pytest.mark.promise("R155")
 @pytest.mark.parametrize("end", [KeyboardInterrupt(), ApiError(0, "Unreachable", "no answer")], ids=repr)
 def test_an_interrupted_restart_reports_that_the_job_is_suspended(
     end: BaseException, capsys: pytest.CaptureFixture[str]

@@ -86,6 +86,7 @@ def test_what_is_no_namespace_is_a_sentence_and_reaches_no_server(
 # --- rights ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.promise("R158")
 def test_who_may_not_read_tasks_still_sees_jobs_and_a_note(run: Run) -> None:
     server = Server({"/gputasks": FORBIDDEN, "/jobs": items(job("j0")), "/placements": items()})
     status, out, err = run(server, "ps")
@@ -107,6 +108,7 @@ def test_who_may_not_read_tasks_names_a_job_without_its_kind(run: Run) -> None:
     assert (status, err) == (1, "topogate logs: j0 has no pods yet\n")
 
 
+@pytest.mark.promise("R158")
 @pytest.mark.parametrize("command", [["ps"], ["logs", "x"]], ids=str)
 def test_who_may_read_neither_gets_the_servers_words(run: Run, command: list[str]) -> None:
     status, _, err = run(Server({"s": FORBIDDEN, "/x": FORBIDDEN}), *command)
@@ -135,6 +137,7 @@ def test_who_may_read_no_owners_gets_an_answer_without_log_lines(tmp_path: Path)
 # --- output ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.promise("R159")
 @pytest.mark.parametrize("count", [0, 1, 2])
 @pytest.mark.parametrize("form", ["json", "yaml"])
 def test_the_machine_readable_list_is_a_list_of_whole_objects_however_many(

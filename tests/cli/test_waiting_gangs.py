@@ -46,11 +46,13 @@ def test_gangs_that_wait_for_a_moment_are_no_finding(monkeypatch: pytest.MonkeyP
     assert found(monkeypatch, 2) == [(State.WELL, "1 gang waits, none for long")]
 
 
+@pytest.mark.promise("R248")
 def test_a_gang_that_waits_for_a_quarter_of_an_hour_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     ((state, sentence),) = found(monkeypatch, 2, "11:45")
     assert (state, sentence) == (State.ODD, "1 gang waits for over 10 minutes: ns/Job/my-job")
 
 
+@pytest.mark.promise("R248")
 @pytest.mark.parametrize(
     ("pods", "annotations", "why"),
     [

@@ -58,6 +58,7 @@ def none(pods: list[dict[str, Any]]) -> bool:
     return pods == []
 
 
+@pytest.mark.promise("O369")
 def test_a_job_that_kueue_evicts_gives_its_nodes_to_the_gang_that_waits_and_waits_itself_when_admitted_again(
     installed: Installation, team: str
 ) -> None:
@@ -72,6 +73,7 @@ def test_a_job_that_kueue_evicts_gives_its_nodes_to_the_gang_that_waits_and_wait
     wait_for_pods(installed.cluster, team, of_job("first", all_gated(2)), "the first gang to wait")
 
 
+@pytest.mark.promise("O369")
 def test_a_gang_that_kueue_evicts_while_it_waits_is_placed_once_it_is_admitted_again_and_fits(
     installed: Installation, team: str
 ) -> None:
@@ -86,6 +88,7 @@ def test_a_gang_that_kueue_evicts_while_it_waits_is_placed_once_it_is_admitted_a
     wait_for_pods(installed.cluster, team, of_job("second", all_run(2)), "the second gang to run")
 
 
+@pytest.mark.promise("O370")
 def test_pods_that_kueue_has_placed_run_on_and_their_gpus_are_taken_for_gangs_of_topogate(
     installed: Installation, team: str
 ) -> None:

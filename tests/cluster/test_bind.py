@@ -73,6 +73,7 @@ LABELS: Final = {
 }
 
 
+@pytest.mark.promise("R272")
 @pytest.mark.parametrize("kind", LABELS)
 def test_pods_of_other_gangs_are_bound_as_one(installed: Cluster, tenant: str, kind: str) -> None:
     """The controllers of JobSet, LeaderWorkerSet and Kubeflow are not here: the test makes their pods."""
@@ -87,6 +88,7 @@ def test_pods_of_other_gangs_are_bound_as_one(installed: Cluster, tenant: str, k
     assert list(groups(installed, tenant).values()) == [8]
 
 
+@pytest.mark.promise("R272")
 def test_while_a_planned_node_is_taken_none_is_bound_and_then_all(installed: Cluster, tenant: str) -> None:
     foreign = create_namespace(installed)
     installed.stop("kube-scheduler")
@@ -106,6 +108,7 @@ def test_while_a_planned_node_is_taken_none_is_bound_and_then_all(installed: Clu
     wait_for_pods(installed, tenant, lambda pods: len(bound(pods)) == 8, "all to be bound")
 
 
+@pytest.mark.promise("R304")
 def test_a_job_that_kueue_suspends_loses_its_pod_group_and_is_bound_as_one_when_it_is_resumed(
     installed: Cluster, tenant: str
 ) -> None:
@@ -203,6 +206,7 @@ def editor_of(cluster: Cluster, namespace: str) -> Api:
     return editor
 
 
+@pytest.mark.promise("R292")
 def test_by_the_pages_policy_tenants_name_only_some_priority_classes_in_pod_groups(
     installed: Cluster, tenant: str
 ) -> None:

@@ -191,6 +191,7 @@ def test_each_command_of_the_pages_succeeds(shell: Shell) -> None:
     assert not faults, "\n".join(faults)
 
 
+@pytest.mark.promise("R296")
 @pytest.mark.parametrize(
     "page", [page for page in DOCS if manifests(page)], ids=lambda path: str(path.relative_to(ROOT))
 )
@@ -212,6 +213,7 @@ def test_a_command_prints_what_its_page_shows(shell: Shell, page: Path) -> None:
                 found = printed(command)
 
 
+@pytest.mark.promise("R294")
 def test_a_user_may_do_what_the_page_on_rights_lists(shell: Shell) -> None:
     """The user has the ClusterRole edit in the namespace. Placements, Events and tasks need no more."""
     everybody = ["kubectl get placements", "kubectl get events", "topogate ps", "topogate lint train.yaml"]

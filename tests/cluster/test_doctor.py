@@ -79,6 +79,7 @@ def states(installed: Installation, now: datetime | None = None) -> dict[str, St
     return found
 
 
+@pytest.mark.promise("O210")
 def test_a_whole_installation_gates_holds_its_guards_and_has_a_leader(installed: Installation) -> None:
     found = states(installed)
     # Of the programs as pods kwok says what it likes: they run as processes here.
@@ -108,6 +109,7 @@ def test_the_guards_are_all_that_every_installation_has() -> None:
     assert {*GUARDS, *ISSUER_GUARDS} == bindings
 
 
+@pytest.mark.promise("O211")
 def test_the_command_prints_a_line_a_finding_and_exits_with_a_status_for_scripts(
     installed: Installation, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -140,6 +142,7 @@ def test_a_guard_that_only_warns_is_named(installed: Installation, guard: str) -
     assert (finding.state, guard in finding.sentence) == (State.ILL, True)
 
 
+@pytest.mark.promise("O239")
 @pytest.mark.parametrize(
     ("minor", "state"), [("31", State.ILL), ("32", State.WELL), ("36+", State.WELL)], ids=str
 )
@@ -165,6 +168,7 @@ class Noted(Api):
         return super().request(method, path, **options)
 
 
+@pytest.mark.promise("O210")
 def test_the_doctor_changes_nothing(installed: Installation) -> None:
     assert list(examine(Noted.connect(installed.cluster.kubeconfig, user_agent="test")))
     acts = [each for each in Noted.sent if not each.startswith("GET ")]
@@ -175,6 +179,7 @@ def test_the_doctor_changes_nothing(installed: Installation) -> None:
     assert acts == [each for each in acts if each in (*tried, *asked)]
 
 
+@pytest.mark.promise("O211")
 def test_who_may_read_nothing_gets_a_sentence_and_an_exit_status(
     installed: Installation, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -330,6 +335,7 @@ def test_a_lease_that_nobody_renews_means_that_no_sweeper_leads(installed: Insta
     assert states(installed, datetime.now(UTC) + timedelta(minutes=10))["leader"] is State.ILL
 
 
+@pytest.mark.promise("O310")
 def test_a_gpu_node_without_topology_labels_is_a_named_finding(installed: Installation) -> None:
     path = "/api/v1/nodes/node-b0-s0-h00"
     labels = dict.fromkeys(keys.PRERELEASE_TOPOLOGY)
@@ -345,6 +351,7 @@ def test_a_gpu_node_without_topology_labels_is_a_named_finding(installed: Instal
     assert "node-b0-s0-h00" in finding.sentence
 
 
+@pytest.mark.promise("O310")
 @pytest.mark.parametrize("name", [None, "nvidia-fff0"], ids=["no model", "an id instead of a name"])
 def test_a_gpu_node_without_a_model_is_a_named_finding(installed: Installation, name: str | None) -> None:
     node, product = "node-b0-s0-h00", "nvidia.com/gpu.product"
@@ -370,6 +377,7 @@ def test_a_node_of_several_models_has_models(installed: Installation) -> None:
         label_node(installed.api, node, {product: before, has: None})
 
 
+@pytest.mark.promise("O310")
 def test_a_node_with_a_broken_gpu_is_a_finding_with_the_gpu_and_its_fault(
     installed: Installation,
 ) -> None:
@@ -382,6 +390,7 @@ def test_a_node_with_a_broken_gpu_is_a_finding_with_the_gpu_and_its_fault(
     assert (finding.state, finding.sentence) == (State.ODD, f"node {node} has 1 broken GPU: {fault}")
 
 
+@pytest.mark.promise("O310")
 @pytest.mark.parametrize(
     ("offers", "named"),
     [(None, ""), ("card0=nvidia.com/gpu:1,card3=nvidia.com/gpu:0", ": card3")],
@@ -407,6 +416,7 @@ def test_a_node_whose_device_plugin_has_unhealthy_devices_is_a_named_finding(
     assert finding.sentence == f"node {node} has 1 of 8 devices of {resource} unusable{named}"
 
 
+@pytest.mark.promise("O349")
 def test_a_memory_limit_that_the_cluster_outgrows_is_reported_before_it_kills_the_sweeper(
     installed: Installation,
 ) -> None:
@@ -428,6 +438,7 @@ def test_what_the_doctor_takes_a_sweeper_to_need_is_above_what_was_measured(
     assert measured < needed(nodes, pods) / 1e6 < 1.25 * measured
 
 
+@pytest.mark.promise("O348")
 def test_the_shipped_limit_is_near_at_no_size_that_the_docs_call_supported() -> None:
     documents = yaml.safe_load_all((ROOT / "manifests/base/sweeper.yaml").read_text())
     (deployment,) = (each for each in documents if each["kind"] == "Deployment")

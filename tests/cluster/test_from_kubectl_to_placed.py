@@ -29,6 +29,7 @@ def installed(module_cluster: Cluster) -> Iterator[Installation]:
         yield installation
 
 
+@pytest.mark.promise("R9")
 def test_the_labels_that_placement_reads_follow_the_facts(installed: Installation) -> None:
     labels = installed.api.json("GET", "/api/v1/nodes/node-b1-s1-h01")["metadata"]["labels"]
     assert [labels[key] for key in keys.PRERELEASE_TOPOLOGY] == ["b1", "s1", "h01"]
@@ -52,6 +53,7 @@ def train(installed: Installation) -> Iterator[Train]:
     delete_namespace(installed.cluster, namespace)
 
 
+@pytest.mark.promise("R4")
 def test_a_gang_runs_in_one_block_with_consecutive_ranks_on_neighbours(train: Train) -> None:
     assert blocks_of(train.pods) == {"b0"}
     by_rank = sorted(train.pods, key=lambda pod: int(pod["metadata"]["annotations"][marks.JOB_INDEX_KEY]))
@@ -61,6 +63,7 @@ def test_a_gang_runs_in_one_block_with_consecutive_ranks_on_neighbours(train: Tr
     assert all(not pod["spec"].get("schedulingGates") for pod in train.pods)
 
 
+@pytest.mark.promise("R10")
 def test_the_clusters_own_scheduler_binds_each_pod_of_a_gang(installed: Installation, train: Train) -> None:
     def binders() -> dict[str, str]:
         """Pod -> who says that it has bound it."""
@@ -75,6 +78,7 @@ def test_the_clusters_own_scheduler_binds_each_pod_of_a_gang(installed: Installa
     assert binders() == {pod["metadata"]["name"]: "default-scheduler" for pod in train.pods}
 
 
+@pytest.mark.promise("R10")
 @pytest.mark.usefixtures("train")
 def test_each_program_is_seen_at_work_under_its_own_identity(installed: Installation) -> None:
     entries = audited(installed.cluster)
@@ -101,6 +105,7 @@ def test_a_placement_is_deleted_when_its_gang_is_gone(installed: Installation, t
     installed.cluster.wait_for("no Placement", lambda: not installed.api.json("GET", path)["items"])
 
 
+@pytest.mark.promise("R5")
 def test_two_pods_of_500_millicores_each_share_one_card(installed: Installation, opted_in: str) -> None:
     create_job(installed.api, opted_in, "shares", 2, {keys.I915: 1, keys.MILLICORES: 500})
     pods = wait_for_pods(installed.cluster, opted_in, all_run(2), "two running pods")
@@ -111,6 +116,7 @@ def test_two_pods_of_500_millicores_each_share_one_card(installed: Installation,
     assert all(len(stamp) == 19 for stamp in stamps)
 
 
+@pytest.mark.promise("R11", "W34")
 def test_a_gang_that_does_not_fit_shows_the_reason_and_runs_when_it_fits(
     installed: Installation, opted_in: str
 ) -> None:
@@ -139,6 +145,7 @@ def test_a_gang_that_does_not_fit_shows_the_reason_and_runs_when_it_fits(
     wait_for_pods(installed.cluster, opted_in, all_run(6), "six running pods")
 
 
+@pytest.mark.promise("R173", "R174", "R199")
 def test_a_waiting_gang_and_its_reason_are_shown_by_kubectl_by_events_and_by_topogate(
     installed: Installation, opted_in: str
 ) -> None:
@@ -192,6 +199,7 @@ def test_a_waiting_gang_and_its_reason_are_shown_by_kubectl_by_events_and_by_top
     assert gangs["Job/runs"].split()[2:4] == ["Bound", "1/1"]
 
 
+@pytest.mark.promise("I2")
 def test_a_sweeper_killed_in_the_middle_of_a_gang_is_continued_by_the_next(
     installed: Installation, opted_in: str
 ) -> None:
@@ -223,6 +231,7 @@ def gpus_of(installed: Installation, namespace: str) -> dict[str, list[int]]:
     return {row[0]: [int(row[-1 - n]) for n in (4, 3, 2, 0)] for row in rows}
 
 
+@pytest.mark.promise("R151", "R154", "R155", "R156")
 def test_a_task_is_started_paused_restarted_and_stopped_from_the_command_line(
     installed: Installation, opted_in: str
 ) -> None:
@@ -263,6 +272,7 @@ def test_a_task_is_started_paused_restarted_and_stopped_from_the_command_line(
     assert installed.api.json("GET", path)["items"] == []
 
 
+@pytest.mark.promise("R156", "R157")
 def test_a_rehearsed_task_starts_nothing_and_is_shown_with_its_place_and_who_waits(
     installed: Installation, opted_in: str
 ) -> None:
@@ -283,6 +293,7 @@ def test_a_rehearsed_task_starts_nothing_and_is_shown_with_its_place_and_who_wai
     assert tasks["items"] == []
 
 
+@pytest.mark.promise("R158")
 def test_the_commands_for_tasks_work_with_a_job(installed: Installation, opted_in: str) -> None:
     cluster = installed.cluster
     create_job(installed.api, opted_in, "plain", 2, {"nvidia.com/gpu": 8})

@@ -75,6 +75,7 @@ PLANS: Final = {"Job": ["Job/train"]} | {
 """The gangs that have a Placement."""
 
 
+@pytest.mark.promise("R255")
 @pytest.mark.parametrize("kind", PLANS)
 def test_the_pods_of_pod_groups_are_bound_where_their_gang_is_planned(
     installed: Installation, kind: str
@@ -108,6 +109,7 @@ def refused(pod: dict[str, Any]) -> bool:
     return any(each.get("reason") == "Unschedulable" for each in pod["status"].get("conditions", ()))
 
 
+@pytest.mark.promise("R256")
 @pytest.mark.parametrize("kind", ["Job", "LeaderWorkerSet in one PodGroup"])
 def test_while_a_planned_node_is_taken_by_a_foreign_pod_none_of_the_gang_is_bound(
     installed: Installation, kind: str
@@ -145,6 +147,7 @@ def create_tree(cluster: Cluster, namespace: str, key: str, *groups: str) -> Non
             api.request("POST", f"/api/v1/namespaces/{namespace}/pods", body=pod)
 
 
+@pytest.mark.promise("R299")
 @pytest.mark.kubernetes("1.37")
 @pytest.mark.parametrize("key", ["", SUBBLOCK])
 def test_the_pod_groups_of_a_composite_group_are_bound_as_one_gang_in_its_block(
@@ -191,6 +194,7 @@ def sweeping(cluster: Cluster, file: Path) -> Iterator[int]:
             process.terminate()
 
 
+@pytest.mark.promise("R254")
 @pytest.mark.parametrize("kind", ["Job", "LeaderWorkerSet with a PodGroup for each replica"])
 def test_where_the_configuration_leaves_a_gang_its_owner_an_administrator_and_a_metric_see_it(
     installed: Installation, tmp_path: Path, kind: str

@@ -104,6 +104,7 @@ def sent(pods: list[dict[str, Any]]) -> list[tuple[str | None, str | None]]:
     return [(pinned_node(each), nominated_node(each)) for each in read]
 
 
+@pytest.mark.promise("R285")
 @pytest.mark.usefixtures("without_the_right")
 def test_without_the_right_a_gang_is_pinned_and_bound_as_one(installed: Cluster, tenant: str) -> None:
     job(installed, tenant, 8)

@@ -296,10 +296,12 @@ def rows() -> dict[str, str]:
     return {symptom: seen for symptom, seen in found.items() if symptom != "symptom" and "---" not in symptom}
 
 
+@pytest.mark.promise("O365")
 def test_each_symptom_of_the_page_has_a_cause_that_is_made_here() -> None:
     assert list(rows()) == list(CAUSES)
 
 
+@pytest.mark.promise("O365")
 @pytest.mark.parametrize("symptom", CAUSES)
 def test_users_see_what_the_page_describes(place: Place, symptom: str) -> None:
     quoted = re.findall(r'"([^"]+)"', rows()[symptom])
@@ -312,6 +314,7 @@ def test_users_see_what_the_page_describes(place: Place, symptom: str) -> None:
 # --- the gang's Event reaches the author of the manifest ------------------------------------------------
 
 
+@pytest.mark.promise("O363")
 def test_the_owner_of_a_job_sees_the_messages_of_admission_and_of_the_sweeper(place: Place) -> None:
     metadata = annotated(gangsize="4")
     metadata["annotations"]["kai.scheduler/topology-required-placement"] = "rack"
@@ -358,6 +361,7 @@ def wait_read(place: Place, plural: str, labels: dict[str, str]) -> None:
     place.installed.cluster.wait_for("the pod to go", lambda: not exists(place.api, path))
 
 
+@pytest.mark.promise("O363")
 @pytest.mark.parametrize("kind", OWNERS)
 def test_a_name_that_stands_for_a_gang_is_answered_with_its_controller(place: Place, kind: str) -> None:
     served, spec, labels = OWNERS[kind]
@@ -439,6 +443,7 @@ def job_file(folder: Path, metadata: dict[str, Any], gpus: int, **spec: Any) -> 
     return file
 
 
+@pytest.mark.promise("R257")
 @pytest.mark.parametrize(
     ("metadata", "gpus", "spec", "expected"),
     [

@@ -28,6 +28,7 @@ class Cluster:
         return {"metadata": {"name": "labeler"}, "data": {"labeler.yaml": self.labels}}
 
 
+@pytest.mark.promise("O403")
 @pytest.mark.parametrize(
     ("text", "labels", "expected"),
     [

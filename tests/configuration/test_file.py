@@ -48,6 +48,7 @@ def faults_of(text: str) -> list[str]:
 # --- defaults -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.promise("R40")
 def test_the_shipped_configuration_is_whole() -> None:
     found = parse(shipped_configuration())
     assert found.settings == Settings()
@@ -59,6 +60,7 @@ def test_the_shipped_configuration_is_whole() -> None:
     }
 
 
+@pytest.mark.promise("O84")
 def test_the_shortest_configuration_gates_the_usual_gpus_and_changes_no_default() -> None:
     found = parse(HEAD)
     assert found.policy == Policy()
@@ -101,10 +103,12 @@ DEFAULTS = {
 }
 
 
+@pytest.mark.promise("O59", "O84", "O191")
 def test_a_default_is_that_of_the_docs() -> None:
     assert {path: attrgetter(path)(Configuration()) for path in DEFAULTS} == DEFAULTS
 
 
+@pytest.mark.promise("O68", "O79", "O93", "O95", "O96", "O98", "O258", "O230")
 def test_a_number_that_nobody_sets_is_that_of_the_docs() -> None:
     assert AVOID_SECONDS == 600, "a pod of the same controller was refused within ten minutes"
     assert ENDING_SECONDS == 600, "victims have taken ten minutes to end"
@@ -119,6 +123,7 @@ def test_a_number_that_nobody_sets_is_that_of_the_docs() -> None:
 # --- meaning ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.promise("O21", "O83")
 def test_each_kind_of_key_is_taken() -> None:
     found = parse(
         HEAD + "gangs: {settle: 1m30s, labels: [app.kubernetes.io/instance, name],\n"
@@ -145,6 +150,7 @@ def test_each_kind_of_key_is_taken() -> None:
     assert policy.fair_order == FairOrder(6 * HOUR, 12 * HOUR)
 
 
+@pytest.mark.promise("O83")
 def test_a_fact_that_several_programs_need_is_set_once() -> None:
     found = parse(
         HEAD + "gatePrefix: example.com/wait-\nschedulerNames: [a]\nnamespaces: {excluded: [b]}\n"
@@ -186,6 +192,7 @@ def test_a_padded_model_is_not_taken_for_the_model_that_it_begins_with() -> None
     assert policy.gpu_model("RTX 4090" + " " * 95 + "SUPER") is None
 
 
+@pytest.mark.promise("R41")
 def test_models_are_found_whatever_the_case_and_punctuation() -> None:
     policy = parse(HEAD + "models: [{name: RTX 4090, aliases: [Ada-24G], labels: {a: b}}]\n").policy
     for name in ("RTX 4090", "rtx-4090", "rtx_4090", "RTX4090", "ada 24g"):
@@ -336,6 +343,7 @@ WRONG_AFTER_HEAD = {
 """What comes after the head, and a part of its fault."""
 
 
+@pytest.mark.promise("O85", "O89")
 def test_a_fault_is_named_by_its_path() -> None:
     cases = WRONG | {HEAD + text + "\n": words for text, words in WRONG_AFTER_HEAD.items()}
     found = {
@@ -346,6 +354,7 @@ def test_a_fault_is_named_by_its_path() -> None:
     assert found == {}
 
 
+@pytest.mark.promise("O52", "O85")
 def test_all_faults_are_named_at_once() -> None:
     found = faults_of(
         HEAD

@@ -86,6 +86,7 @@ admission: {keepManagedFields: true}
 """
 
 
+@pytest.mark.promise("O401")
 def test_the_two_files_become_one_configuration_with_the_same_meaning() -> None:
     document, notes = migrate([("settings", SETTINGS), ("policy", POLICY)])
     assert from_document(document, "new") == parse(NEW)
@@ -95,6 +96,7 @@ def test_the_two_files_become_one_configuration_with_the_same_meaning() -> None:
     ]
 
 
+@pytest.mark.promise("O401")
 @pytest.mark.parametrize(
     ("settings", "note"),
     [
@@ -132,6 +134,7 @@ def test_a_fault_of_an_old_file_is_one_of_the_new(old: str, fault: str, tmp_path
     assert fault in str(caught.value)
 
 
+@pytest.mark.promise("O402")
 def test_a_program_takes_the_old_files_and_names_the_command_that_replaces_them(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

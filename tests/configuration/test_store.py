@@ -20,6 +20,7 @@ def file(tmp_path: Path) -> Path:
     return made
 
 
+@pytest.mark.promise("O54")
 def test_a_store_keeps_the_old_configuration_while_the_file_is_broken_or_gone(file: Path) -> None:
     store = ConfigurationStore([file])
     for content in ("gate: x", None):
@@ -70,6 +71,7 @@ def test_config_check_accepts_the_shipped_configmap(capsys: pytest.CaptureFixtur
     assert "ok: 3 tiers, 5 GPU models, 6 GPU resources" in capsys.readouterr().out
 
 
+@pytest.mark.promise("O52")
 def test_config_check_names_every_fault_of_every_file_and_fails(
     file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -93,6 +95,7 @@ def test_config_check_reports_a_configmap_without_a_configuration(
     assert "has no configuration.yaml with a text" in capsys.readouterr().err
 
 
+@pytest.mark.promise("O403")
 def test_config_check_reports_a_labeler_whose_levels_the_configuration_does_not_have(
     file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -38,6 +38,7 @@ def test_an_allocation_reads_back_as_it_was_written(slots: Slots, time: int) -> 
     assert decode_allocation(written, containers=len(slots)) == Allocation(slots, time)
 
 
+@pytest.mark.promise("W24")
 @pytest.mark.parametrize(
     ("slots", "cards", "tiles"),
     [
@@ -89,12 +90,14 @@ def test_what_the_node_would_misread_is_not_written(slots: Slots, sentence: str)
         encode_allocation(slots, NOW)
 
 
+@pytest.mark.promise("W24")
 @given(TIMES, TIMES)
 def test_times_compare_as_texts_as_they_do_as_numbers(a: int, b: int) -> None:
     assert (encode_timestamp(a) < encode_timestamp(b)) == (a < b)
     assert decode_timestamp(encode_timestamp(a)) == a
 
 
+@pytest.mark.promise("W24")
 @pytest.mark.parametrize(
     "time", [0, -1, 10**18 - 1, 10**19], ids=["1970", "before", "18 digits", "20 digits"]
 )

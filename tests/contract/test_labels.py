@@ -248,6 +248,7 @@ def test_a_place_reads_back_as_it_was_written() -> None:
     assert decode_topology(labels) == NodeTopology(keys.PRERELEASE_TOPOLOGY, ("c", "r", "h"))
 
 
+@pytest.mark.promise("W14")
 def test_the_first_complete_family_has_a_nodes_place() -> None:
     both = encode_topology(("c", "r", "h")) | encode_topology(("b", "s", "x"), keys.GCE_TOPOLOGY)
     assert decode_topology(both) == NodeTopology(keys.GCE_TOPOLOGY, ("b", "s", "x"))

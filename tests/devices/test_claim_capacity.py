@@ -84,6 +84,7 @@ def test_nodes_that_differ_in_names_alone_are_searched_once(searches: list[int])
     assert len(searches) == 5, "four pods of one node, and the one that finds no capacity"
 
 
+@pytest.mark.promise("I62")
 def test_what_all_nodes_cost_together_is_bounded_in_a_pass_and_continues_in_the_next(
     searches: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -111,6 +112,7 @@ def test_what_all_nodes_cost_together_is_bounded_in_a_pass_and_continues_in_the_
     assert capacities(made) == dict.fromkeys(names, 0)
 
 
+@pytest.mark.promise("I62")
 def test_claims_that_exhaust_their_share_leave_others_theirs() -> None:
     slices = [slice_of("n", [gpu(f"n-{n}", index=n, numa=n % 2) for n in range(9)]), eight("m", numa=0)]
     modest = claim_spec(exactly(4), constraints=({"matchAttribute": f"{DRIVER}/numa"},))
@@ -145,6 +147,7 @@ def test_an_answer_that_was_cut_short_while_many_asked_is_looked_for_again_when_
     assert made.node(NodeInfo("n")).allocatable[name] == 2
 
 
+@pytest.mark.promise("R140")
 @pytest.mark.parametrize(("claims", "count"), [(65, 1), (9, 32)], ids=["requests", "devices"])
 def test_claims_that_are_too_many_to_search_are_refused_with_a_sentence(claims: int, count: int) -> None:
     found = supply(eight("n"), templates=(template("t", claim_spec(exactly(count))),))

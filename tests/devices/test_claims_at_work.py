@@ -71,6 +71,7 @@ def reasons(cluster: Cluster, namespace: str) -> list[str]:
     return [each.get("status", {}).get("reason", "") for each in cluster.api().json("GET", path)["items"]]
 
 
+@pytest.mark.promise("R126", "R129")
 def test_a_gang_with_claims_is_packed_by_the_devices_that_are_free(
     with_devices: Cluster, namespace: str
 ) -> None:
@@ -84,6 +85,7 @@ def test_a_gang_with_claims_is_packed_by_the_devices_that_are_free(
     assert allocated(with_devices) == dict.fromkeys(places, 8)
 
 
+@pytest.mark.promise("R138")
 def test_a_gang_whose_resource_a_device_class_stands_for_is_packed_beside_claims(
     with_devices: Cluster, namespace: str
 ) -> None:
@@ -101,6 +103,7 @@ def test_a_gang_whose_resource_a_device_class_stands_for_is_packed_beside_claims
     assert set(allocated(with_devices).values()) == {8}
 
 
+@pytest.mark.promise("R137")
 def test_partitions_and_shares_are_placed_where_they_fit(with_devices: Cluster, namespace: str) -> None:
     api = with_devices.api()
     api.request("DELETE", SLICES)
@@ -148,6 +151,7 @@ def divided(node: str) -> list[dict[str, Any]]:
     ]
 
 
+@pytest.mark.promise("R128")
 def test_pods_with_claims_on_other_classes_than_the_policy_s_are_released_without_placement(
     with_devices: Cluster, namespace: str
 ) -> None:
@@ -166,6 +170,7 @@ def test_pods_with_claims_on_other_classes_than_the_policy_s_are_released_withou
     assert pinned == {"nic": False, "gpu": True}
 
 
+@pytest.mark.promise("R144", "W16")
 def test_a_level_of_the_topology_may_be_an_attribute_of_the_devices(
     with_devices: Cluster, namespace: str
 ) -> None:
@@ -197,6 +202,7 @@ def test_a_gang_that_finds_too_few_devices_gets_their_names(with_devices: Cluste
     assert not allocated(with_devices)
 
 
+@pytest.mark.promise("R141")
 @pytest.mark.parametrize(
     ("spec", "sentence"),
     [
@@ -224,6 +230,7 @@ def test_a_pod_whose_claims_cannot_be_answered_waits_with_the_reason(
     assert [gate["name"] for gate in pods[0]["spec"]["schedulingGates"]] == [keys.GATE]
 
 
+@pytest.mark.promise("R281")
 @pytest.mark.parametrize(
     "broken",
     [
@@ -260,6 +267,7 @@ def test_after_a_defect_a_gang_with_claims_waits_and_runs_once_it_is_mended(
     sweep(with_devices, namespace, SETTINGS, lambda pods: run_all(pods, "job", 2), "the gang to run")
 
 
+@pytest.mark.promise("R135")
 def test_a_pod_with_an_allocated_claim_is_placed_where_its_devices_are(
     with_devices: Cluster, namespace: str
 ) -> None:
@@ -430,6 +438,7 @@ def _is_quiet(cluster: Cluster) -> bool:
     return owners <= there
 
 
+@pytest.mark.promise("R143")
 def test_nobody_is_preempted_for_devices(with_devices: Cluster, namespace: str) -> None:
     create_priority_classes(with_devices)
     api = with_devices.api()

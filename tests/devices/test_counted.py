@@ -55,6 +55,7 @@ ALTERNATIVES = {"name": "r", "firstAvailable": [
 ]}  # fmt: skip
 
 
+@pytest.mark.promise("O67")
 @pytest.mark.parametrize(
     ("requests", "given_to", "count"),
     [
@@ -128,6 +129,7 @@ def cluster(*pods: Any, **supplied: Any) -> Any:
     )
 
 
+@pytest.mark.promise("R146", "O205")
 def test_devices_of_a_gpu_class_are_the_gpus_of_their_node() -> None:
     assert counted(cluster()) == {"n": (8, 8), "m": (4, 4)}
 
@@ -149,6 +151,7 @@ def test_a_claim_that_two_pods_use_counts_once() -> None:
     assert counted(cluster(*both, claims=(shared,))) == {"n": (8, 7), "m": (4, 4)}
 
 
+@pytest.mark.promise("R146")
 def test_devices_of_other_classes_are_no_gpus() -> None:
     nic = slice_of("n", [gpu("nic")], driver="nic.example.com")
     other = device_class("nic", 'device.driver == "nic.example.com"')
@@ -161,6 +164,7 @@ def test_devices_of_other_classes_are_no_gpus() -> None:
     }
 
 
+@pytest.mark.promise("R146")
 @pytest.mark.parametrize(
     ("patterns", "found"),
     [(("*gpu*",), ["gpu", f"x.{DRIVER}"]), (("nic",), ["nic"]), ((), [])],
@@ -170,6 +174,7 @@ def test_the_classes_of_gpus_are_found_by_name(patterns: tuple[str, ...], found:
     assert gpu_classes(["nic", "gpu", f"x.{DRIVER}"], patterns) == found
 
 
+@pytest.mark.promise("R147")
 def test_a_gpu_of_which_a_partition_was_given_is_free() -> None:
     whole = device_class("whole", 'device.attributes["gpu.example.com"].kind == "whole"')
     there = slice_of("n", [gpu("g0", kind="whole"), gpu("p0", kind="part")])
@@ -196,12 +201,14 @@ def drawn(*pods: Pod, classes: bool = True) -> Scene:
     return Artist(reading, Settings(), COUNTING).scene()
 
 
+@pytest.mark.promise("R146")
 @pytest.mark.parametrize(("classes", "expected"), [(True, [(8, 1)]), (False, [])])
 def test_devices_are_gpus_on_the_page_and_the_map(classes: bool, expected: list[tuple[int, int]]) -> None:
     tiles = drawn(pod("p", "c", node="n"), classes=classes).picture.nodes.values()
     assert [(tile.gpus, tile.used) for tile in tiles] == expected
 
 
+@pytest.mark.promise("R146")
 def test_devices_are_gpus_in_the_metrics() -> None:
     claims = (used("c", "p", given=given("g0", pool="n")),)
     snapshot = snapshot_of(cluster(pod("p", "c", node="n"), claims=claims), Settings())
@@ -214,6 +221,7 @@ def test_devices_are_gpus_in_the_metrics() -> None:
     }
 
 
+@pytest.mark.promise("R147")
 def test_gpus_that_a_pod_with_claims_waits_for_are_not_counted_as_wanted() -> None:
     scene = drawn(pod("p", "c", node="n"), pod("waits", "d"))
     (row,) = (row for row in scene.gangs if row.waiting)
@@ -221,6 +229,7 @@ def test_gpus_that_a_pod_with_claims_waits_for_are_not_counted_as_wanted() -> No
     assert sum(domain.waiting for domain in scene.picture.domains) == 0
 
 
+@pytest.mark.promise("R130")
 @pytest.mark.parametrize(
     ("classes", "claims", "is_read"),
     [((), (), False), (("nic",), (), False), (("gpu",), (), True), ((), ("c",), True)],

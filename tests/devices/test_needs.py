@@ -39,16 +39,19 @@ def test_a_device_that_a_claim_was_given_is_free_for_nobody_else() -> None:
     assert one(claim_spec(exactly(1)), gpus("n", 8), gpus("m", 2), claims=(taken,)) == {"n": 5, "m": 2}
 
 
+@pytest.mark.promise("R134")
 def test_selectors_of_the_class_and_of_the_request_hold_both() -> None:
     heterogeneous = slice_of("n", [gpu(f"g{n}", model="H100" if n < 3 else "A100") for n in range(8)])
     assert one(claim_spec(exactly(1, selectors=selecting(MODEL.format("H100")))), heterogeneous) == {"n": 3}
 
 
+@pytest.mark.promise("R131")
 def test_a_pool_that_is_not_complete_gives_nothing() -> None:
     incomplete = slice_of("n", [gpu("a")], pool={"name": "n", "generation": 1, "resourceSliceCount": 2})
     assert one(claim_spec(exactly(1)), incomplete) == {"n": 0}
 
 
+@pytest.mark.promise("R210")
 @pytest.mark.parametrize(("late", "order"), [("a", ["b", "a"]), ("b", ["a", "b"]), ("", ["a", "b"])])
 def test_pools_with_binding_conditions_are_tried_last(late: str, order: list[str]) -> None:
     conditions = {"bindingConditions": ["ready"], "bindingFailureConditions": ["failed"]}
@@ -64,12 +67,14 @@ def test_pools_with_binding_conditions_are_tried_last(late: str, order: list[str
     assert [pool.id[1] for pool in supply(*slices).on("n", {}).pools] == order
 
 
+@pytest.mark.promise("R131")
 def test_only_the_newest_generation_of_a_pool_counts() -> None:
     old = slice_of("n", [gpu("a"), gpu("b"), gpu("c")])
     new = slice_of("n", [gpu("a")], pool={"name": "n", "generation": 2, "resourceSliceCount": 1})
     assert one(claim_spec(exactly(1)), old, new) == {"n": 1}
 
 
+@pytest.mark.promise("R132")
 @pytest.mark.parametrize(
     ("toleration", "pods"),
     [
@@ -88,6 +93,7 @@ def test_a_tainted_device_is_given_to_those_alone_that_tolerate_it(toleration: B
     assert one(claim_spec(exactly(1, tolerations=tolerations)), there) == {"n": pods}
 
 
+@pytest.mark.promise("R136")
 def test_devices_that_must_match_are_counted_together() -> None:
     there = slice_of("n", [gpu(f"g{n}", numa=n % 2) for n in range(6)])
     same = ({"matchAttribute": "gpu.example.com/numa"},)
@@ -96,6 +102,7 @@ def test_devices_that_must_match_are_counted_together() -> None:
     assert one(claim_spec(exactly(4), constraints=same), there) == {"n": 0}
 
 
+@pytest.mark.promise("R136")
 def test_devices_that_must_differ_are_not_given_together() -> None:
     there = slice_of("n", [gpu(f"g{n}", numa=n % 2) for n in range(6)])
     apart = ({"distinctAttribute": "gpu.example.com/numa"},)
@@ -104,21 +111,25 @@ def test_devices_that_must_differ_are_not_given_together() -> None:
     assert one(claim_spec(*requests, exactly(1, name="c"), constraints=apart), there) == {"n": 0}
 
 
+@pytest.mark.promise("R133")
 def test_the_first_alternative_that_can_be_had_is_taken() -> None:
     first = {"name": "x", "deviceClassName": "gpu", "count": 3}
     second = {"name": "y", "deviceClassName": "gpu", "count": 1}
     assert one(claim_spec({"name": "r", "firstAvailable": [first, second]}), gpus("n", 5)) == {"n": 3}
 
 
+@pytest.mark.promise("R133")
 def test_all_devices_of_a_node_make_one_pod_and_none_where_one_is_taken() -> None:
     taken = claim("other", claim_spec(exactly(1)), given=given("g0", pool="m"))
     assert one(claim_spec(exactly(None)), gpus("n", 4), gpus("m", 4), claims=(taken,)) == {"n": 1, "m": 0}
 
 
+@pytest.mark.promise("R133")
 def test_admin_access_needs_devices_and_takes_none() -> None:
     assert one(claim_spec(exactly(2, adminAccess=True)), gpus("n", 2), gpus("m", 1)) == {"n": 20, "m": 0}
 
 
+@pytest.mark.promise("R142")
 def test_pods_with_different_claims_on_the_same_devices_take_them_from_each_other() -> None:
     small = claim_spec(exactly(2))
     large = claim_spec(exactly(4, selectors=selecting(MODEL.format("H100"))))
@@ -145,6 +156,7 @@ def test_claims_that_can_never_be_met_keep_nobody_else_s_pods_off() -> None:
     assert capacity_of(found, waiting) == {"n": 1}
 
 
+@pytest.mark.promise("R142")
 def test_pods_of_one_gang_with_different_claims_leave_each_other_enough() -> None:
     heterogeneous = slice_of("n", [gpu(f"g{n}", model="H100" if n else "H200") for n in range(8)])
     for_h200 = claim_spec(exactly(1, selectors=selecting(MODEL.format("H200"))))
@@ -155,6 +167,7 @@ def test_pods_of_one_gang_with_different_claims_leave_each_other_enough() -> Non
     assert [capacity_of(each, both[0]) for each in (apart, together)] == [{"n": 8}, {"n": 1}]
 
 
+@pytest.mark.promise("R142")
 def test_what_a_pass_has_planned_for_others_is_left_to_them() -> None:
     supplied = supply(gpus("n", 8), claims=(
         claim("c", claim_spec(exactly(6))), claim("d", claim_spec(exactly(3, selectors=selecting("true")))),
@@ -182,6 +195,7 @@ def test_pods_with_claims_on_other_devices_take_nothing_from_each_other() -> Non
     assert capacity_of(found, waiting) == {"n": 2} == capacity_of(found, waiting, sent)
 
 
+@pytest.mark.promise("R135")
 def test_a_pod_with_an_allocated_claim_is_placed_on_the_nodes_of_its_devices_alone() -> None:
     only = {"key": "metadata.name", "operator": "In", "values": ["m"]}
     where = given("g0", pool="m") | {"nodeSelector": {"nodeSelectorTerms": [{"matchFields": [only]}]}}
@@ -190,6 +204,7 @@ def test_a_pod_with_an_allocated_claim_is_placed_on_the_nodes_of_its_devices_alo
     assert capacity_of(needs([waiting], [], nodes("n", "m"), supplied, 16), waiting) == {"n": 0, "m": 20}
 
 
+@pytest.mark.promise("R140")
 @pytest.mark.parametrize(
     ("spec", "sentence"),
     [
@@ -210,6 +225,7 @@ def test_what_is_not_modelled_is_refused_with_a_sentence(spec: Body, sentence: s
     assert sentence in problem(spec, supply(gpus("n", 8), claims=(claim("c", spec),)))
 
 
+@pytest.mark.promise("R140")
 @pytest.mark.parametrize(
     ("slices", "sentence"),
     [
@@ -228,6 +244,7 @@ def test_a_claim_that_only_devices_that_are_not_modelled_could_meet_is_reported_
     assert sentence in problem(spec, supply(*slices, claims=(claim("c", spec),)))
 
 
+@pytest.mark.promise("R141")
 def test_missing_claims_and_those_of_others_are_reported() -> None:
     spec = claim_spec(exactly(1))
     assert problem(spec, supply()) == 'there is no ResourceClaim "c" for its claim c'
@@ -259,6 +276,7 @@ def test_nobody_finds_a_claim_that_is_counted_as_another_s() -> None:
     assert len({_digest(f"device.driver == {n}") for n in range(count)}) == count
 
 
+@pytest.mark.promise("I62")
 def test_claims_equal_to_another_s_beyond_one_s_share_do_not_keep_that_one_waiting() -> None:
     specs = [claim_spec(exactly(1, selectors=selecting(f"{n} == {n}"))) for n in range(9)]
     many = [claim(f"c{n}", spec) for n, spec in enumerate(specs)]

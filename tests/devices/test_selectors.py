@@ -46,6 +46,7 @@ def test_a_truth_value_and_a_number_are_not_taken_for_each_other() -> None:
     assert not selectors.matches(f"{OWN}.x == true", seen(x=1))
 
 
+@pytest.mark.promise("R140")
 @pytest.mark.parametrize(
     ("expression", "expected"),
     [
@@ -61,6 +62,7 @@ def test_a_selector_that_fails_reports_how(expression: str, expected: str) -> No
         Selectors().matches(expression, seen(model="H100"))
 
 
+@pytest.mark.promise("R140")
 def test_an_attribute_of_a_kind_that_is_not_known_is_not_ignored() -> None:
     listed = described("d", msgspec.convert({"name": "g", "attributes": {"x": {"strings": ["a"]}}}, Device))
     with pytest.raises(SelectorError, match="the attribute x has a value of a kind that is not modelled"):
@@ -87,6 +89,7 @@ def test_the_time_for_selectors_in_one_pass_is_bounded_and_the_next_continues() 
     assert decided() > first
 
 
+@pytest.mark.promise("R26")
 def test_loading_waits_for_the_first_selector() -> None:
     code = "import sys; import webhook.sweeper.main; print('cel_expr_python' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -104,6 +104,7 @@ def _bind_another(scene: Scene, name: str) -> None:
     scene.cluster.wait_for("a pod of no gang to be bound", lambda: name in scene.bound(), 60)
 
 
+@pytest.mark.promise("R293")
 def test_a_gang_is_bound_though_kube_scheduler_has_missed_that_its_pod_group_was_replaced(
     scene: Scene,
 ) -> None:
@@ -124,6 +125,7 @@ def test_a_gang_is_bound_though_kube_scheduler_has_missed_that_its_pod_group_was
         until("both to be bound", lambda: scene.bound() >= {"a", "b"})
 
 
+@pytest.mark.promise("R290")
 def test_of_two_gangs_whose_replacements_find_no_node_one_is_bound_and_one_waits(scene: Scene) -> None:
     """Each is planned and unreleased, and lacks a node; what they hold together is enough for one of them."""
     scene.add_nodes(3, first=3)
@@ -151,6 +153,7 @@ def test_of_two_gangs_whose_replacements_find_no_node_one_is_bound_and_one_waits
         assert scene.bound() in ways
 
 
+@pytest.mark.promise("R272")
 def test_of_an_elastic_gang_its_minimum_is_bound_as_one(scene: Scene) -> None:
     scene.add("a", "b", "c", **{keys.GANG_MIN_SIZE_ANNOTATION: "2"})
     with scene.sweeping() as until:
@@ -158,6 +161,7 @@ def test_of_an_elastic_gang_its_minimum_is_bound_as_one(scene: Scene) -> None:
     assert scene.minimum() == 2
 
 
+@pytest.mark.promise("R274")
 def test_a_pod_group_of_an_earlier_life_of_the_gang_is_replaced(scene: Scene) -> None:
     """By its minimum, which is more than the gang has, kube-scheduler would bind nothing."""
     body = native_gangs.pod_group(scene.api, GROUP, 1)
@@ -170,6 +174,7 @@ def test_a_pod_group_of_an_earlier_life_of_the_gang_is_replaced(scene: Scene) ->
     assert scene.minimum() == 3
 
 
+@pytest.mark.promise("R274")
 def test_a_foreign_pod_group_is_not_taken_for_ours(scene: Scene) -> None:
     body = native_gangs.pod_group(scene.api, GROUP, 1)
     scene.api.request("POST", native_gangs.path(scene.api, scene.namespace), body=body)
@@ -239,6 +244,7 @@ def test_by_a_pod_group_of_a_higher_class_its_pods_preempt_in_1_36_and_are_not_b
         delete(scene.api, f"{PRIORITY_CLASSES}/{scene.namespace}-{name}")
 
 
+@pytest.mark.promise("R301")
 def test_no_pod_is_evicted_for_a_gang_while_a_foreign_pod_group_has_its_name(scene: Scene) -> None:
     """The name is taken once the plan names the victims, and before the sweeper makes its PodGroup."""
     classes = {gang: f"{scene.namespace}-{gang}" for gang in ("low", "high")}
@@ -274,6 +280,7 @@ def test_no_pod_is_evicted_for_a_gang_while_a_foreign_pod_group_has_its_name(sce
         delete(scene.api, f"{PRIORITY_CLASSES}/{name}")
 
 
+@pytest.mark.promise("R273")
 def test_whichever_write_the_sweeper_dies_at_the_next_one_binds_the_gang(scene: Scene) -> None:
     scene.add("a", "b", "c")
     undisturbed = scene.mortal()
@@ -310,6 +317,7 @@ def test_a_gang_is_bound_by_a_pod_group_of_its_size_that_is_deleted_with_it(scen
         until("the PodGroup to be gone", lambda: scene.minimum() == -1)
 
 
+@pytest.mark.promise("R275")
 def test_where_kubernetes_own_gangs_are_off_each_pod_is_bound_by_itself(cluster: Cluster) -> None:
     install_definitions(cluster)
     plain = Scene(cluster, create_namespace(cluster))

@@ -65,6 +65,7 @@ def test_without_the_api_a_gang_is_what_its_pods_name() -> None:
     assert (gang.fault, gang.problems) == ("", ())
 
 
+@pytest.mark.promise("R250")
 @pytest.mark.parametrize("minimum", [1_000_000, 2**31 - 1])
 def test_a_group_that_asks_for_more_pods_than_there_are_takes_no_place(minimum: int) -> None:
     (gang,) = gangs_of({"g": group(minimum)}, *pods(2, job="train"), size=2)
@@ -73,6 +74,7 @@ def test_a_group_that_asks_for_more_pods_than_there_are_takes_no_place(minimum: 
     )
 
 
+@pytest.mark.promise("R250")
 def test_a_group_that_is_not_there_takes_no_place_for_its_pods() -> None:
     (gang,) = gangs_of({}, *pods(2))
     assert (
@@ -80,6 +82,7 @@ def test_a_group_that_is_not_there_takes_no_place_for_its_pods() -> None:
     )
 
 
+@pytest.mark.promise("R252")
 @pytest.mark.parametrize(
     ("least", "own", "expected"),
     [(None, None, None), (4, None, None), (2, None, 2), (2, 3, 3), (3, 2, 3), (0, None, None)],
@@ -92,6 +95,7 @@ def test_no_fewer_pods_run_than_kube_scheduler_binds_together(
     assert (gang.fault, gang.minimum) == ("", expected)
 
 
+@pytest.mark.promise("R251")
 @pytest.mark.parametrize(
     ("key", "own", "expected"),
     [
@@ -109,6 +113,7 @@ def test_the_finer_of_the_levels_of_a_group_and_of_its_pods_is_required(
     assert (gang.fault, gang.required_level) == ("", expected)
 
 
+@pytest.mark.promise("R251")
 def test_each_group_of_a_gang_has_a_domain_of_its_own_key() -> None:
     members = pods(2, "g", job="train") + [
         msgspec.structs.replace(
@@ -121,6 +126,7 @@ def test_each_group_of_a_gang_has_a_domain_of_its_own_key() -> None:
     assert [(len(part.uids), part.required_level) for part in gang.parts] == [(3, None), (2, "subblock")]
 
 
+@pytest.mark.promise("R253")
 @pytest.mark.parametrize("key", ["example.com/zone", "subblock", "node"])
 def test_a_key_that_is_no_label_of_a_level_is_reported(key: str) -> None:
     (gang,) = gangs_of({"g": group(2, key)}, *pods(2))
@@ -217,6 +223,7 @@ def test_the_priority_of_the_group_at_the_top_counts() -> None:
     assert problem.startswith("CompositePodGroup whole has priority 0, and pods of it have 100: ")
 
 
+@pytest.mark.promise("R253")
 def test_values_that_repeat_under_several_parents_are_reported() -> None:
     (gang,) = gangs_of({"g": group(2, RACK)}, *pods(2))
     (problem,) = gang.problems
@@ -224,6 +231,7 @@ def test_values_that_repeat_under_several_parents_are_reported() -> None:
     assert gangs_of({"g": group(2, BLOCK)}, *pods(2))[0].problems == ()
 
 
+@pytest.mark.promise("R253")
 def test_whoever_names_the_group_of_another_gang_gets_an_event() -> None:
     both = gangs_of({"g": group(4)}, *pods(2, job="mine"), *pods(2, job="theirs"))
     assert [gang.fault for gang in both] == ["", ""]
@@ -257,6 +265,7 @@ def test_a_group_whose_pods_each_name_a_gang_of_their_own_delays_nobody() -> Non
     assert work(800) < 8 * work(200), "by the square it would be sixteen times"
 
 
+@pytest.mark.promise("R282")
 def test_the_pod_groups_of_a_tree_are_one_gang_in_one_domain_of_its_key() -> None:
     groups = {"g": group(2, **WHOLE), "h": group(2, parentCompositePodGroupName="part")}
     tree = {"whole": composite(2, BLOCK), "part": composite(1, parent="whole")}
@@ -273,6 +282,7 @@ def test_the_gang_that_a_controller_has_marked_keeps_to_the_domain_of_its_compos
     assert sorted(str(part.required_level) for part in gang.parts) == ["block", "subblock"]
 
 
+@pytest.mark.promise("R282")
 @pytest.mark.parametrize(
     ("tree", "expected"),
     [
@@ -347,6 +357,7 @@ def end_of(policy: Policy, *members: Pod, labels: dict[str, dict[str, str]] | No
     return PassEnd(view, policy, (), False, namespaces={"in": IN} if labels is None else labels)
 
 
+@pytest.mark.promise("R254")
 def test_the_owner_of_a_gang_that_is_left_alone_gets_one_event_and_its_pods_are_counted() -> None:
     policy = Policy(adopts_native_gangs=False)
     given = end_of(policy, *pods(3, job="train", node="n0", **{REQUIRED: "block"}))

@@ -75,6 +75,7 @@ def block(node: str) -> int:
     return int(node[1:]) // 6
 
 
+@pytest.mark.promise("R299")
 @pytest.mark.parametrize("busy", ["", "n0 n2 n4", "n1 n3 n5 n6", "n6 n7 n0 n2", "n0 n2 n4 n9 n10 n11"])
 def test_each_group_is_in_one_rack_and_all_are_in_one_block(busy: str) -> None:
     """Where the first block has three free nodes in three racks, it lies best but for the racks."""
@@ -84,6 +85,7 @@ def test_each_group_is_in_one_rack_and_all_are_in_one_block(busy: str) -> None:
     assert len(set(map(block, found.values()))) == 1
 
 
+@pytest.mark.promise("R299")
 def test_a_gang_whose_racks_are_free_in_different_blocks_waits() -> None:
     """Each block has four free nodes; only one pair of them is in one rack, and two are needed."""
     groups = {"g": group(2, RACK, **WHOLE), "h": group(2, RACK, **WHOLE)}

@@ -137,6 +137,7 @@ def test_the_pod_group_is_made_once_no_planned_pod_is_gated() -> None:
         assert scene.writes() == (["create"] if number == 2 else [])
 
 
+@pytest.mark.promise("R284")
 def test_a_pod_may_use_other_nodes_of_the_domain_that_its_gang_requires_but_none_with_cards() -> None:
     scene = Scene(member(0, REQUIRED), member(1), member(2))
     block = SelectorRequirement(BLOCK, "In", ["b0"])
@@ -169,6 +170,7 @@ PINNED: Final = {
 }
 
 
+@pytest.mark.promise("R285")
 @pytest.mark.parametrize("case", PINNED)
 def test_a_gang_whose_plan_needs_more_than_a_level_is_pinned(case: str) -> None:
     scene = Scene(*PINNED[case])
@@ -177,6 +179,7 @@ def test_a_gang_whose_plan_needs_more_than_a_level_is_pinned(case: str) -> None:
     assert scene.writes() == ["create"]
 
 
+@pytest.mark.promise("R285")
 def test_pods_with_cards_are_pinned() -> None:
     identified = {keys.IDENTIFIES_PODS_ANNOTATION: keys.IDENTIFIED}
     scene = Scene(entry={"annotations": {keys.GAS_TIMESTAMP_ANNOTATION: "1" * 19}})
@@ -211,6 +214,7 @@ def test_beside_a_foreign_pod_group_no_pod_is_released() -> None:
     assert (scene.nominated(), scene.not_released()) == ({}, {"p0", "p1", "p2"})
 
 
+@pytest.mark.promise("R284")
 def test_a_gang_that_is_planned_again_is_released_in_the_next_pass() -> None:
     """By its old plan its pods might use other nodes of the block that it leaves."""
     scene = Scene(*(member(number, REQUIRED) for number in range(2)))
@@ -278,6 +282,7 @@ def test_a_nomination_of_ours_is_no_sign_that_a_scheduler_has_tried_the_pod() ->
 # --- pods bound elsewhere -------------------------------------------------------------------------------
 
 
+@pytest.mark.promise("R284")
 def test_a_pod_that_was_bound_elsewhere_has_an_event_and_its_placement_is_corrected() -> None:
     scene = Scene()
     for number, node in enumerate(("n0", "n3", "n2")):

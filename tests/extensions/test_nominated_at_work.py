@@ -36,6 +36,7 @@ def released_as(scene: Scene) -> dict[str, tuple[str | None, str | None]]:
     return {pod.metadata.name: (pinned_node(pod), nominated_node(pod)) for pod in pods}
 
 
+@pytest.mark.promise("R283")
 def test_a_gang_is_bound_where_it_was_nominated_and_no_pod_is_pinned(scene: Scene) -> None:
     """Each pod is nominated and released before the PodGroup is there."""
     scene.add("a", "b", "c")

@@ -53,6 +53,7 @@ def test_an_image_has_its_extras_and_no_others(target: Target) -> None:
         assert names & set(target.distributions) == (names if extra in target.extras else set())
 
 
+@pytest.mark.promise("S56")
 @TARGET
 def test_every_distribution_of_an_image_is_locked_with_digests(target: Target) -> None:
     lock = read_lock(LOCK.read_text(), "3.11")
@@ -85,6 +86,7 @@ def test_the_lock_is_read_for_the_images_own_python(python: str, version: str) -
     assert lock["two"].version == version
 
 
+@pytest.mark.promise("S56")
 @pytest.mark.parametrize("line", ["one==1.0", "one>=1.0 --hash=sha256:aa"])
 def test_a_line_without_a_version_or_a_digest_is_refused(line: str) -> None:
     with pytest.raises(BuildError, match="has no version or no digest"):

@@ -132,6 +132,7 @@ STEPS = st.lists(
 )
 
 
+@pytest.mark.promise("I5")
 @pytest.mark.parametrize("names", [("a", "b"), ("same", "same")], ids=["two-names", "one-name"])
 @settings(max_examples=150, deadline=None, derandomize=True)
 @given(steps=STEPS)
@@ -185,6 +186,7 @@ def test_a_leader_counts_from_when_it_sent_its_renewal_not_from_the_answer() -> 
     assert not one.is_leader, "the write was sent 1.5 s before its answer, 10 s ago"
 
 
+@pytest.mark.promise("O229")
 def test_a_silent_leader_is_followed_after_its_whole_lease_and_not_before() -> None:
     shelf = Shelf()
     elector(Line(shelf), "a").step()
@@ -426,6 +428,7 @@ def test_who_never_led_releases_nothing() -> None:
     assert shelf.lease["spec"]["holderIdentity"] == "a"
 
 
+@pytest.mark.promise("O321")
 def test_no_request_delays_the_word_that_leadership_is_over() -> None:
     line = Line(Shelf())
     calls: list[tuple[bool, float]] = []
@@ -441,6 +444,7 @@ def test_no_request_delays_the_word_that_leadership_is_over() -> None:
     assert calls == [(True, 0.0), (False, pytest.approx(10.0))]
 
 
+@pytest.mark.promise("O320")
 def test_a_leader_leads_on_while_every_answer_takes_four_seconds() -> None:
     shelf = Shelf()
     lines = [Line(shelf), Line(shelf)]
@@ -459,6 +463,7 @@ def test_a_leader_leads_on_while_every_answer_takes_four_seconds() -> None:
     assert shelf.lease["spec"]["leaseTransitions"] == 0
 
 
+@pytest.mark.promise("O321")
 def test_a_leader_whose_answers_take_longer_than_a_request_may_stops_before_another_begins() -> None:
     shelf = Shelf()
     lines = [Line(shelf), Line(shelf)]
@@ -618,6 +623,7 @@ def test_when_the_leader_dies_silently_the_other_leads_after_the_lease(
     assert pair.lease()["leaseTransitions"] == 1
 
 
+@pytest.mark.promise("O229")
 def test_after_a_release_the_other_leads_before_the_lease_is_over(cluster: Cluster, namespace: str) -> None:
     api = cluster.api()
     first, second = (Elector(api, namespace, "sweeper", identity, PATIENT) for identity in "ab")

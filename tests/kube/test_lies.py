@@ -37,6 +37,7 @@ def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(collection, "_SHORT_SECONDS", 0.1)
 
 
+@pytest.mark.promise("O322")
 def test_a_watch_from_a_version_that_the_api_server_has_not_reached_is_followed_by_a_list(
     cluster: Cluster, namespace: str
 ) -> None:
@@ -182,6 +183,7 @@ def back_by_event(answer: Answer) -> None:
     answer.rest()
 
 
+@pytest.mark.promise("O322")
 @pytest.mark.parametrize(
     "watch",
     [lambda answer: answer.rest(), back, back_by_event],
@@ -196,6 +198,7 @@ def test_what_a_watch_does_not_report_is_seen_by_a_list(
         until("second object", lambda: "second" in sizes(copy))
 
 
+@pytest.mark.promise("O323")
 def test_what_a_lively_watch_withholds_is_seen_by_the_list_that_is_due(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -234,6 +237,7 @@ def test_a_list_of_a_server_that_lags_behind_is_read_once_more_and_not_taken(tmp
     assert set() not in seen, "the list of the server that lags was taken"
 
 
+@pytest.mark.promise("O322")
 def test_a_list_that_stays_older_is_of_a_restored_etcd_and_is_taken(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -281,6 +285,7 @@ def test_a_copy_whose_watches_are_refused_is_updated_by_lists(status: int, tmp_p
         until("second object", lambda: "second" in sizes(copy))
 
 
+@pytest.mark.promise("O324")
 @pytest.mark.parametrize("asked", ["3600", "9" * 20, "²", "-1", "soon"])
 def test_no_longer_wait_is_taken_over_from_a_server_than_ours(
     asked: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -293,6 +298,7 @@ def test_no_longer_wait_is_taken_over_from_a_server_than_ours(
         until("second object", lambda: "second" in sizes(copy))
 
 
+@pytest.mark.promise("O322", "O323", "O324")
 def test_the_bounds_are_those_of_the_docs() -> None:
     """Not those of this module's tests: two minutes for a silent watch, half an hour for all else."""
     assert client._LONGEST_RETRY_SECONDS == 30

@@ -49,6 +49,7 @@ def test_annotations_that_nobody_reads_are_not_stored() -> None:
     assert stored_bytes(pod(**{"topogate.io/no-such-wish": "x" * QUARTER})) < 200
 
 
+@pytest.mark.promise("S1")
 def test_of_annotations_that_are_read_no_more_is_stored_than_makes_sense() -> None:
     read = annotated.SHORT | annotated.LONG
     hostile = dict.fromkeys(read, "x" * QUARTER)
@@ -96,6 +97,7 @@ def test_an_allocation_that_is_too_long_reserves_no_cards_as_any_that_cannot_be_
     assert convert.usage_of(long).cards == {}
 
 
+@pytest.mark.promise("S1")
 @pytest.mark.parametrize("key", sorted(annotated.NEVER_SHORTENED))
 def test_a_request_that_is_too_long_is_reported_and_not_ignored(key: str) -> None:
     gang = gang_of(with_annotation(key, "x" * (most_characters(key) + 1)))
@@ -138,6 +140,7 @@ def test_what_stands_for_a_long_value_differs_from_every_value() -> None:
     assert not is_too_long("x" * 10)
 
 
+@pytest.mark.promise("S1")
 def test_sentences_repeat_a_bounded_part_of_what_authors_write() -> None:
     """A gang of 200 pods that contradict each other in every request, with values as long as are read."""
     request_keys = (

@@ -107,6 +107,7 @@ def test_facts_that_come_with_a_failure_count_and_earlier_ones_stay() -> None:
     assert (want.labels[keys.GPU_NUMBERS_LABEL], want.unknown) == ("0", ())
 
 
+@pytest.mark.promise("O11")
 def test_the_earlier_source_wins_and_the_later_one_fills_in() -> None:
     first, second = Reported(PLACE), Reported(Facts(topology=("x", "y", "z"), gpus=CARD.gpus))
     labels = Agent({"first": first, "second": second}, Recorder()).discover().labels
@@ -234,6 +235,7 @@ def test_an_answer_that_is_no_node_is_an_error_that_names_it(
     assert error.value.retry_after == (7.0 if status == 429 else None)
 
 
+@pytest.mark.promise("O324")
 @pytest.mark.parametrize(
     ("asked", "believed"),
     [("0", 0.0), ("3600", 30.0), ("9" * 20, 30.0), ("²", None), ("-1", None), ("soon", None)],

@@ -35,6 +35,7 @@ def gce(service: MetadataService, answer_seconds: float = 5.0) -> GceSource:
     return GceSource(MetadataServer(service.url, GOOGLE, answer_seconds))
 
 
+@pytest.mark.promise("O12")
 def test_the_physical_host_is_the_place_and_the_instance_name_a_note(google: MetadataService) -> None:
     assert create_source("gce", {"url": google.url}, NODE).discover() == Facts(
         topology=("cluster-a", "rack-b", "host-c"),
@@ -119,6 +120,7 @@ def test_the_topology_document_is_the_place_where_the_older_attribute_is_not(
     assert create_source("gce", {"url": google.url, **options}, NODE).discover().topology == levels
 
 
+@pytest.mark.promise("O306")
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
@@ -290,6 +292,7 @@ def oracle() -> Iterator[MetadataService]:
         yield service
 
 
+@pytest.mark.promise("O13")
 @pytest.mark.parametrize(
     ("options", "levels"),
     [({}, ("block", "local", "host")), ({"from": "hpc-island"}, ("island", "block", "local", "host"))],
@@ -368,6 +371,7 @@ def test_the_gpu_memory_fabric_is_a_note(oracle: MetadataService) -> None:
     assert identity["labeler.topogate.io/oci-gpu-memory-fabric"] == "fabric"
 
 
+@pytest.mark.promise("O306")
 @pytest.mark.parametrize(
     ("options", "document"),
     [({"from": "hpc-island"}, OF_THE_HOST), ({}, {"rackId": "r"}), ({}, ["rubbish"])],
@@ -386,6 +390,7 @@ def test_an_oracle_place_with_a_gap_is_shown_and_does_not_cost_the_identity(
     }
 
 
+@pytest.mark.promise("O16")
 def test_amazons_identity_is_read_with_a_token() -> None:
     def demand(method: str, headers: dict[str, str]) -> bool:
         lower = {key.lower(): value for key, value in headers.items()}
@@ -435,6 +440,7 @@ def nebius() -> Iterator[MetadataService]:
         yield service
 
 
+@pytest.mark.promise("O256")
 @pytest.mark.parametrize(
     ("options", "levels"),
     [
@@ -465,6 +471,7 @@ def test_an_instance_at_nebius_outside_a_gpu_cluster_has_no_place(nebius: Metada
     assert create_source("nebius", {"url": nebius.url}, NODE).discover().topology is None
 
 
+@pytest.mark.promise("O306")
 @pytest.mark.parametrize(
     "change",
     [
@@ -505,6 +512,7 @@ def azure() -> Iterator[MetadataService]:
         yield service
 
 
+@pytest.mark.promise("O257")
 def test_the_placement_group_at_azure_is_the_place_and_the_machine_a_note(azure: MetadataService) -> None:
     notes = "labeler.topogate.io/azure-"
     assert create_source("azure", {"url": azure.url}, NODE).discover() == Facts(
@@ -568,6 +576,7 @@ def from_labels(labels: dict[str, str]) -> Facts:
     return create_source("node-labels", {"topology": LAYERS}, context).discover()
 
 
+@pytest.mark.promise("O14")
 def test_a_clouds_labels_are_the_place_in_the_order_configured() -> None:
     labels = dict(zip(LAYERS, ("nn-1", "nn-2", "nn-3"), strict=True))
     assert from_labels(labels | {"other": "x"}).topology == ("nn-1", "nn-2", "nn-3")

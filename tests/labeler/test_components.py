@@ -36,6 +36,7 @@ def one(objects: list[dict[str, Any]], kind: str) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.promise("O10")
 @pytest.mark.parametrize(
     "components", [(), *((name,) for name in COMPONENTS), COMPONENTS, FALLDIO, EKS], ids="+".join
 )
@@ -49,6 +50,7 @@ def test_every_choice_of_components_is_taken_by_the_server(
     assert "warning" not in (answer.stdout + answer.stderr).lower()
 
 
+@pytest.mark.promise("O255", "O34")
 def test_components_add_up(module_cluster: Cluster, tmp_path: Path) -> None:
     objects = build(module_cluster, tmp_path, COMPONENTS)
     pod = one(objects, "DaemonSet")["spec"]["template"]["spec"]
@@ -58,6 +60,7 @@ def test_components_add_up(module_cluster: Cluster, tmp_path: Path) -> None:
     assert [name for name, _ in config.sources] == ["gce", "udev"]
 
 
+@pytest.mark.promise("O307")
 def test_the_component_for_eks_counts_layers_from_below_and_ends_with_the_node(
     module_cluster: Cluster, tmp_path: Path
 ) -> None:
@@ -87,6 +90,7 @@ def test_the_component_for_nfd_is_taken_by_a_server_that_knows_node_feature_rule
     assert "warning" not in (answer.stdout + answer.stderr).lower()
 
 
+@pytest.mark.promise("O308")
 def test_the_rule_for_nfd_makes_resources_of_just_the_labels_of_the_feature_file(
     module_cluster: Cluster, tmp_path: Path
 ) -> None:
@@ -134,6 +138,7 @@ def test_the_pod_may_do_nothing_but_read(module_cluster: Cluster, tmp_path: Path
     assert not {"hostNetwork", "hostPID", "hostIPC"} & pod.keys()
 
 
+@pytest.mark.promise("O311")
 def test_the_pod_starts_on_a_node_without_udevs_folder(module_cluster: Cluster, tmp_path: Path) -> None:
     pod = one(build(module_cluster, tmp_path, ()), "DaemonSet")["spec"]["template"]["spec"]
     types = {v["hostPath"]["path"]: v["hostPath"]["type"] for v in pod["volumes"] if "hostPath" in v}

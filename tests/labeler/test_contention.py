@@ -63,6 +63,7 @@ def test_a_label_that_another_writer_changes_once_is_written_again_at_once_with_
     )
 
 
+@pytest.mark.promise("O309")
 def test_a_writer_that_does_not_stop_is_answered_less_and_less_often_with_an_event_each_time(
     scene: Scene,
 ) -> None:
@@ -93,6 +94,7 @@ def test_a_change_of_what_is_wanted_is_no_contention(scene: Scene) -> None:
     assert (scene.node.events, scene.contention.contested) == ([], 0)
 
 
+@pytest.mark.promise("O309")
 def test_the_metrics_show_it_while_it_lasts(scene: Scene) -> None:
     health = Health(60.0, metrics=metrics_of(scene.contention))
     assert "topogate_labeler_contested_labels 0.0\n" in health.answer("/metrics")[1]

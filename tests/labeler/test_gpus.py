@@ -54,6 +54,7 @@ def labels(*cards: Card, **options: Any) -> dict[str, str]:
     return {key.removeprefix(GPU_PREFIX).removeprefix(INTEL_PREFIX): value for key, value in found.items()}
 
 
+@pytest.mark.promise("O300")
 @pytest.mark.parametrize(
     "no_gpu",
     [
@@ -83,6 +84,7 @@ def test_what_cannot_compute_is_no_gpu(no_gpu: Card) -> None:
     assert labels(no_gpu) == {}
 
 
+@pytest.mark.promise("O300")
 @pytest.mark.parametrize("gpu", [H100, RTX_4090, MI300X, FLEX, B580], ids=lambda card: card.device)
 def test_what_its_vendors_driver_holds_is_a_gpu(gpu: Card) -> None:
     assert labels(gpu)["count"] == "1"
@@ -113,6 +115,7 @@ def test_the_screen_that_the_firmware_left_beside_a_gpu_hides_nothing() -> None:
     assert labels(screen)["count"] == "1"
 
 
+@pytest.mark.promise("O301")
 @pytest.mark.parametrize(
     "gpu",
     [
@@ -129,11 +132,13 @@ def test_an_operator_adds_drivers_whose_devices_are_gpus(gpu: Card) -> None:
 # --- integrated GPUs ------------------------------------------------------------------------------
 
 
+@pytest.mark.promise("O302")
 def test_an_integrated_gpu_beside_another_vendors_cards_neither_counts_nor_hides_their_model() -> None:
     found = labels(RAPHAEL, RTX_4090, replace(RTX_4090, number=7))
     assert (found["count"], found["model"]) == ("2", "GeForce-RTX-4090")
 
 
+@pytest.mark.promise("O302")
 @pytest.mark.parametrize(
     ("gpu", "integrated"),
     [
@@ -189,6 +194,7 @@ def test_the_configured_memory_is_for_discrete_cards_alone() -> None:
 # --- broken GPUs -----------------------------------------------------------------------------------
 
 
+@pytest.mark.promise("O303")
 @pytest.mark.parametrize(
     ("gpu", "named"),
     [
@@ -229,6 +235,7 @@ MEDIATED = Card(
 )
 
 
+@pytest.mark.promise("O374")
 @pytest.mark.parametrize(
     ("cards", "count"),
     [
@@ -270,6 +277,7 @@ UNKNOWN = "GPU-????????-????-????-????-????????????"
 """What NVIDIA's driver writes for the UUID of a GPU that has not started."""
 
 
+@pytest.mark.promise("O303")
 @pytest.mark.parametrize("second", [UNKNOWN, ""], ids=["question marks", "an empty line"])
 def test_a_gpu_that_does_not_start_beside_one_that_does_is_broken(tmp_path: Path, second: str) -> None:
     inform(tmp_path, "0000:03:00.0", 0)
@@ -289,6 +297,7 @@ def test_gpus_that_nobody_has_used_since_the_start_are_not_broken(tmp_path: Path
     assert (found["count"], found.get("broken")) == ("2", None)
 
 
+@pytest.mark.promise("O303")
 @pytest.mark.parametrize("gpu", [MI300X, FLEX, B580], ids=["amdgpu", "i915", "xe, as in survivability mode"])
 def test_a_gpu_of_which_its_driver_makes_no_card_is_broken(gpu: Card) -> None:
     with Machine(replace(gpu, drm_card=False), H100) as machine:
@@ -302,6 +311,7 @@ def test_a_gpu_of_which_its_driver_makes_no_card_is_broken(gpu: Card) -> None:
 # --- what is there, and not ours ---------------------------------------------------------------------
 
 
+@pytest.mark.promise("O305")
 def test_gpus_that_are_split_by_mig_are_reported(tmp_path: Path) -> None:
     for minor in range(2):
         inform(tmp_path, f"0000:0{3 + minor}:00.0", minor)
@@ -311,6 +321,7 @@ def test_gpus_that_are_split_by_mig_are_reported(tmp_path: Path) -> None:
     assert (found["count"], found["mig"]) == ("2", "1")
 
 
+@pytest.mark.promise("O305")
 @pytest.mark.parametrize(
     ("modes", "reported"),
     [(["CPX"] * 2, "CPX"), (["SPX", "CPX"], "mixed"), ([None, None], None)],
@@ -331,6 +342,7 @@ def test_amds_memory_partition_is_a_label_and_its_parts_are_no_further_gpus() ->
     assert (found["memory-partition"], found["count"]) == ("NPS4", "1")
 
 
+@pytest.mark.promise("O305")
 def test_gaudi_is_reported_and_not_counted() -> None:
     cards = [
         Card(number, "0x1da3", "0x1060", "habanalabs", pci=ACCELERATOR, drm_card=False) for number in range(8)

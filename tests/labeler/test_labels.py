@@ -15,6 +15,7 @@ from labeler.labels import model_labels, wanted
 LEVELS = keys.PRERELEASE_TOPOLOGY
 
 
+@pytest.mark.promise("W18")
 def test_a_value_that_is_no_legal_label_is_hashed_and_its_original_stays() -> None:
     want = wanted(Facts(topology=("eu west", "r" * 64, "h-1")), LEVELS)
     assert want.labels == {
@@ -75,6 +76,7 @@ def test_the_overflow_of_a_driver_is_no_amount_of_memory(unusable: int, memory: 
     assert wanted(Facts(gpus=cards), LEVELS).labels[keys.MEMORY_MAX] == str(memory)
 
 
+@pytest.mark.promise("W19")
 @given(st.lists(GPUS, unique_by=lambda gpu: gpu.card, max_size=40), st.integers(0, 4))
 def test_readers_find_exactly_the_cards_that_were_discovered(gpus: list[Gpu], level: int) -> None:
     labels = wanted(Facts(gpus=tuple(gpus)), LEVELS, level).labels
@@ -100,6 +102,7 @@ def test_the_first_source_with_a_value_wins_and_identities_are_joined() -> None:
     assert merge([]) == Facts()
 
 
+@pytest.mark.promise("W20")
 @pytest.mark.parametrize(
     ("gpus", "model"),
     [
@@ -122,6 +125,7 @@ def test_a_node_has_a_model_only_where_its_gpus_are_homogeneous(
         assert labels[f"gpu.topogate.io/has.{name}"] == "true"
 
 
+@pytest.mark.promise("O10")
 @pytest.mark.parametrize(
     ("models", "label"),
     [

@@ -171,6 +171,7 @@ def test_a_port_that_is_taken_is_reported(facts: str, capsys: pytest.CaptureFixt
 # --- configuration --------------------------------------------------------------------------------
 
 
+@pytest.mark.promise("O11")
 def test_a_configuration_names_sources_in_order_with_their_options(tmp_path: Path) -> None:
     path = tmp_path / "labeler.yaml"
     path.write_text(
@@ -212,6 +213,7 @@ def test_a_wrong_configuration_is_refused_with_file_and_place(document: object, 
     assert sentence in str(error.value)
 
 
+@pytest.mark.promise("O85")
 def test_all_mistakes_of_a_configuration_are_reported_at_once() -> None:
     with pytest.raises(ConfigError) as error:
         parse_config({"sources": [], "levls": [], "interval": "60s", "x": 1}, "labeler.yaml")
@@ -233,6 +235,7 @@ def test_the_shipped_configurations_are_right() -> None:
     assert found >= 2
 
 
+@pytest.mark.promise("R30")
 def test_the_source_that_finds_gpus_is_shipped_switched_on() -> None:
     (text,) = _config_texts(ROOT / "manifests/base/labeler.yaml")
     assert [name for name, _ in parse_config(yaml.safe_load(text), "labeler.yaml").sources] == ["udev"]
@@ -248,6 +251,7 @@ def _config_texts(file: Path) -> list[str]:
     return texts
 
 
+@pytest.mark.promise("O311")
 @pytest.mark.skipif("__import__('os').geteuid() != 0", reason="a mount namespace is root's to make")
 def test_a_node_without_udev_is_looked_through_all_the_same() -> None:
     """In a namespace whose /run is empty, on the devices that this machine has."""

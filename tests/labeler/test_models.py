@@ -40,6 +40,7 @@ def test_what_data_centres_run_has_a_name_without_udevs_database(vendor: str, de
     assert model_name(vendor, device, "", None) == name
 
 
+@pytest.mark.promise("O304")
 @pytest.mark.parametrize(
     ("device", "driver", "database", "name"),
     [

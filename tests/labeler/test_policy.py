@@ -54,6 +54,7 @@ def api(installed: Installed) -> Iterator[NodeApi]:
     installed.cluster.api().request("PATCH", "/api/v1/nodes/n0", body=body, content_type=MERGE_PATCH)
 
 
+@pytest.mark.promise("S26")
 @pytest.mark.parametrize(
     ("metadata", "kind"),
     [
@@ -83,6 +84,7 @@ def test_a_labeler_reads_its_node(api: NodeApi) -> None:
     assert api.metadata()["name"] == "n0"
 
 
+@pytest.mark.promise("S5", "S26", "O18", "I18")
 @pytest.mark.parametrize(
     ("body", "sentence"),
     [
@@ -152,6 +154,7 @@ def test_a_labeler_is_refused_anything_else_on_its_own_node(
     assert _lasting(installed.node("n0")) == before
 
 
+@pytest.mark.promise("S5", "S27")
 @pytest.mark.parametrize("as_node", ["n1", None], ids=["another node's pod", "no pod at all"])
 def test_a_token_that_is_not_bound_to_a_pod_on_the_node_changes_nothing(
     installed: Installed, as_node: str | None
@@ -162,6 +165,7 @@ def test_a_token_that_is_not_bound_to_a_pod_on_the_node_changes_nothing(
         )
 
 
+@pytest.mark.promise("S26")
 @pytest.mark.parametrize(
     ("method", "path", "body"),
     [
@@ -194,6 +198,7 @@ def with_a_role_for_everything(installed: Installed) -> Iterator[None]:
     admin.request("DELETE", f"{group}/clusterroles/test-labeler-everything")
 
 
+@pytest.mark.promise("S5", "I18")
 @pytest.mark.parametrize(
     ("method", "path", "body"),
     [
@@ -236,6 +241,7 @@ def event(**changes: Any) -> dict[str, Any]:
     }
 
 
+@pytest.mark.promise("O309")
 def test_a_label_that_another_client_changes_is_written_again_with_an_event_of_the_node(
     installed: Installed, api: NodeApi
 ) -> None:

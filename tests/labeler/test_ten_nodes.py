@@ -162,6 +162,7 @@ def test_labels_follow_changed_facts(fleet: Fleet) -> None:
     fleet.wait_until_right("n4", entry(4))
 
 
+@pytest.mark.promise("O224")
 def test_a_node_keeps_its_labels_while_its_labeler_is_away(fleet: Fleet) -> None:
     before = fleet.installed.node("n6")["metadata"]["labels"]
     process = fleet.running.pop("n6")

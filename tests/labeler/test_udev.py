@@ -38,6 +38,7 @@ def card(number: int, *, numa: int | None = None, memory: int | None = None, til
     )
 
 
+@pytest.mark.promise("R30", "O17")
 def test_one_card_is_described_as_the_device_plugin_describes_it() -> None:
     with Machine(card(0, memory=8086)) as machine:
         expected = {
@@ -68,6 +69,7 @@ def test_two_cards_are_counted_and_placed_on_their_numa_nodes() -> None:
         }
 
 
+@pytest.mark.promise("W19")
 def test_eight_two_tile_cards_sum_tiles_and_the_memory_of_every_tile() -> None:
     cards = [card(n, numa=n // 4, memory=64 << 30, tiles=2) for n in range(8)]
     with Machine(*cards) as machine:
@@ -109,6 +111,7 @@ def test_a_machine_without_gpus_gets_no_labels() -> None:
         assert machine.labels() == {}
 
 
+@pytest.mark.promise("W19")
 def test_twenty_seven_cards_fill_two_labels_and_all_read_back() -> None:
     with Machine(*[card(n, numa=n % 2) for n in range(27)], pci_group_level=3) as machine:
         labels = machine.labels()
@@ -120,6 +123,7 @@ def test_twenty_seven_cards_fill_two_labels_and_all_read_back() -> None:
     assert decode_pci_groups(labels) == tuple((n,) for n in range(27))
 
 
+@pytest.mark.promise("O17", "W20")
 def test_intel_beside_another_vendor_keeps_the_kernels_card_numbers() -> None:
     nvidia = Card(0, vendor="0x10de", device="0x20b2", driver="nvidia", pci={"numa_node": "0"})
     with Machine(nvidia, card(1, numa=1)) as machine:
@@ -170,6 +174,7 @@ def test_an_unknown_vendor_that_can_render_is_counted_by_its_ids() -> None:
         }
 
 
+@pytest.mark.promise("O304")
 def test_a_database_renames_no_product_of_the_table_and_its_name_stays_beside_for_a_release() -> None:
     named = Card(0, properties={"ID_MODEL_FROM_DATABASE": "DG2 [Arc A770 16GB]"})
     with Machine(named) as machine:
@@ -307,6 +312,7 @@ def test_a_card_that_is_plugged_in_or_pulled_out_is_labelled_without_waiting_for
         next_labels(machine, lambda labels: labels == {})
 
 
+@pytest.mark.promise("O303")
 def test_a_card_that_its_driver_gave_up_is_broken() -> None:
     with Machine(card(0)) as machine:
         machine.watch()

@@ -384,6 +384,7 @@ def answer_to(cluster: Cluster, account: str, deed: Deed, tenant: str) -> int:
     return 200
 
 
+@pytest.mark.promise("R10", "S9", "S10", "S11", "S13", "S15", "S17", "S58", "S57", "I13")
 def test_with_a_stolen_token_nobody_gets_more_than_the_trust_model_lists(
     module_cluster: Cluster, tenant: str
 ) -> None:
@@ -402,6 +403,7 @@ def test_with_a_stolen_token_nobody_gets_more_than_the_trust_model_lists(
     assert {deed: status for deed, status in answers.items() if status != 403} == {}
 
 
+@pytest.mark.promise("S9", "S11", "I13")
 def test_what_cannot_be_refused_is_reported(module_cluster: Cluster, tenant: str) -> None:
     rows = (ROOT / "SECURITY.md").read_text().splitlines()
     faults = []
@@ -415,6 +417,7 @@ def test_what_cannot_be_refused_is_reported(module_cluster: Cluster, tenant: str
     assert faults == []
 
 
+@pytest.mark.promise("S10")
 def test_the_webhooks_account_may_read_priority_classes_and_nothing_else(
     module_cluster: Cluster, tenant: str
 ) -> None:
@@ -454,6 +457,7 @@ OF_FEATURES: Final[dict[str, list[tuple[tuple[str, ...], str, tuple[str, ...]]]]
 """Feature of the table in docs/users/costs.md -> verbs, API group, and resources."""
 
 
+@pytest.mark.promise("R211")
 def test_the_sweeper_has_the_rights_that_its_features_need_from_the_base(
     module_cluster: Cluster, tenant: str
 ) -> None:
@@ -480,6 +484,7 @@ def may_sweeper(cluster: Cluster, verb: str, group: str, resource: str) -> bool:
     return bool(as_(cluster, "sweeper").json("POST", ACCESS, body=body)["status"]["allowed"])
 
 
+@pytest.mark.promise("S8", "I13")
 def test_every_account_of_the_manifests_is_tried() -> None:
     texts = (path.read_text() for path in (ROOT / "manifests" / "base").glob("*.yaml"))
     named = {

@@ -62,6 +62,7 @@ def served(module_cluster: Cluster) -> Iterator[Cluster]:
     clean(module_cluster)
 
 
+@pytest.mark.promise("R27", "O5")
 def test_the_api_server_accepts_every_object_of_each_overlay_and_of_the_page(served: Cluster) -> None:
     """What several overlays share is asked once."""
     rendered = [render(overlay) for overlay in OVERLAYS] + [render("base", "ui")]
@@ -108,6 +109,7 @@ def test_the_api_server_finds_nothing_wrong_with_the_types_in_any_policy(served:
     assert found == {}
 
 
+@pytest.mark.promise("O225")
 def test_the_line_of_the_page_on_another_gate_changes_the_gates_prefix_wherever_it_stands(
     tmp_path: Path,
 ) -> None:
@@ -124,6 +126,7 @@ def test_the_line_of_the_page_on_another_gate_changes_the_gates_prefix_wherever_
     assert policy.gate == "example.com/wait-topogate"
 
 
+@pytest.mark.promise("O83")
 def test_the_overlay_of_the_page_on_configuration_replaces_the_shipped_one(
     control_plane: Cluster, tmp_path: Path
 ) -> None:
@@ -140,6 +143,7 @@ def test_the_overlay_of_the_page_on_configuration_replaces_the_shipped_one(
     assert found.settings.reserve_share == 0.25
 
 
+@pytest.mark.promise("D31")
 @pytest.mark.usefixtures("control_plane")
 def test_no_program_holds_rights_over_everything() -> None:
     faults = []
@@ -153,6 +157,7 @@ def test_no_program_holds_rights_over_everything() -> None:
     assert faults == []
 
 
+@pytest.mark.promise("S52")
 @pytest.mark.usefixtures("control_plane")
 def test_every_container_is_tied_down() -> None:
     """Those of the base, and of the components that have programs."""
@@ -177,6 +182,7 @@ def test_every_manifest_file_belongs_to_a_kustomization() -> None:
         assert files <= set(listed), f"{folder.name}: {files - set(listed)} is in no kustomization"
 
 
+@pytest.mark.promise("O56")
 def test_what_is_rendered_from_the_configuration_has_not_drifted(capsys: pytest.CaptureFixture[str]) -> None:
     files = [
         str(ROOT / "manifests" / "base" / name) for name in ("configuration.yaml", "priorityclasses.yaml")
@@ -191,6 +197,7 @@ CHANGE_THE_CONFIGURATION = [
 ]
 
 
+@pytest.mark.promise("O10")
 @pytest.mark.usefixtures("control_plane")
 def test_a_component_that_changes_the_configuration_changes_what_is_rendered_from_it() -> None:
     assert CHANGE_THE_CONFIGURATION
@@ -229,6 +236,7 @@ def test_config_check_reports_a_configuration_that_the_gate_in_process_was_not_r
     assert "MutatingAdmissionPolicy topogate-gate: spec.matchConditions[7].expression has drifted" in drift
 
 
+@pytest.mark.promise("O253")
 @pytest.mark.usefixtures("control_plane")
 def test_the_programs_that_others_wait_for_are_not_preempted() -> None:
     deployments = named(render("base"), "Deployment")
@@ -237,6 +245,7 @@ def test_the_programs_that_others_wait_for_are_not_preempted() -> None:
         assert pod["priorityClassName"] == "system-cluster-critical", name
 
 
+@pytest.mark.promise("O254")
 @pytest.mark.usefixtures("control_plane")
 def test_a_drain_of_nodes_leaves_one_replica() -> None:
     objects = render("base")
@@ -247,6 +256,7 @@ def test_a_drain_of_nodes_leaves_one_replica() -> None:
         assert deployment["replicas"] - budget["maxUnavailable"] >= 1, name
 
 
+@pytest.mark.promise("O253")
 @pytest.mark.usefixtures("control_plane")
 def test_the_system_namespace_may_hold_critical_pods_where_that_takes_a_quota() -> None:
     """As on clusters whose API server lets only namespaces with such a quota use the class."""
@@ -262,6 +272,7 @@ def test_the_system_namespace_may_hold_critical_pods_where_that_takes_a_quota() 
     assert int(quota["spec"]["hard"]["pods"]) >= 2 * replicas  # while one is replaced by the other
 
 
+@pytest.mark.promise("W31")
 def test_the_shipped_priority_classes_are_1_10_and_100_and_none_is_the_default() -> None:
     shipped = list(yaml.safe_load_all((ROOT / "manifests" / "base" / "priorityclasses.yaml").read_text()))
     values = {each["metadata"]["name"]: each["value"] for each in shipped}
@@ -272,6 +283,7 @@ def test_the_shipped_priority_classes_are_1_10_and_100_and_none_is_the_default()
     assert {tier.priority_class_name for tier in tiers} == values.keys()
 
 
+@pytest.mark.promise("S27")
 def test_no_manifest_makes_a_token_that_outlives_its_pod() -> None:
     for path in (ROOT / "manifests").rglob("*.yaml"):
         for each in yaml.safe_load_all(path.read_text()):
@@ -305,6 +317,7 @@ SINCE = {
 """The minor version of Kubernetes 1 that first served each kind as it is written here and not in beta."""
 
 
+@pytest.mark.promise("R28")
 @pytest.mark.usefixtures("control_plane")
 def test_the_default_overlay_uses_no_kind_that_kubernetes_1_32_lacks() -> None:
     kinds = {

@@ -83,6 +83,7 @@ def assert_fires(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Alerted]:
     assert alerted.judgement.faults(tmp_path_factory.mktemp("judgement")) == ""
 
 
+@pytest.mark.promise("R201", "O208")
 def test_prometheus_takes_the_rules_without_complaints(tmp_path: Path) -> None:
     (tmp_path / "rules.yaml").write_text(yaml.safe_dump(rules()))
     found = subprocess.run(
@@ -93,6 +94,7 @@ def test_prometheus_takes_the_rules_without_complaints(tmp_path: Path) -> None:
     assert f"{len(NAMES)} rules found" in found.stdout
 
 
+@pytest.mark.promise("O206")
 def test_nothing_fires_when_all_is_well(calm: State, assert_fires: Alerted) -> None:
     assert_fires.judgement.fires_nothing(calm)
 
@@ -142,6 +144,7 @@ def test_a_webhook_that_does_not_answer_is_alerted(calm: State, assert_fires: Al
     assert_fires("TopogateWebhookDown", calm.but(WEBHOOK, None))
 
 
+@pytest.mark.promise("O213")
 def test_pods_that_pass_without_the_webhook_are_alerted(at_work: AtWork, assert_fires: Alerted) -> None:
     """The API server itself counts them: its configuration points to a port where nobody listens."""
     cluster = at_work.cluster
@@ -274,6 +277,7 @@ def test_nodes_on_which_gangs_fail_are_alerted(calm: State, assert_fires: Alerte
     assert_fires("TopogateNodesAvoided", calm.but(SWEEPER, (*calm.jobs[SWEEPER], series)), model="h100")
 
 
+@pytest.mark.promise("O206", "R302")
 @pytest.mark.parametrize(
     ("name", "job", "series", "more"),
     [
@@ -309,6 +313,7 @@ def test_an_allocator_that_refuses_a_container_is_alerted(
         assert_fires("TopogateAllocatorAmbiguous", calm.but(ALLOCATOR, rising))
 
 
+@pytest.mark.promise("O242")
 def test_an_allocator_beside_another_plugin_is_alerted(
     calm: State, allocating: Site, assert_fires: Alerted
 ) -> None:
@@ -323,11 +328,13 @@ def test_an_allocator_beside_another_plugin_is_alerted(
     assert_fires("TopogateAllocatorConflict", calm.but(ALLOCATOR, allocator_series()))
 
 
+@pytest.mark.promise("R201", "O206")
 def test_every_alert_is_fired_by_a_test() -> None:
     text = Path(__file__).read_text()
     assert [name for name in NAMES if f'"{name}"' not in text] == []
 
 
+@pytest.mark.promise("R201", "O209")
 def test_the_dashboard_is_json_that_grafana_finds() -> None:
     dashboard = json.loads((COMPONENT / "topogate.json").read_text())
     assert dashboard["uid"] == "topogate"

@@ -29,6 +29,7 @@ def ports(workload: dict[str, Any]) -> dict[str, dict[str, Any]]:
     return {port["name"]: container for container in containers for port in container.get("ports", ())}
 
 
+@pytest.mark.promise("O208")
 @pytest.mark.parametrize("monitor", MONITORS, ids=lambda each: each["metadata"]["name"])
 def test_a_monitor_selects_one_program_and_a_port_that_it_has(
     monitor: dict[str, Any], workloads: list[dict[str, Any]]
@@ -58,6 +59,7 @@ def operator(cluster: Cluster, defined: list[str]) -> Cluster:
     return cluster
 
 
+@pytest.mark.promise("O208")
 def test_the_api_server_takes_the_monitors_and_rules_under_strict_validation(operator: Cluster) -> None:
     namespace = {"metadata": {"name": "topogate-system"}}
     operator.api().request("POST", "/api/v1/namespaces", body=namespace)
@@ -80,6 +82,7 @@ def built_with(cluster: Cluster, folder: Path, **more: Any) -> list[dict[str, An
     return list(yaml.safe_load_all(cluster.kubectl("kustomize", str(folder)).stdout))
 
 
+@pytest.mark.promise("O209")
 def test_the_component_builds_on_the_overlay(control_plane: Cluster, tmp_path: Path) -> None:
     built = built_with(control_plane, tmp_path)
     kinds = [each["kind"] for each in built]
@@ -90,6 +93,7 @@ def test_the_component_builds_on_the_overlay(control_plane: Cluster, tmp_path: P
     assert list(dashboard["data"]) == ["topogate.json"]
 
 
+@pytest.mark.promise("R303")
 def test_runbooks_open_at_the_address_that_an_operator_gives_with_kustomize(
     control_plane: Cluster, tmp_path: Path
 ) -> None:

@@ -92,12 +92,14 @@ PROGRAMS = {
 }
 
 
+@pytest.mark.promise("O200")
 @pytest.mark.parametrize(("by", "scrape"), PROGRAMS.items())
 def test_the_table_is_what_is_served(by: str, scrape: Callable[[Path], str], tmp_path: Path) -> None:
     rows = {row for row, (owners, _) in table().items() if by in owners.split(", ")}
     assert served(scrape(tmp_path)) == rows
 
 
+@pytest.mark.promise("O261")
 @pytest.mark.parametrize("scrape", PROGRAMS.values(), ids=PROGRAMS)
 def test_every_program_that_is_scraped_exports_its_version(
     scrape: Callable[[Path], str], tmp_path: Path
@@ -115,6 +117,7 @@ def labels_of(registry: CollectorRegistry) -> dict[str, set[str]]:
     }
 
 
+@pytest.mark.promise("O200")
 def test_the_tables_labels_are_those_of_the_metrics() -> None:
     service: Any = SimpleNamespace(configuration=ConfigurationStore([]))
     declared = {
@@ -127,6 +130,7 @@ def test_the_tables_labels_are_those_of_the_metrics() -> None:
             assert declared.get(name.removesuffix("_total"), set()) == labels, name
 
 
+@pytest.mark.promise("O201")
 def test_no_label_can_hold_the_name_of_a_pod_a_gang_or_a_namespace() -> None:
     # One names nodes, those that are avoided: a share of the nodes bounds them.
     rows = table().items()
@@ -154,6 +158,7 @@ def known() -> dict[str, set[str]]:
     return {name: labels | {"job", "pod"} for name, labels in found.items()}
 
 
+@pytest.mark.promise("O209")
 @pytest.mark.parametrize(("where", "query"), queries(), ids=lambda text: str(text)[:40])
 def test_a_query_names_only_series_and_labels_that_there_are(where: str, query: str) -> None:
     series = set(re.findall(r"\b((?:topogate|apiserver|kube)_\w+|up\b)", query))
@@ -204,6 +209,7 @@ def test_values_that_a_query_asks_for_are_found() -> None:
     ]
 
 
+@pytest.mark.promise("R201", "O207")
 def test_each_alert_names_its_section_in_a_page_of_runbooks() -> None:
     """Failed? Add a section named as the alert to a page docs/operators/runbooks-*.md, its `runbook_url`."""
     found_pages = ROOT.glob("docs/operators/runbooks-*.md")
@@ -216,6 +222,7 @@ def test_each_alert_names_its_section_in_a_page_of_runbooks() -> None:
     assert sum(text.count("\n## Topogate") for text in pages.values()) == len(alerts())
 
 
+@pytest.mark.promise("O204")
 def test_every_cause_for_which_a_gang_waits_is_explained() -> None:
     text = (ROOT / "docs/operators/waiting-causes.md").read_text()
     assert set(re.findall(r"^\| `([\w-]+)` \|", text, re.MULTILINE)) == set(Cause)

@@ -38,6 +38,7 @@ def installed(real_control_plane: Cluster) -> Iterator[Cluster]:
     clean_real(cluster)
 
 
+@pytest.mark.promise("O344")
 def test_every_pod_of_the_chart_is_ready(installed: Cluster) -> None:
     pods = pods_of(installed, SYSTEM) + pods_of(installed, LABELER)
     components = {pod["metadata"]["labels"].get("app.kubernetes.io/component", "labeler") for pod in pods}
@@ -45,6 +46,7 @@ def test_every_pod_of_the_chart_is_ready(installed: Cluster) -> None:
     assert all(status["ready"] for pod in pods for status in pod["status"]["containerStatuses"])
 
 
+@pytest.mark.promise("O344")
 def test_the_webhook_of_the_chart_gates_a_pod(installed: Cluster) -> None:
     namespace = create_namespace(installed, {keys.INJECTION_LABEL: keys.INJECTION_ENABLED})
     container = {"name": "c", "image": "x", "resources": {"limits": {"nvidia.com/gpu": 1}}}
@@ -59,6 +61,7 @@ def test_the_webhook_of_the_chart_gates_a_pod(installed: Cluster) -> None:
     delete_namespace(installed, namespace)
 
 
+@pytest.mark.promise("O344")
 def test_removing_the_release_leaves_nothing_of_the_chart(installed: Cluster) -> None:
     run(installed, "uninstall", "topogate", "--wait")
     left = installed.kubectl("get", "clusterroles,validatingadmissionpolicies,crds", "-o", "name").stdout

@@ -33,6 +33,7 @@ def installed(real_control_plane: Cluster) -> Iterator[Cluster]:
     devices.unplug(real_control_plane.namespaces, CARDS)
 
 
+@pytest.mark.promise("R25", "S52")
 def test_every_program_runs_as_restricted_as_its_manifest_requires(installed: Cluster) -> None:
     pods = pods_of(installed, SYSTEM) + pods_of(installed, LABELER)
     components = {pod["metadata"]["labels"].get("app.kubernetes.io/component", "labeler") for pod in pods}
@@ -50,6 +51,7 @@ def test_every_program_runs_as_restricted_as_its_manifest_requires(installed: Cl
         assert seen["megabytes"] * 2**20 * 1000 < quantities.parse(limit), name
 
 
+@pytest.mark.promise("O260")
 def test_every_program_prints_its_version_in_its_container_and_in_its_log(installed: Cluster) -> None:
     version = build.PROJECT["version"]
     for namespace, component in ((SYSTEM, "webhook"), (SYSTEM, "sweeper"), (LABELER, "labeler")):

@@ -63,6 +63,7 @@ def bundle_of(cluster: Cluster) -> str:
     return str(cluster.api().json("GET", WEBHOOKS)["webhooks"][0]["clientConfig"].get("caBundle", ""))
 
 
+@pytest.mark.promise("O179")
 def test_the_certificates_are_issued_by_its_controllers(issued: Cluster) -> None:
     issued.kubectl("wait", "-n", SYSTEM, "--for=condition=Ready", "certificate", "--all", "--timeout=120s")
     names = x509.load_pem_x509_certificate(secret(issued, SERVING)["tls.crt"]).extensions
@@ -70,6 +71,7 @@ def test_the_certificates_are_issued_by_its_controllers(issued: Cluster) -> None
     assert f"webhook.{SYSTEM}.svc" in served.get_values_for_type(x509.DNSName)
 
 
+@pytest.mark.promise("O179")
 def test_the_api_server_reaches_the_webhook_by_the_authority_that_was_injected(issued: Cluster) -> None:
     assert base64.b64decode(bundle_of(issued)) == secret(issued, SERVING)["ca.crt"]
     namespace = create_namespace(issued, {keys.INJECTION_LABEL: keys.INJECTION_ENABLED})
@@ -86,6 +88,7 @@ def test_our_own_issuing_is_not_there(issued: Cluster) -> None:
     assert "deployment.apps/certs" not in names
 
 
+@pytest.mark.promise("O179")
 def test_a_new_serving_certificate_is_of_the_authority_that_the_api_server_knows(issued: Cluster) -> None:
     before, bundle = secret(issued, SERVING), bundle_of(issued)
     issued.api().request("DELETE", f"{SECRETS}/{SERVING}")

@@ -33,6 +33,7 @@ from webhook.placement.place import FIRST_FIT
 BOUND = 100_000
 
 
+@pytest.mark.promise("S49", "D17")
 @pytest.mark.parametrize(
     ("family", "seed"),
     [*(("small", n) for n in range(20)), *((family, n) for family in FAMILIES for n in range(2))],
@@ -73,6 +74,7 @@ def test_a_program_that_the_remaining_steps_cannot_write_is_not_begun(seed: int)
     assert budget.spent <= 2 * bound
 
 
+@pytest.mark.promise("D17")
 @pytest.mark.parametrize(
     "rules",
     [
@@ -139,6 +141,7 @@ def test_pods_that_are_pinned_to_a_node_each_are_placed_beside_free_ones() -> No
     assert budget.spent <= options.bound
 
 
+@pytest.mark.promise("D14")
 def test_a_question_takes_the_same_steps_each_time() -> None:
     dice = random.Random(3)
     snapshot = hostile_cluster(dice, carded=True)

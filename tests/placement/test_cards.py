@@ -235,11 +235,13 @@ CASES: list[tuple[str, objects.Node, objects.Pod, str]] = [
 ]
 
 
+@pytest.mark.promise("W26")
 @pytest.mark.parametrize(("node", "pod", "expected"), [c[1:] for c in CASES], ids=[c[0] for c in CASES])
 def test_a_known_case_has_its_known_cards(node: objects.Node, pod: objects.Pod, expected: str) -> None:
     assert text_of(node, pod) == expected
 
 
+@pytest.mark.promise("W27")
 @pytest.mark.parametrize(
     ("names", "expected"),
     [
@@ -255,11 +257,13 @@ def test_a_malformed_request_for_one_card_is_refused_in_words(names: str, expect
     assert problem == f"gas-same-gpu: {expected}"
 
 
+@pytest.mark.promise("W27")
 def test_one_card_and_linked_cards_exclude_each_other() -> None:
     pod = gpu_pod({"i915": 1}, {"i915": 1}, gas_same_gpu="c1,c2", gas_allocate_xelink="true")
     assert "exclude each other" in text_of(TWO, pod)
 
 
+@pytest.mark.promise("W21")
 @pytest.mark.parametrize(
     ("labels", "expected"),
     [
@@ -276,6 +280,7 @@ def test_a_policy_s_labels_take_cards_out_of_use(labels: dict[str, str], expecte
     assert text_of(objects.Node(metadata=metadata, status=base.status), gpu_pod({"i915": 1})) == expected
 
 
+@pytest.mark.promise("W21")
 @pytest.mark.parametrize(
     ("tile", "expected"), [("gt0", "no"), ("gt6", "card0:gt0")], ids=["its tile", "another"]
 )

@@ -148,6 +148,7 @@ CASES: list[tuple[str, Tree, int, dict[str, Any], dict[str, int]]] = [
 ]
 
 
+@pytest.mark.promise("R44", "R45")
 @pytest.mark.parametrize(
     ("tree", "count", "asked", "expected"), [case[1:] for case in CASES], ids=[case[0] for case in CASES]
 )
@@ -177,6 +178,7 @@ REFUSED: list[tuple[str, Tree, int, dict[str, Any], str]] = [
 ]
 
 
+@pytest.mark.promise("D15")
 @pytest.mark.parametrize(
     ("tree", "count", "asked", "words"), [case[1:] for case in REFUSED], ids=[case[0] for case in REFUSED]
 )
@@ -245,6 +247,7 @@ def test_two_gangs_in_one_pass_share_what_is_left() -> None:
     assert taken(second.nodes) == {"x2": 1, "x3": 2}
 
 
+@pytest.mark.promise("O263")
 def test_growth_stays_with_the_pods_that_are_placed() -> None:
     snapshot = Snapshot.build(
         [node(f"n{i}", (f"b{i // 2}", f"r{i}", f"h{i}"), 4) for i in range(4)], [("n2", Usage({"cpu": 1000}))]
@@ -274,6 +277,7 @@ def test_ranks_run_along_the_topology() -> None:
     assert [name in ("x2", "x4") for name in blocks] == sorted(name in ("x2", "x4") for name in blocks)
 
 
+@pytest.mark.promise("O22", "O23")
 def test_a_node_without_topology_labels_is_used_but_is_close_to_nothing() -> None:
     loose = [node(f"loose{i}", None, 2) for i in range(2)]
     home = [node(f"n{i}", ("b", f"r{i}", f"h{i}"), 1) for i in range(4)]
@@ -307,6 +311,7 @@ def test_a_gang_that_contradicts_itself_is_an_error_that_names_it(asked: dict[st
         place(gang_of(4, **asked), snapshot_of(DEFAULT))
 
 
+@pytest.mark.promise("D14")
 def test_the_result_does_not_depend_on_the_order_of_the_nodes() -> None:
     nodes = [node(f"n{i}", (f"b{i % 3}", f"r{i % 2}", f"h{i}"), i % 4) for i in range(12)]
     forth, back = Snapshot.build(nodes, []), Snapshot.build(reversed(nodes), [])

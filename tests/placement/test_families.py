@@ -20,6 +20,7 @@ def labelled(name: str, labels: dict[str, str], cpu: int = 1) -> NodeInfo:
     return node(name, cpu, **labels)
 
 
+@pytest.mark.promise("O19", "W14")
 @pytest.mark.parametrize(
     ("labels", "place"),
     [
@@ -57,6 +58,7 @@ def pools() -> list[NodeInfo]:
     return [*racks, *(labelled(f"plain-{n}", {ZONE: "z"}) for n in range(6))]
 
 
+@pytest.mark.promise("O20")
 @pytest.mark.parametrize(
     ("level", "count", "names"),
     [
@@ -74,6 +76,7 @@ def test_pools_of_different_depth_are_placed_side_by_side(
     assert found.proven
 
 
+@pytest.mark.promise("W14")
 def test_a_level_that_a_family_lacks_is_its_next_finer_one() -> None:
     plain = [each for each in pools() if each.name.startswith("plain")]
     snapshot = Snapshot.build([*plain, labelled("large", {ZONE: "z"}, cpu=3)], [])
@@ -92,12 +95,14 @@ def test_a_key_that_is_of_several_levels_is_no_name_of_one() -> None:
     assert (topology.level("a"), topology.level("c"), Topology().level(HOST)) == (0, 1, 3)
 
 
+@pytest.mark.promise("R50", "W8")
 def test_every_key_of_the_shipped_families_names_one_level() -> None:
     for family in keys.TOPOLOGY_FAMILIES:
         for key in family:
             assert Topology().level(key) in (0, 1, 2, 3)
 
 
+@pytest.mark.promise("R50")
 def test_node_names_the_lowest_level() -> None:
     topology = Topology()
     assert (
@@ -120,6 +125,7 @@ def test_small_gangs_keep_racks_of_eighteen_whole_for_large_ones() -> None:
         snapshot = snapshot.assume(placed(large, snapshot), large)
 
 
+@pytest.mark.promise("R51")
 @pytest.mark.parametrize(
     ("names", "expected"),
     [
@@ -138,6 +144,7 @@ def test_the_domains_of_a_gang_are_named_in_the_words_of_its_nodes_families(
     assert placed(asked, Snapshot.build([*pools(), bare], [])).spread == expected
 
 
+@pytest.mark.promise("R51")
 def test_a_gang_without_capacity_gets_a_reason_in_the_words_of_the_nearest_family() -> None:
     racks = [each for each in pools() if not each.name.startswith("plain")]
     none = place(gang_of(4, required_level="subblock"), Snapshot.build(racks, []))

@@ -40,6 +40,7 @@ def test_weights_are_the_operator_s() -> None:
     assert penalties([machine("a", 10, 1000, 4)], options, **{GPU: 2}) == [100 - (3 * 90 + 50) // 4]
 
 
+@pytest.mark.promise("D16")
 @pytest.mark.parametrize(("most_allocated", "chosen"), [(False, "roomy"), (True, "busy")])
 def test_of_two_places_that_are_equal_otherwise_headroom_decides(most_allocated: bool, chosen: str) -> None:
     nodes = [replace(machine(name, 1, 1000), labels={}) for name in ("busy", "roomy")]

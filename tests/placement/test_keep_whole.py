@@ -32,6 +32,7 @@ HOLES: list[tuple[str, Tree, int, dict[str, int]]] = [
 ]
 
 
+@pytest.mark.promise("O86")
 @pytest.mark.parametrize(("tree", "count", "expected"), [c[1:] for c in HOLES], ids=[c[0] for c in HOLES])
 def test_small_holes_are_filled_first_inside_the_fewest_racks(
     tree: Tree, count: int, expected: dict[str, int]
@@ -39,6 +40,7 @@ def test_small_holes_are_filled_first_inside_the_fewest_racks(
     assert taken(placed(gang_of(count), snapshot_of(tree), KEEP_WHOLE).nodes) == expected
 
 
+@pytest.mark.promise("O86")
 def test_a_gang_of_single_gpus_leaves_the_pair_to_the_pod_that_comes_after_it() -> None:
     free = {"x": 2, "y": 1, "z": 1}
     nodes = [node(name, ("b", "r", f"h{name}"), 8, **{GPU: gpus}) for name, gpus in free.items()]
@@ -48,6 +50,7 @@ def test_a_gang_of_single_gpus_leaves_the_pair_to_the_pod_that_comes_after_it() 
     assert isinstance(place(second, after, KEEP_WHOLE), Assignment)
 
 
+@pytest.mark.promise("O86")
 def test_by_default_the_two_pods_share_a_node() -> None:
     tree = {"b": {"r": {"x": 2, "y": 1, "z": 1}}}
     assert taken(placed(gang_of(2), snapshot_of(tree)).nodes) == {"x": 2}

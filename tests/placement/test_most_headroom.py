@@ -85,6 +85,7 @@ class Case:
         return Fraction(sum(used), len(used))
 
 
+@pytest.mark.promise("O87")
 @pytest.mark.parametrize("seed", range(150))
 def test_the_smallest_domain_with_the_most_headroom_is_filled_from_the_best_node_down(seed: int) -> None:
     case = Case(seed)
@@ -113,6 +114,7 @@ def test_the_smallest_domain_with_the_most_headroom_is_filled_from_the_best_node
     assert Fraction(sum(penalties), len(penalties)) == min(map(case.value, lowest))
 
 
+@pytest.mark.promise("O88")
 def test_gangs_of_different_pods_are_placed_as_by_best_fit() -> None:
     nodes = [node("large", ("b", "r", "h0"), 8, memory=1000), node("small", ("b", "r", "h1"), 3, memory=300)]
     snapshot = Snapshot.build(nodes, [])
@@ -124,6 +126,7 @@ def test_gangs_of_different_pods_are_placed_as_by_best_fit() -> None:
     )
 
 
+@pytest.mark.promise("O87")
 def test_a_single_pod_is_placed_where_most_stays_free_and_best_fit_would_not() -> None:
     nodes = [node("large", ("b", "r", "h0"), 8, memory=1000), node("small", ("b", "r", "h1"), 2, memory=300)]
     snapshot = Snapshot.build(nodes, [])

@@ -64,6 +64,7 @@ def test_a_pod_takes_gpus_that_no_other_pod_could_use() -> None:
     assert placed(gang_of(1, pod_class(1, **{GPU: 1})), snapshot).nodes == {"p-0": "b"}
 
 
+@pytest.mark.promise("D36")
 def test_fewer_domains_come_before_what_a_node_loses() -> None:
     whole = node("a", ("b1", "s", "h1"), 64, **{GPU: 8})
     others = [node(f"h{n}", ("b2", "s", f"h{n}"), 64, **{GPU: 4}) for n in range(2)]
@@ -152,6 +153,7 @@ def _place(state: NodeState, level: int) -> tuple[str, ...]:
     return key_of(state, 3)[: level + 2]
 
 
+@pytest.mark.promise("D36")
 @pytest.mark.parametrize("seed", seeds(60))
 def test_the_node_is_the_best_by_the_definition(seed: int) -> None:
     case = Case(seed)
@@ -167,6 +169,7 @@ def test_the_node_is_the_best_by_the_definition(seed: int) -> None:
     assert (found.objective.lost, *found.objective.leftover) == case.rank(chosen)
 
 
+@pytest.mark.promise("D36")
 @given(
     st.lists(st.integers(0, 10).map(lambda tenths: 100 * tenths), min_size=1, max_size=8), st.integers(0, 8)
 )

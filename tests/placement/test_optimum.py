@@ -16,6 +16,7 @@ from webhook.placement import (
 )
 
 
+@pytest.mark.promise("R4", "D16")
 @pytest.mark.parametrize("seed", seeds(10))
 def test_identical_pods_get_the_optimum(seed: int) -> None:
     dice = random.Random(seed)
@@ -25,6 +26,7 @@ def test_identical_pods_get_the_optimum(seed: int) -> None:
         agrees(asked, snapshot)
 
 
+@pytest.mark.promise("I20")
 @pytest.mark.parametrize("seed", seeds(10))
 def test_different_pods_on_fourteen_nodes_of_several_slots_get_the_optimum(seed: int) -> None:
     dice = random.Random(1000 + seed)
@@ -46,6 +48,7 @@ def test_different_pods_on_fourteen_nodes_of_several_slots_get_the_optimum(seed:
         agrees(gang(classes, dice, snapshot, required_level=dice.choice(LEVELS)), snapshot)
 
 
+@pytest.mark.promise("I21")
 @pytest.mark.parametrize("seed", seeds(5))
 def test_every_assignment_passes_the_checker(seed: int) -> None:
     dice = random.Random(seed)

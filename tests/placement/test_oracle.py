@@ -54,6 +54,7 @@ def least(snapshot: Snapshot, wanted: int) -> tuple[tuple[int, ...], tuple[int, 
     return tuple(found[:4]), tuple(found[4:])
 
 
+@pytest.mark.promise("I19")
 @pytest.mark.parametrize("slots", [1, 3, 8])
 @pytest.mark.parametrize("seed", range(2))
 def test_domains_and_leftover_at_each_level_are_highs_s(seed: int, slots: int) -> None:

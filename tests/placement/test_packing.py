@@ -85,6 +85,7 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return counted
 
 
+@pytest.mark.promise("S49")
 @pytest.mark.parametrize("seed", range(6))
 def test_a_question_ends_within_its_steps_whatever_is_asked(steps: list[int], seed: int) -> None:
     fits(cards(8), [endless(seed)])

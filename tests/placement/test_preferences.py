@@ -56,6 +56,7 @@ def with_label(number: int, **labels: str) -> dict[str, Any]:
     return {"labels": {**made.labels, **labels}}
 
 
+@pytest.mark.promise("R118")
 def test_a_node_that_is_only_to_be_avoided_is_taken_last() -> None:
     nodes = four(n0={"taints": (SOFT,)}, n1={"taints": (SOFT,)})
     assert chosen(nodes, pod_class()) == ["n2"]
@@ -67,6 +68,7 @@ def test_who_tolerates_it_does_not_avoid_it() -> None:
     assert chosen(four(n0={"taints": (SOFT,)}), kind) == ["n0"]
 
 
+@pytest.mark.promise("R118")
 def test_the_heavier_preference_for_nodes_wins() -> None:
     far = Term((Requirement("disk", "In", ("hdd",)),))
     kind = replace(pod_class(), preferred=Preferences(((10, LIKED), (90, far))))
@@ -74,6 +76,7 @@ def test_the_heavier_preference_for_nodes_wins() -> None:
     assert chosen(nodes, kind) == ["n3"]
 
 
+@pytest.mark.promise("R118", "D16")
 def test_the_network_comes_before_what_pods_prefer() -> None:
     kind = replace(pod_class(2), preferred=Preferences(((100, LIKED),)))
     near = [labelled(f"a{n}", ("b0", "s0", f"h{n}")) for n in range(2)]
@@ -81,6 +84,7 @@ def test_the_network_comes_before_what_pods_prefer() -> None:
     assert chosen([*near, *far], kind, 2) == ["a0", "a1"]
 
 
+@pytest.mark.promise("R118")
 def test_pods_that_stand_draw_and_repel_where_nothing_else_decides() -> None:
     nodes = [labelled(f"n{n}", (f"b{n}", "s", f"h{n}"), zone=f"z{n}") for n in range(3)]
     crowd = (("z0", 4), ("z1", 1))
@@ -117,6 +121,7 @@ def test_pods_that_differ_in_their_preferences_alone_are_placed_as_identical() -
     assert "n3" in found.nodes.values()
 
 
+@pytest.mark.promise("R120")
 @pytest.mark.parametrize(("small", "large", "liked"), [(4, 1, "n6"), (2, 3, "n7")])
 def test_of_different_pods_what_the_most_frequent_prefer_counts(small: int, large: int, liked: str) -> None:
     hdd = Term((Requirement("disk", "In", ("hdd",)),))
@@ -152,6 +157,7 @@ def penalty(each: NodeInfo, nodes: Sequence[NodeInfo], kind: PodClass) -> int:
     return avoided + (2 * (100 - 100 * liked(each) // best) if best else 0)
 
 
+@pytest.mark.promise("D16")
 @pytest.mark.parametrize("seed", range(12))
 def test_nothing_that_is_as_good_otherwise_would_be_liked_more(seed: int) -> None:
     dice = random.Random(seed)

@@ -102,6 +102,7 @@ def called(asked: Gang, *roles: str) -> Gang:
     return replace(asked, members=tuple(replace(each, role=named[each.pod_class]) for each in asked.members))
 
 
+@pytest.mark.promise("R175")
 @pytest.mark.parametrize(
     ("roles", "expected"),
     [

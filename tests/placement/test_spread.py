@@ -33,6 +33,7 @@ LEVELS = ("block", "subblock", "host", "node")
 THREE = {"b0": {"s": {"a1": 4, "a2": 4}}, "b1": {"s": {"b1": 4}}, "b2": {"s": {"c1": 1, "c2": 1}}}
 
 
+@pytest.mark.promise("D33")
 @pytest.mark.parametrize("seed", seeds(12))
 def test_spread_pods_get_the_optimum(seed: int) -> None:
     dice = random.Random(seed)
@@ -77,6 +78,7 @@ def by_block(gang: Gang, options: Options | None = None) -> dict[str, int]:
     return found
 
 
+@pytest.mark.promise("R48")
 @pytest.mark.parametrize(
     ("gang", "expected"),
     [
@@ -107,6 +109,7 @@ def test_what_is_there_counts_whether_of_the_gang_or_a_peer() -> None:
     assert {name[0] for name in placed(alone, snapshot).nodes.values()} == {"a"}
 
 
+@pytest.mark.promise("R49", "R66")
 @pytest.mark.parametrize(
     ("gang", "sentence"),
     [
@@ -136,6 +139,7 @@ def test_a_cap_that_leaves_no_capacity_is_named(gang: Gang, sentence: str) -> No
     assert (found.sentence, found.proven) == (sentence, True)
 
 
+@pytest.mark.promise("R66")
 @pytest.mark.parametrize(
     ("gang", "complaint"),
     [

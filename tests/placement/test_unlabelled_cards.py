@@ -31,6 +31,7 @@ def placed(nodes: list[objects.Node], *pods: objects.Pod) -> dict[str, tuple[str
     }
 
 
+@pytest.mark.promise("O381")
 @pytest.mark.parametrize("resource", ["xe", "i915"])
 def test_devices_are_counted_where_no_label_numbers_the_cards(resource: str) -> None:
     nodes = [named("a", gpu_node("", **{resource: "8"})), named("b", gpu_node("", **{resource: "4"}))]
@@ -57,12 +58,14 @@ def test_several_containers_and_a_leader_beside_workers_are_counted_together() -
     )
 
 
+@pytest.mark.promise("O381")
 def test_beside_labelled_nodes_each_pod_has_cards_where_they_are_numbered() -> None:
     nodes = [named("a", gpu_node("0.1", xe="2")), named("b", gpu_node("", xe="2"))]
     two = gpu_pod({"xe": 2})
     assert placed(nodes, two, two) == {"p0": ("a", "card0,card1"), "p1": ("b", "")}
 
 
+@pytest.mark.promise("O379")
 @pytest.mark.parametrize(
     ("asks", "annotations"),
     [

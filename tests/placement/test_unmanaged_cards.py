@@ -39,12 +39,14 @@ SYNTHETIC_CAPACITY = gpu_node("0.1", i915="2")
 ONE = gpu_pod({"i915": 1})
 
 
+@pytest.mark.promise("W23")
 @pytest.mark.parametrize(("has", "next_gets"), [("card0", "card1"), ("card1", "card0")])
 def test_the_card_that_the_node_reports_is_not_planned_for_another(has: str, next_gets: str) -> None:
     node = annotated(SYNTHETIC_CAPACITY, offered(1, 1), f"uid-a={has}")
     assert text_of(node, ONE, [running("a", {"i915": 1})]) == next_gets
 
 
+@pytest.mark.promise("O48")
 def test_what_is_not_reported_is_taken_to_be_given_from_the_highest_card_down() -> None:
     assert text_of(SYNTHETIC_CAPACITY, ONE, [running("a", {"i915": 1})]) == "card0"
     assert text_of(SYNTHETIC_CAPACITY, ONE, [running("a", {"i915": 1}), running("b", {"i915": 1})]) == "no"
@@ -115,6 +117,7 @@ def test_without_a_report_the_sweeper_guesses_what_the_allocator_gives(
     assert unmanaged_use(node_of(node), [convert.usage_of(pod) for pod in pods]) == given_by_card
 
 
+@pytest.mark.promise("W23")
 @pytest.mark.parametrize("allocatable", ["20", "10"], ids=["before the kubelet says so", "after"])
 def test_a_card_that_the_allocator_took_out_of_use_is_planned_for_nobody(allocatable: str) -> None:
     node = annotated(gpu_node("0.1", i915=allocatable), offered(0, 10))
@@ -134,6 +137,7 @@ PARTLY_PLANNED = annotated(
 )
 
 
+@pytest.mark.promise("O47")
 @pytest.mark.parametrize(
     ("asked", "expected"),
     [

@@ -99,6 +99,7 @@ def read(objects: dict[chart.Identity, dict[str, Any]]) -> dict[chart.Identity, 
     return objects | {key: document}
 
 
+@pytest.mark.promise("O340")
 @pytest.mark.usefixtures("control_plane")
 def test_the_chart_gives_the_objects_of_the_overlay() -> None:
     faults = []
@@ -208,6 +209,7 @@ def is_parsed(parser: argparse.ArgumentParser, argument: str) -> bool:
     return True
 
 
+@pytest.mark.promise("O382")
 @pytest.mark.parametrize("program", chart_arguments.PARSERS)
 def test_the_chart_takes_no_argument_that_the_program_refuses_and_some_of_each_option(program: str) -> None:
     parser, pattern = chart_arguments.PARSERS[program](), re.compile(chart_arguments.pattern(program))
@@ -221,6 +223,7 @@ def test_the_chart_takes_no_argument_that_the_program_refuses_and_some_of_each_o
     assert set(without) <= {"-h", "-n", *chart_arguments.NEVER}
 
 
+@pytest.mark.promise("O342", "O382")
 @pytest.mark.usefixtures("control_plane")
 def test_a_value_that_cannot_be_meant_is_refused_with_its_name() -> None:
     faults = []
@@ -263,6 +266,7 @@ def with_configuration(document: dict[str, Any], folder: Path) -> "subprocess.Co
     return run(*TEMPLATE, "--namespace=kube-system", f"--values={folder / 'values.yaml'}")
 
 
+@pytest.mark.promise("O382")
 @pytest.mark.usefixtures("control_plane")
 def test_a_configuration_of_another_shape_is_refused_as_the_programs_would_refuse_it(tmp_path: Path) -> None:
     """Each key with a value of another type, and items of other types."""
@@ -316,6 +320,7 @@ def test_a_limit_can_be_taken_away() -> None:
     assert "memory" not in (webhook.get("limits") or {})
 
 
+@pytest.mark.promise("O341")
 @pytest.mark.usefixtures("control_plane")
 def test_images_that_are_not_named_are_refused_with_the_command_that_names_them() -> None:
     result = run(*TEMPLATE, "--namespace=kube-system", values=[])
@@ -324,6 +329,7 @@ def test_images_that_are_not_named_are_refused_with_the_command_that_names_them(
     assert "hack/image build" in result.stderr
 
 
+@pytest.mark.promise("O350")
 @pytest.mark.usefixtures("control_plane")
 def test_the_gate_of_the_api_server_is_refused_before_kubernetes_1_36() -> None:
     arguments = (*TEMPLATE, "--namespace=kube-system", "--kube-version=1.35.2")
@@ -334,6 +340,7 @@ def test_the_gate_of_the_api_server_is_refused_before_kubernetes_1_36() -> None:
     )
 
 
+@pytest.mark.promise("O350")
 @pytest.mark.usefixtures("control_plane")
 def test_kubernetes_before_1_32_is_refused() -> None:
     arguments = (*TEMPLATE, "--namespace=kube-system", "--kube-version=1.31.9")
@@ -420,6 +427,7 @@ def test_helm_installs_the_objects_of_the_default_overlay(released: Cluster) -> 
         released.kubectl("get", "deployment", name, "-n", SYSTEM)
 
 
+@pytest.mark.promise("O343")
 def test_an_upgrade_keeps_the_authority_that_was_issued_and_the_plans(released: Cluster) -> None:
     path = "/webhooks/0/clientConfig/caBundle"
     bundle = base64.b64encode(FileAuthority.create("test").pem).decode()
@@ -439,6 +447,7 @@ def test_an_upgrade_keeps_the_authority_that_was_issued_and_the_plans(released: 
     released.kubectl("get", "placement", "kept", "-n", "default")
 
 
+@pytest.mark.promise("O367")
 def test_values_stay_by_reuse_and_a_rollback_brings_back_what_was(released: Cluster) -> None:
     bundle = authority_of(released)
     before = revision_of(released)
@@ -482,6 +491,7 @@ def authority_of(cluster: Cluster) -> str:
     return str(cluster.api().json("GET", WEBHOOKS)["webhooks"][0]["clientConfig"].get("caBundle", ""))
 
 
+@pytest.mark.promise("R303")
 @pytest.mark.usefixtures("control_plane")
 def test_runbooks_open_at_the_address_that_is_given() -> None:
     base = "https://git.example.com/topogate/blob/v0.1.0/docs"

@@ -31,6 +31,7 @@ def called_by_hack_test(folder: Path, *words: str) -> list[str]:
     return [re.sub(r"\S*hack/", "", line).strip() for line in lines]
 
 
+@pytest.mark.promise("R20")
 def test_hack_test_runs_all_checks_and_then_all_tests(tmp_path: Path) -> None:
     called = called_by_hack_test(tmp_path)
     assert called[0] == "check"
@@ -48,6 +49,7 @@ def test_hack_test_builds_and_tests_the_release_of_kubernetes_that_it_is_given(
     assert called[-1] == "1.32 python -m pytest tests/cluster"
 
 
+@pytest.mark.promise("R20")
 @pytest.mark.parametrize("failing", ["", "ruff", "mypy", "lint-imports"])
 def test_hack_check_runs_lint_format_types_and_import_rules(tmp_path: Path, failing: str) -> None:
     for folder, names in (
@@ -78,12 +80,14 @@ def test_hack_check_runs_lint_format_types_and_import_rules(tmp_path: Path, fail
     )
 
 
+@pytest.mark.promise("R20")
 def test_hack_check_without_words_runs_all_of_its_checks() -> None:
     text = (ROOT / "hack/check").read_text()
     (default,) = re.findall(r"checks=\((lint .*?)\)", text)
     assert {*re.findall(r"^ +([a-z]+)\) \"", text, re.MULTILINE)} - {"sizes", "changed"} == {*default.split()}
 
 
+@pytest.mark.promise("R202")
 def test_every_benchmark_that_is_named_exists() -> None:
     assert [
         f"{path_in_repository(paper)}: {name}"
@@ -93,6 +97,7 @@ def test_every_benchmark_that_is_named_exists() -> None:
     ] == []
 
 
+@pytest.mark.promise("R202")
 def test_every_section_of_the_benchmarks_names_the_command_of_its_measurements() -> None:
     text = (ROOT / "hack/benchmarks/README.md").read_text()
     sections = re.split(r"\n(?=\*\*[A-Z])", text)[1:]

@@ -5,11 +5,12 @@ import re
 from functools import cache
 from pathlib import Path
 
+import pytest
 import yaml
 
 from hack.local.build import ROOT
 from labeler.contract import keys
-from tests.repository.pages import DOCS, path_in_repository
+from tests.repository.pages import DOCS, anchors, path_in_repository
 from webhook.cli.main import COMMANDS
 
 PAGES = [path for path in DOCS if path.is_relative_to(ROOT / "docs") and path != ROOT / "docs/README.md"]
@@ -21,7 +22,6 @@ TABLES = {
         "design/wire-contract.md",
         "operators/configuration.md",
         "operators/metrics.md",
-        "promises.md",
         "users/options.md",
     )
 }
@@ -41,12 +41,6 @@ def in_code(paper: Path, pattern: str) -> set[str]:
 def named(paper: Path) -> set[str]:
     """Files and folders of the repository that stand in code spans or as commands in code blocks."""
     return {name.rstrip(".") for name in in_code(paper, rf"((?:{NAMES})/[\w./-]+)")}
-
-
-def anchors(paper: Path) -> set[str]:
-    """The anchors of a paper's headings, as the common renderers make them."""
-    heads = re.findall(r"^#+ (.+)$", paper.read_text(), re.MULTILINE)
-    return {re.sub(r"[^\w -]", "", head.lower()).replace(" ", "-") for head in heads}
 
 
 def section(title: str, paper: Path = ROOT / "ARCHITECTURE.md") -> str:
@@ -153,6 +147,7 @@ def test_a_page_fits_on_two_screens() -> None:
     assert [page for page, text in texts.items() if len(text.split()) > MOST_WORDS] == []
 
 
+@pytest.mark.promise("O6")
 def test_every_overlay_and_component_is_documented_for_the_operator() -> None:
     manifests = ROOT / "manifests"
     folders = {
@@ -174,6 +169,7 @@ def test_every_documented_metric_is_served() -> None:
     assert [name for name in sorted(documented) if name.removesuffix("_total") not in code] == []
 
 
+@pytest.mark.promise("S8")
 def test_every_identity_stands_in_the_trust_model() -> None:
     table = (ROOT / "SECURITY.md").read_text()
     for path in (ROOT / "manifests").rglob("*.yaml"):
@@ -190,6 +186,7 @@ def test_every_command_under_hack_is_documented() -> None:
     assert commands <= named(ROOT / "docs/contributing/tools.md")
 
 
+@pytest.mark.promise("W1")
 def test_every_key_of_the_contract_stands_in_the_table_of_the_wire_contract() -> None:
     """Failed? Add the key to docs/design/wire-contract.md, with who writes it and who reads it."""
     rows = [line for line in (DESIGN / "wire-contract.md").read_text().splitlines() if line.startswith("|")]

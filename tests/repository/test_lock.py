@@ -4,6 +4,7 @@ import re
 import tomllib
 from collections import defaultdict
 
+import pytest
 from packaging.markers import default_environment
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
@@ -35,6 +36,7 @@ def is_pinned_within(asked: Requirement, pinned: list[Requirement], python: str)
     return [each.operator for each in versions] == ["=="] and asked.specifier.contains(versions[0].version)
 
 
+@pytest.mark.promise("S56")
 def test_each_dependency_is_pinned_within_its_range_for_every_python() -> None:
     """Failed? Run hack/lock."""
     pinned = defaultdict(list)
@@ -54,6 +56,7 @@ def test_the_lock_names_no_place_to_fetch_from() -> None:
     assert not re.search(r"^\s*--(?!hash=sha256:)", LOCK, re.MULTILINE)
 
 
+@pytest.mark.promise("S56")
 def test_every_pin_has_hashes() -> None:
     for entry in re.split(r"\n(?=\S)", LOCK):
         assert entry.startswith("#") or "--hash=sha256:" in entry, entry

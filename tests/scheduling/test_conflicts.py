@@ -70,6 +70,7 @@ def test_where_there_are_too_many_rules_pods_are_never_let_together_that_must_no
         assert may_share(waiting[0], waiting[1], NAMESPACES)
 
 
+@pytest.mark.promise("R105")
 @ONE_EACH
 @given(one=PODS, other=PODS)
 def test_two_waiting_pods_share_a_node_exactly_when_the_rules_let_them(one: Body, other: Body) -> None:
@@ -77,6 +78,7 @@ def test_two_waiting_pods_share_a_node_exactly_when_the_rules_let_them(one: Body
     assert counted == may_share(one, other, NAMESPACES)
 
 
+@pytest.mark.promise("R105")
 @ONE_EACH
 @given(waiting=PODS, other=PODS)
 def test_a_pod_on_a_node_takes_there_what_it_would_take_where_it_is_put(waiting: Body, other: Body) -> None:
@@ -198,6 +200,7 @@ def test_a_pod_with_a_port_at_every_address_and_at_one_does_not_block_itself() -
     assert not taken_together(rules, [pod, neighbour])
 
 
+@pytest.mark.promise("W29")
 @pytest.mark.parametrize(
     ("expressions", "names"),
     [([["a", "b"]], {"a", "b"}), ([["a", "b"], ["b", "c"]], {"b"}), ([], None)],

@@ -66,6 +66,7 @@ def gpus_of(node: Node) -> tuple[NodeGpus, ...]:
     return node_gpus(node_of(node), COUNTING)
 
 
+@pytest.mark.promise("R249")
 @pytest.mark.parametrize(
     ("node", "want"),
     [
@@ -81,6 +82,7 @@ def test_gpus_are_counted_by_resource_and_model(node: Node, want: list[tuple[str
     assert [(each.model, each.gpus, each.shares) for each in gpus_of(node)] == want
 
 
+@pytest.mark.promise("R249")
 def test_devices_of_claims_count_as_devices() -> None:
     node = NodeInfo("n", {PRODUCT: "GB200"}, allocatable={DEVICES: 4})
     assert [(each.model, each.gpus) for each in node_gpus(node, COUNTING)] == [("GB200", 4)]
@@ -160,6 +162,7 @@ def cluster_of_all_kinds() -> ClusterReading:
     )  # fmt: skip
 
 
+@pytest.mark.promise("R249")
 def test_the_command_line_the_page_and_the_metrics_count_a_heterogeneous_cluster_equally() -> None:
     lines = gather(cluster_of_all_kinds())
     assert {line.model: line.total for line in lines} == IN_ALL

@@ -32,6 +32,7 @@ def sentence_for(pod_class: PodClass, nodes: list[NodeInfo]) -> str:
     return impossible(gang_of(2, pod_class), Snapshot.build(nodes, []), COUNTING)
 
 
+@pytest.mark.promise("R247")
 @pytest.mark.parametrize(
     ("pod_class", "want"),
     [
@@ -81,6 +82,7 @@ def test_resources_that_no_usable_node_has_are_named_in_one_clause() -> None:
     ]
 
 
+@pytest.mark.promise("R247")
 def test_the_cause_that_excludes_most_nodes_counts_those_it_alone_excludes() -> None:
     """Of 5 nodes 3 are tainted, of these one is full; of the others one is full."""
     nodes = cluster(H100=5)

@@ -164,6 +164,7 @@ def test_a_pod_that_has_a_place_is_not_refused_on_its_node(pod: dict[str, Any]) 
     assert pod_class_of(seen_by_the_sweeper(pod)).problem or not refused(pod)
 
 
+@pytest.mark.promise("O26")
 @given(planned_pods())
 def test_what_the_node_hands_out_is_what_the_sweeper_counts(pod: dict[str, Any]) -> None:
     assert refused(pod) or handed_out(pod) == {card: each[I915] for card, each in reserved(pod).items()}

@@ -53,6 +53,7 @@ def test_card_numbers_that_cannot_be_read_still_keep_gpu_pods_away() -> None:
     assert "unreadable node" in node_of(gpu_node("0.x", i915="2")).problem
 
 
+@pytest.mark.promise("W21")
 @pytest.mark.parametrize(
     ("marks", "expected"),
     [
@@ -70,6 +71,7 @@ def test_a_card_whose_pods_are_to_be_evicted_gets_no_new_ones(marks: dict[str, s
     assert text_of(marked, gpu_pod({"i915": 1})) == expected
 
 
+@pytest.mark.promise("O240", "W22")
 @pytest.mark.parametrize("cards", [1, 2, 3])
 def test_monitoring_is_the_node_s_and_not_the_cards(cards: int) -> None:
     node = gpu_node(".".join(map(str, range(cards))), i915=str(cards), i915_monitoring="1")

@@ -1,5 +1,6 @@
 """The mix of the GPU pods of a cluster."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -23,6 +24,7 @@ def snapshot(*usage: Usage) -> Snapshot:
     return Snapshot.build([node], [("n", each) for each in usage])
 
 
+@pytest.mark.promise("D37")
 def test_pods_on_nodes_and_waiting_pods_of_one_class_count_together() -> None:
     there = Usage(dict(pod(2).requests))
     found = mix_of(snapshot(there, there), [pod(2), pod(8)], COUNTING)
@@ -45,6 +47,7 @@ def test_pods_without_gpus_are_not_in_the_mix() -> None:
     assert [each.thousandths for each in found.classes] == [1000]
 
 
+@pytest.mark.promise("D37")
 def test_without_gpu_pods_the_mix_has_pods_of_one_two_four_and_eight_of_each_resource() -> None:
     found = mix_of(snapshot(), [], COUNTING)
     assert {(each.resource, each.thousandths) for each in found.classes} == {
@@ -53,6 +56,7 @@ def test_without_gpu_pods_the_mix_has_pods_of_one_two_four_and_eight_of_each_res
     assert len({each.count for each in found.classes}) == 1
 
 
+@pytest.mark.promise("D37")
 @given(st.dictionaries(st.integers(1, 500), st.integers(1, 9999), min_size=1, max_size=200), st.randoms())
 def test_a_mix_has_few_classes_and_does_not_depend_on_the_order(counts: dict[int, int], dice: object) -> None:
     classes = {class_of(pod(1 + n % 8, 100 * n), COUNTING): count for n, count in counts.items()}

@@ -168,6 +168,7 @@ def pod_body(dice: random.Random, node: str) -> dict[str, Any]:
     }
 
 
+@pytest.mark.promise("R105", "I22")
 @pytest.mark.usefixtures("runtimes")
 def test_our_decision_on_a_pod_and_a_node_is_kube_scheduler_s(cluster: Cluster, namespace: str) -> None:
     dice = random.Random(1)

@@ -10,6 +10,8 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import pytest
+
 from hack.local.cluster import Cluster
 from hack.local.nodes import SimulatedNode
 from labeler.contract import keys
@@ -174,6 +176,7 @@ def probed(
     return decisions
 
 
+@pytest.mark.promise("R105")
 def test_a_pod_that_is_resized_takes_what_kube_scheduler_counts(cluster: Cluster, namespace: str) -> None:
     api, dice = cluster.api(), random.Random(1)
     names = [f"n{number}" for number in range(PODS)]

@@ -6,6 +6,8 @@ In this process, against the real API server with kube-scheduler and controllers
 from datetime import UTC, datetime
 from typing import Any
 
+import pytest
+
 from hack.local.cluster import Cluster
 from labeler.contract import keys
 from tests.support import delete, wait_for_pods
@@ -40,6 +42,7 @@ def test_a_gang_that_only_pods_of_lower_priority_block_runs_in_their_place(
     assert named(pods, "low") == []
 
 
+@pytest.mark.promise("R204")
 def test_a_gang_with_preemption_switched_off_waits(two_nodes: Cluster, namespace: str) -> None:
     api = two_nodes.api()
     for index in range(2):
@@ -58,6 +61,7 @@ def test_a_gang_with_preemption_switched_off_waits(two_nodes: Cluster, namespace
     assert run_all(pods, "low", 2)
 
 
+@pytest.mark.promise("O99", "I50")
 def test_a_large_gang_that_has_waited_holds_its_nodes_against_smaller_ones(
     two_nodes: Cluster, namespace: str
 ) -> None:
@@ -85,6 +89,7 @@ def test_a_large_gang_that_has_waited_holds_its_nodes_against_smaller_ones(
     assert is_gated(named(pods, "small")[0])
 
 
+@pytest.mark.promise("R122", "O91")
 def test_a_released_pod_whose_node_is_deleted_is_recreated_and_placed_elsewhere(
     two_nodes: Cluster, namespace: str
 ) -> None:
@@ -147,6 +152,7 @@ def pinned_to(pod: dict[str, Any]) -> str:
     return name
 
 
+@pytest.mark.promise("O97")
 def test_a_gang_whose_rest_finds_no_place_beside_it_is_recreated_whole_where_all_of_it_fits_elsewhere(
     two_subblocks: Cluster, namespace: str
 ) -> None:
@@ -164,6 +170,7 @@ def test_a_gang_whose_rest_finds_no_place_beside_it_is_recreated_whole_where_all
     sweep(two_subblocks, namespace, settings, went_back, "the part that ran to go", 90)
 
 
+@pytest.mark.promise("O97")
 def test_a_running_part_stays_where_deleting_it_would_not_lead_to_the_gang_s_size(
     two_nodes: Cluster, namespace: str
 ) -> None:
@@ -182,6 +189,7 @@ def test_a_running_part_stays_where_deleting_it_would_not_lead_to_the_gang_s_siz
     assert before <= {pod["metadata"]["uid"] for pod in pods if pod["status"]["phase"] == "Running"}
 
 
+@pytest.mark.promise("O226", "W12")
 def test_gates_of_the_configured_prefix_are_served_and_the_usual_ones_left(
     two_nodes: Cluster, namespace: str
 ) -> None:
@@ -195,6 +203,7 @@ def test_gates_of_the_configured_prefix_are_served_and_the_usual_ones_left(
     assert is_gated(named(pods, "theirs")[0])
 
 
+@pytest.mark.promise("O7")
 def test_a_member_that_topogate_never_gated_is_not_deleted(two_nodes: Cluster, namespace: str) -> None:
     api = two_nodes.api()
     gang = {keys.GANG_ANNOTATION: "mpi", keys.GANG_SIZE_ANNOTATION: "4"}
@@ -224,6 +233,7 @@ UNUSUAL: list[tuple[dict[str, str], str]] = [
 """Annotations and CPUs: a size and a rank of 5,000 digits, a time stamp out of reach, too many CPUs."""
 
 
+@pytest.mark.promise("S2", "I10")
 def test_an_unusual_pod_of_one_tenant_stops_nobody_else(two_nodes: Cluster, namespace: str) -> None:
     for number, (annotations, quantity) in enumerate(UNUSUAL):
         for gated in (True, False):
@@ -242,6 +252,7 @@ def wait_for_a_later_second(cluster: Cluster, pods: Pods) -> None:
     cluster.wait_for("the next second", lambda: f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}" > newest)
 
 
+@pytest.mark.promise("R242", "O362", "O103")
 def test_a_gang_behind_a_foreign_gate_takes_no_capacity_from_one_that_may_run(
     two_nodes: Cluster, namespace: str
 ) -> None:
@@ -264,6 +275,7 @@ def test_a_gang_behind_a_foreign_gate_takes_no_capacity_from_one_that_may_run(
     sweep(two_nodes, namespace, Settings(), lambda pods: run_all(pods, "held", 2), "the first, once let go")
 
 
+@pytest.mark.promise("O100")
 def test_a_pod_that_replaces_one_of_its_gang_is_placed_where_nodes_are_reserved_for_an_older_gang(
     two_nodes: Cluster, namespace: str
 ) -> None:

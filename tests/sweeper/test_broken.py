@@ -71,6 +71,7 @@ class PartlyRunning:
         return [order.pod.metadata.name for order in orders.evictions]
 
 
+@pytest.mark.promise("O194")
 def test_what_is_left_is_deleted_once_it_has_been_so_for_some_time() -> None:
     gang = PartlyRunning()
     assert gang.once() == []
@@ -78,6 +79,7 @@ def test_what_is_left_is_deleted_once_it_has_been_so_for_some_time() -> None:
     assert gang.once() == ["low-1"]
 
 
+@pytest.mark.promise("O195")
 def test_where_an_autoscaler_may_bring_a_node_it_is_left_for_ten_minutes() -> None:
     gang = PartlyRunning(settings=Settings(broken_seconds=30, scale_up=ScaleUp("check-capacity")))
     assert gang.once() == []
@@ -95,6 +97,7 @@ def test_it_is_deleted_also_where_the_one_that_took_the_place_is_gone_by_then() 
     assert gang.once() == ["low-1"]
 
 
+@pytest.mark.promise("O244")
 def test_a_gang_that_lost_its_pod_to_nobody_more_important_stays() -> None:
     assert PartlyRunning(priority=1).look() == []
 
@@ -116,6 +119,7 @@ def test_a_gang_that_this_pass_has_not_asked_about_stays_and_is_deleted_once_it_
     assert gang.once() == ["low-1"]
 
 
+@pytest.mark.promise("O196")
 @pytest.mark.parametrize(
     ("label", "expected"), [("ray.io/cluster", []), (marks.JOBSET_NAME_LABEL, ["low-1"])]
 )
@@ -130,6 +134,7 @@ def test_only_a_gang_whose_controller_lets_the_others_run_is_left_to_it(
     assert gang.look() == expected
 
 
+@pytest.mark.promise("O198")
 def test_a_gang_that_has_enough_stays() -> None:
     assert PartlyRunning().look(size=1) == []
 
@@ -143,6 +148,7 @@ def test_a_gang_that_never_ran_whole_is_not_broken() -> None:
     assert gang.look() == []
 
 
+@pytest.mark.promise("O194")
 def test_whose_job_would_fail_for_it_stays_and_gets_an_event() -> None:
     gang = PartlyRunning()
     gang.why_not = lambda pods, ordered=(): "its Job would fail"
@@ -162,6 +168,7 @@ def beside(name: str, *, owner: Mapping[str, Any] | None = None, namespace: str 
     return gpu_pod(name, gpus=gpus, node="n0", priority=CRITICAL, metadata=metadata, affinity=affinity)
 
 
+@pytest.mark.promise("O244")
 @pytest.mark.parametrize(
     "there",
     [
@@ -177,6 +184,7 @@ def test_a_gang_that_lost_its_pod_by_a_crash_stays_whatever_else_is_on_that_node
     assert gang.look() == []
 
 
+@pytest.mark.promise("O244")
 def test_a_gang_that_lost_its_pod_by_a_drain_stays() -> None:
     gang = PartlyRunning()
     node = gang.cluster.nodes["n0"]
@@ -184,6 +192,7 @@ def test_a_gang_that_lost_its_pod_by_a_drain_stays() -> None:
     assert gang.look() == []
 
 
+@pytest.mark.promise("O197")
 def test_a_gang_near_its_end_stays_though_others_have_come_where_its_pods_have_succeeded() -> None:
     gang = PartlyRunning()
     gang.cluster.placements = gang.plan(**{"ns-low-8": "n2", "ns-low-9": "n2"})
@@ -210,6 +219,7 @@ def revised(pod: Pod, kind: str, uid: str, revision: str) -> Pod:
     return msgspec.structs.replace(pod, metadata=metadata)
 
 
+@pytest.mark.promise("O197")
 @pytest.mark.parametrize(
     ("kind", "recreated", "revision", "expected"),
     [

@@ -64,6 +64,7 @@ def test_what_we_wrote_counts_before_what_the_watch_shows_of_it_earlier() -> Non
     assert cache.current_placements()[after.key] is after
 
 
+@pytest.mark.promise("O322")
 def test_what_we_wrote_after_the_backup_of_a_restored_etcd_is_gone() -> None:
     cache, mine = empty(), written(107)
     shown(cache, 106)

@@ -35,10 +35,12 @@ class Case:
         return seconds_to_complete(gang, self.growth, SETTINGS, now)
 
 
+@pytest.mark.promise("D22")
 def test_a_gang_with_all_its_pods_is_complete_at_once() -> None:
     assert Case(OF_THREE).remaining(0, 0, 1, 2) == 0
 
 
+@pytest.mark.promise("D22")
 @pytest.mark.parametrize(
     ("owner_facts", "wait"),
     [(OPEN, 5), (STAGED, 5), (OF_THREE, 60)],
@@ -88,6 +90,7 @@ def test_a_gang_that_was_whole_waits_for_a_pod_to_be_recreated_as_long_as_for_a_
     assert case.remaining(150, 0) == 10, "the loss of another does not begin it anew"
 
 
+@pytest.mark.promise("I32")
 @pytest.mark.parametrize(
     ("failed", "is_running", "wait"),
     [(1, False, 60), (4, False, 90), (7, False, 610), (500, False, 610), (7, True, 60)],

@@ -76,6 +76,7 @@ BESIDE: dict[str, Any] = {
 }
 
 
+@pytest.mark.promise("R74", "R75", "I3", "D9")
 @pytest.mark.parametrize("case", NEAREST)
 def test_a_launcher_is_placed_on_the_nearest_node_that_it_may_use_and_its_workers_as_without_it(
     case: str,
@@ -94,6 +95,7 @@ def test_a_launcher_that_tolerates_it_is_placed_on_a_node_of_its_workers() -> No
     assert found["launcher"] in {"g00", "g01"}
 
 
+@pytest.mark.promise("D9")
 def test_all_of_it_is_one_plan_that_shows_where_the_launcher_is() -> None:
     (plan,) = placing([*GPUS, node("near", "b0/s0/c")], *workers(2), launcher()).one().plans
     assert (
@@ -111,6 +113,7 @@ def test_the_level_that_workers_require_does_not_bind_their_launcher(level: str)
     assert len(found) == 3
 
 
+@pytest.mark.promise("R77")
 def test_a_launcher_that_requires_the_level_itself_is_a_member_as_the_others() -> None:
     asked = {keys.REQUIRED_TOPOLOGY_ANNOTATION: "block"}
     made = placing([*GPUS, node("c", "b1/s1/c")], *workers(2, asked=asked), launcher(asked=asked))
@@ -119,6 +122,7 @@ def test_a_launcher_that_requires_the_level_itself_is_a_member_as_the_others() -
     assert {found["worker-0"][:2], found["worker-1"][:2]} == {"g1"}, "where all of them fit"
 
 
+@pytest.mark.promise("R74")
 def test_nobody_is_placed_where_the_workers_do_not_fit() -> None:
     made = placing([*GPUS, node("near", "b0/s0/c")], *workers(6), launcher())
     orders = made.one()
@@ -146,6 +150,7 @@ def test_a_recreated_worker_does_not_follow_its_launcher() -> None:
     assert places(made.one())["worker-1"].startswith("g1")
 
 
+@pytest.mark.promise("R76")
 @pytest.mark.parametrize(
     "spec",
     [
@@ -162,6 +167,7 @@ def test_a_launcher_with_rules_that_are_not_counted_runs_wherever_kube_scheduler
     assert len(found) == 3
 
 
+@pytest.mark.promise("R76")
 def test_of_several_that_do_not_all_fit_each_is_placed_as_near_as_it_can() -> None:
     large = pod("evaluator-0", {"cpu": "65"})
     found = places(placing([*GPUS, node("near", "b0/s0/c")], *workers(2), launcher(), large).one())
@@ -200,6 +206,7 @@ def free(orders: Orders) -> bool:
     return bool(orders.plans) and all(each.is_unpinned for each in orders.plans)
 
 
+@pytest.mark.promise("R78", "D10")
 def test_a_gang_of_which_no_pod_asks_for_a_gpu_is_released_at_once() -> None:
     made = placing(
         [node("c", "b0/s0/c")],
@@ -212,6 +219,7 @@ def test_a_gang_of_which_no_pod_asks_for_a_gpu_is_released_at_once() -> None:
     assert orders.plans[0].description == "2 without GPUs released, for kube-scheduler to place"
 
 
+@pytest.mark.promise("R78")
 def test_one_whose_owner_gives_no_size_is_released_when_it_is_quiet() -> None:
     made = placing([node("c", "b0/s0/c")], launcher(), owner_facts=OwnerFacts())
     assert not made.one().plans
@@ -246,6 +254,7 @@ def test_one_whose_author_asks_for_it_is_placed_though_it_has_no_gpu(
 LWS = next(each for each in WORKLOADS if each.kind == "LeaderWorkerSet")
 
 
+@pytest.mark.promise("R72", "R94")
 def test_a_leader_on_cpus_that_its_workers_wait_for_is_placed_where_they_are_planned() -> None:
     def template(amounts: dict[str, str]) -> dict[str, Any]:
         return {"spec": {"containers": [{"name": "c", "resources": {"limits": amounts}}]}}

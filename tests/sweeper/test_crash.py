@@ -11,6 +11,8 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any, Final
 
+import pytest
+
 from hack.local.cluster import Cluster
 from hack.local.nodes import SimulatedNode
 from labeler.contract import keys
@@ -208,6 +210,7 @@ def _audit(cluster: Cluster, agents: set[str]) -> list[dict[str, Any]]:
     ]
 
 
+@pytest.mark.promise("R6", "O183", "I1", "I70", "D8")
 def test_whichever_write_the_sweeper_dies_at_the_next_one_reaches_the_same_end(
     definitions: Cluster,
 ) -> None:

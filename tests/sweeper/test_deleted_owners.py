@@ -91,6 +91,7 @@ def test_a_gang_waits_while_nobody_has_confirmed_that_its_controller_is_gone() -
     ]
 
 
+@pytest.mark.promise("R331")
 @pytest.mark.parametrize("is_confirmed", [True, False], ids=["deleted", "asked for"])
 def test_at_no_moment_of_a_garbage_collection_does_a_big_gang_take_evict_or_reserve_anything(
     is_confirmed: bool,
@@ -142,6 +143,7 @@ def existence(api: AnsweringApi, clock: Clock | None = None, live: Metadata | No
     return OwnerExistence(cast(Api, api), lambda *_: live, lambda: None, clock or Clock())
 
 
+@pytest.mark.promise("R332")
 @pytest.mark.parametrize(
     ("answer", "expected"),
     [
@@ -277,6 +279,7 @@ def deletion(two_nodes: Cluster, namespace: str) -> Deletion:
     return Deletion(two_nodes, namespace)
 
 
+@pytest.mark.promise("R332")
 @pytest.mark.cluster
 def test_a_job_that_is_being_deleted_evicts_nobody_and_its_placement_has_the_reason(
     deletion: Deletion,
@@ -290,6 +293,7 @@ def test_a_job_that_is_being_deleted_evicts_nobody_and_its_placement_has_the_rea
     deletion.end(job)
 
 
+@pytest.mark.promise("R331")
 @pytest.mark.cluster
 def test_while_a_big_job_is_collected_in_the_background_nobody_is_evicted(deletion: Deletion) -> None:
     """Each pass sees fewer of its pods, down to as many as there are nodes."""
@@ -298,6 +302,7 @@ def test_while_a_big_job_is_collected_in_the_background_nobody_is_evicted(deleti
     deletion.sweep_until(lambda pods: not named(pods, "big"), "the end of the big gang")
 
 
+@pytest.mark.promise("R331")
 @pytest.mark.cluster
 def test_the_controller_of_a_controller_counts_though_its_kind_is_not_watched(deletion: Deletion) -> None:
     define(deletion.cluster, "Flow", "example.com", "v1")
@@ -319,6 +324,7 @@ def test_the_controller_of_a_controller_counts_though_its_kind_is_not_watched(de
     deletion.end(f"{flows}/f")
 
 
+@pytest.mark.promise("R333")
 @pytest.mark.cluster
 def test_pods_that_a_job_has_left_behind_wait_until_they_state_how_many_they_are(deletion: Deletion) -> None:
     deletion.create_big(1)

@@ -128,6 +128,7 @@ LEFT: list[tuple[dict[str, str], dict[str, str], list[str], str]] = [
 ]
 
 
+@pytest.mark.promise("R333")
 @pytest.mark.parametrize(("labels", "annotations", "controllers", "missing"), LEFT)
 def test_pods_that_a_controller_has_left_behind_wait_unless_they_state_how_many_they_are(
     labels: dict[str, str], annotations: dict[str, str], controllers: list[str], missing: str
@@ -153,6 +154,7 @@ def test_what_may_not_be_read_has_left_nobody_behind() -> None:
     assert lost_owner(pod, lambda *_: OwnerState.UNREADABLE) is None
 
 
+@pytest.mark.promise("R331")
 def test_pods_of_a_namespace_that_is_being_deleted_are_lost_whatever_their_controllers_are() -> None:
     made = OwnerExistence(
         cast(Api, AnsweringApi({})), lambda *_: LIVE, lambda: None, Clock(), is_leaving="ns".__eq__
@@ -173,6 +175,7 @@ def lost_if(name: str) -> Callable[[], Callable[[Pod], LostOwner | None]]:
     return lambda: lambda pod: lost if pod.metadata.name.startswith(name) else None
 
 
+@pytest.mark.promise("R331")
 def test_nobody_is_evicted_for_pods_that_have_lost_their_controller_since_that_was_decided() -> None:
     """Neither a part of a gang: all of it stays, and pods are still evicted for others."""
     api = Slow(Clock())

@@ -53,6 +53,7 @@ class Capacity:
         return made, Assignment((), Objective((), 0, (), 0), True, "")
 
 
+@pytest.mark.promise("R43", "W7")
 @given(st.integers(2, 60), st.data())
 def test_as_many_as_fit_are_placed_and_never_fewer_than_the_minimum(count: int, data: st.DataObject) -> None:
     minimum = data.draw(st.integers(1, count - 1))
@@ -89,6 +90,7 @@ def test_a_gang_that_has_its_minimum_grows_by_one_at_least() -> None:
     assert (needed(gang, gang.gated[8:]), has_enough(gang, gang.gated[8:])) == (1, True)
 
 
+@pytest.mark.promise("W7")
 @pytest.mark.parametrize(
     ("texts", "owner", "expected"),
     [
@@ -140,6 +142,7 @@ def test_a_gang_whose_minimum_does_not_fit_is_not_placed_in_part() -> None:
     assert "5 pods do not fit; the cluster has capacity for 4 of 5" in orders.outcomes[0].reason
 
 
+@pytest.mark.promise("R43")
 def test_a_gang_grows_by_what_comes_free() -> None:
     running = [member(number, 3, node=f"n{number}") for number in range(4)]
     orders = Placing(Nodes(5, *running, member(4, 3), member(5, 3)), Settings()).one()
@@ -187,6 +190,7 @@ def on_node(pod: Pod, node: str) -> Pod:
     return replace(pod, spec=replace(pod.spec, node_name=node, scheduling_gates=[]))
 
 
+@pytest.mark.promise("R98")
 @pytest.mark.parametrize(("minimum", "preempts"), [(5, True), (4, False)], ids=["below", "at"])
 def test_growth_beyond_the_minimum_preempts_nobody(minimum: int, preempts: bool) -> None:
     running = [member(number, minimum, node=f"n{number}", priority=10) for number in range(4)]
@@ -196,6 +200,7 @@ def test_growth_beyond_the_minimum_preempts_nobody(minimum: int, preempts: bool)
     assert [plan.preempts for plan in orders.plans] == ([True] if preempts else [])
 
 
+@pytest.mark.promise("R98")
 @pytest.mark.parametrize(("minimum", "holds"), [(5, True), (4, False)], ids=["below", "at"])
 def test_growth_beyond_the_minimum_holds_no_node(minimum: int, holds: bool) -> None:
     """A node that becomes free is for the gang that asks, unless the gang does not run yet."""
@@ -208,6 +213,7 @@ def test_growth_beyond_the_minimum_holds_no_node(minimum: int, holds: bool) -> N
     assert bool(reserved) == holds
 
 
+@pytest.mark.promise("R97", "O97")
 @pytest.mark.parametrize(("minimum", "is_undone"), [(3, False), (4, False), (5, True), (0, True)])
 def test_what_runs_is_not_undone_for_the_rest_at_or_above_the_minimum(minimum: int, is_undone: bool) -> None:
     running = [member(number, minimum, node=f"n{number}") for number in range(4)]

@@ -46,6 +46,7 @@ def test_no_gang_is_begun_in_the_moment_in_which_the_time_of_a_pass_is_over() ->
     assert api.evicted == ["a-0", "b-0"]
 
 
+@pytest.mark.promise("O184")
 def test_pods_are_preempted_by_the_eviction_api_with_their_own_grace_periods() -> None:
     api = Slow(Clock())
     apply(api)
@@ -225,6 +226,7 @@ def test_each_eviction_is_counted_by_its_cause_and_outcome(status: int, outcome:
     ]
 
 
+@pytest.mark.promise("R122", "S19")
 def test_each_deletion_is_counted_by_its_cause_and_has_an_event_of_its_pod() -> None:
     api, metrics = Slow(Clock(), seconds=0), Metrics()
     pods = [job_pod(number, "a") for number in range(3)]

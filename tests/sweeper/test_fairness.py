@@ -137,6 +137,7 @@ def test_those_that_ask_for_something_else_are_asked_about(asked: Asked) -> None
     assert asked.names == ["a", "b", "c"]
 
 
+@pytest.mark.promise("S49", "I37")
 def test_a_pass_ends_in_time_and_those_that_it_did_not_reach_come_next(asked: Asked) -> None:
     pods = [gpu_pod(f"p{number}", gpus=20 + number, priority=9 - number) for number in range(9)]
     case = Placing(Nodes(1, *pods), Settings(pass_seconds=4))
@@ -295,6 +296,7 @@ def small(name: str, **spec: Any) -> Any:
 BUSY = gpu_pod("busy", node="n7")
 
 
+@pytest.mark.promise("S47", "O265", "I38")
 @pytest.mark.parametrize(("share", "free"), [(0.25, 5), (0.5, 3), (0.0, 7)])
 def test_gangs_that_wait_hold_no_more_than_a_share_of_the_nodes(share: float, free: int) -> None:
     pods = [*waiting_gang("big", 8), *waiting_gang("huge", 8), BUSY]
@@ -303,6 +305,7 @@ def test_gangs_that_wait_hold_no_more_than_a_share_of_the_nodes(share: float, fr
     assert len(places(case.one())) == free
 
 
+@pytest.mark.promise("S47", "I39")
 def test_an_unused_reservation_is_not_repeated_for_as_long() -> None:
     pods = [*waiting_gang("big", 8), *waiting_gang("huge", 8), BUSY, small("s")]
     case = Placing(Nodes(8, *pods), Settings(reserve_share=1.0, reserve_hold_seconds=100))
@@ -312,6 +315,7 @@ def test_an_unused_reservation_is_not_repeated_for_as_long() -> None:
     assert reserved == [True, True, False, False, True]
 
 
+@pytest.mark.promise("O101")
 def test_who_is_excluded_gets_a_reason_with_by_whom_and_until_when() -> None:
     pods = [*waiting_gang("big", 8), BUSY, small("s")]
     case = Placing(Nodes(8, *pods), Settings(reserve_share=1.0))
@@ -326,6 +330,7 @@ def of(namespace: str, name: str, **more: Any) -> Any:
     )
 
 
+@pytest.mark.promise("S36", "O101", "I54")
 def test_who_is_excluded_by_another_namespace_gets_a_reason_without_names() -> None:
     pods = [*waiting_gang("big", 8), BUSY, of("theirs", "s"), small("t")]
     case = Placing(Nodes(8, *pods), Settings(reserve_share=1.0))
@@ -343,6 +348,7 @@ def test_a_gang_that_is_excluded_gets_one_sentence_that_names_the_cause() -> Non
     assert f"{excluded}; nodes are reserved for gangs" in reason_of_t
 
 
+@pytest.mark.promise("S36")
 def test_what_is_reserved_for_a_gang_of_another_namespace_is_reported_without_its_name() -> None:
     until = datetime(2026, 1, 1, tzinfo=UTC)
     reserved = [
@@ -356,6 +362,7 @@ def test_what_is_reserved_for_a_gang_of_another_namespace_is_reported_without_it
     )
 
 
+@pytest.mark.promise("S36", "I54")
 def test_no_sentence_names_pods_of_others_that_asked_the_same() -> None:
     pods = []
     for namespace, name in (("ns", "first"), ("theirs", "second")):
@@ -375,6 +382,7 @@ def test_no_sentence_names_pods_of_others_that_asked_the_same() -> None:
     assert "first" not in reasons["theirs"]
 
 
+@pytest.mark.promise("I41")
 @pytest.mark.parametrize(
     ("seconds", "grace", "fits"),
     [
@@ -392,6 +400,7 @@ def test_a_pod_that_must_end_before_may_use_what_is_reserved(
     assert bool(places(case.one())) is fits
 
 
+@pytest.mark.promise("O104")
 def test_a_pod_of_a_scheduler_that_is_not_served_gets_no_place_and_a_reason() -> None:
     case = Placing(Nodes(1, gpu_pod("a", schedulerName="nobody"), gpu_pod("b")), Settings())
     orders = case.one()
@@ -488,6 +497,7 @@ SLOW = {"terminationGracePeriodSeconds": 601}
 DELETED = {"deletionTimestamp": "2026-01-01T00:00:00Z", "deletionGracePeriodSeconds": 30}
 
 
+@pytest.mark.promise("I27")
 @pytest.mark.parametrize(
     ("first", "second", "victim"),
     [

@@ -62,6 +62,7 @@ def blocks(found: dict[str, str]) -> set[int]:
     return {int(node[1:]) // 10 for node in found.values()}
 
 
+@pytest.mark.promise("R351")
 @pytest.mark.parametrize("ended", range(SIZE + 1))
 def test_a_recreated_gang_uses_as_few_domains_as_once_its_former_pods_are_gone(ended: int) -> None:
     """However many have ended by now: with four, nine nodes are free, and lie in two blocks."""
@@ -85,6 +86,7 @@ def test_the_reason_names_its_ending_pods_and_a_pass_is_due_when_they_end() -> N
     assert orders.due_seconds == 30
 
 
+@pytest.mark.promise("R351")
 @pytest.mark.parametrize("ends_in", [-1, 0, 61, 3600])
 def test_it_waits_for_no_pod_that_should_have_ended_or_takes_longer_than_a_minute(ends_in: float) -> None:
     assert len(places(Requeue(4, ends_in).one())) == SIZE
@@ -97,6 +99,7 @@ def test_it_waits_no_longer_than_their_grace_period() -> None:
     assert len(places(case.one())) == SIZE
 
 
+@pytest.mark.promise("R351")
 def test_a_gang_after_it_gets_none_of_the_place_that_it_has_found() -> None:
     case = Requeue(4, ends_in=30)
     later = {"creationTimestamp": "2026-01-02T00:00:00Z"}

@@ -24,6 +24,7 @@ def of(kind: str, **more: Any) -> dict[str, Any]:
     return {"ownerReferences": [owner], **more}
 
 
+@pytest.mark.promise("O105")
 @pytest.mark.parametrize(
     ("metadata", "kind", "name"),
     [
@@ -64,6 +65,7 @@ def test_values_of_two_labels_are_two_gangs_even_if_they_are_the_same_text() -> 
     assert one.placement_name != two.placement_name
 
 
+@pytest.mark.promise("O105")
 def test_pods_of_one_release_are_placed_together(two_subblocks: Cluster, namespace: str) -> None:
     api = two_subblocks.api()
     pin = {"kubernetes.io/hostname": "node-b0-s0-h00"}
@@ -80,6 +82,7 @@ def test_pods_of_one_release_are_placed_together(two_subblocks: Cluster, namespa
     assert placement["spec"]["gang"] == "Group/train"
 
 
+@pytest.mark.promise("O108")
 def test_bound_pods_of_a_scheduling_group_use_their_capacity() -> None:
     theirs = gpu_pod("theirs", node="n0", schedulingGroup={"podGroupName": "g"})
     placing = Placing(Nodes(2, theirs, gpu_pod("mine")), Settings(settle_seconds=0))

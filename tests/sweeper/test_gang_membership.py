@@ -8,6 +8,7 @@ from webhook.sweeper.observe.gangs import GangKey, OwnerFacts, gather, key_of
 from webhook.workloads import marks
 
 
+@pytest.mark.promise("R3")
 def test_pods_listed_in_any_order_make_one_gang_each() -> None:
     gangs = gather_all(job_pod(0, "a"), job_pod(0, "b"), job_pod(1, "a"), job_pod(1, "b"))
     assert [(gang.key.name, len(gang.pods)) for gang in gangs] == [("a", 2), ("b", 2)]
@@ -18,6 +19,7 @@ def test_jobs_of_one_name_in_two_namespaces_are_two_gangs() -> None:
     assert [gang.key.namespace for gang in gangs] == ["x", "y"]
 
 
+@pytest.mark.promise("R36")
 def test_the_jobs_of_a_jobset_are_one_gang() -> None:
     pods = []
     for job in ("leader", "workers"):
@@ -32,6 +34,7 @@ def test_the_jobs_of_a_jobset_are_one_gang() -> None:
     assert gang.key == GangKey("ns", "JobSet", "set", "set-uid")
 
 
+@pytest.mark.promise("R42")
 @pytest.mark.parametrize("annotation", marks.GANG_SIZE_KEYS)
 def test_a_gang_waits_for_the_number_of_pods_that_is_given_not_for_those_seen(annotation: str) -> None:
     (gang,) = gather_all(job_pod(0, annotations={annotation: "8"}))
@@ -66,11 +69,13 @@ def test_a_gated_pod_without_labels_or_annotations_is_read_as_any_other() -> Non
     assert key_of(decode(bare)).kind == "Pod"
 
 
+@pytest.mark.promise("R35")
 def test_pods_that_nothing_joins_are_gangs_of_one() -> None:
     gangs = gather_all(decode(pod_json("a")), decode(pod_json("b")))
     assert [(gang.key.kind, gang.key.name, gang.size) for gang in gangs] == [("Pod", "a", 1), ("Pod", "b", 1)]
 
 
+@pytest.mark.promise("R178", "D25")
 def test_gangs_come_by_priority_then_by_age() -> None:
     old, new = "2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z"
     pods = []

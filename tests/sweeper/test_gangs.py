@@ -21,6 +21,7 @@ def test_a_job_recreated_under_its_name_is_another_gang_with_another_placement()
     assert first.key.placement_name != second.key.placement_name
 
 
+@pytest.mark.promise("R37")
 def test_the_groups_of_a_leader_worker_set_are_gangs_of_their_own() -> None:
     pods = [
         decode(
@@ -45,6 +46,7 @@ def test_the_groups_of_a_leader_worker_set_are_gangs_of_their_own() -> None:
     ]
 
 
+@pytest.mark.promise("W5")
 def test_the_users_own_gang_annotation_comes_first() -> None:
     pods = [job_pod(0, job, annotations={keys.GANG_ANNOTATION: "both"}) for job in ("a", "b")]
     (gang,) = gather_all(*pods)
@@ -181,6 +183,7 @@ def test_two_pods_of_one_rank_are_reported_and_placed_without_ranks() -> None:
     assert gang.problems == ("two pods have the same rank; placed without ranks",)
 
 
+@pytest.mark.promise("S4")
 @pytest.mark.parametrize("size", ["0", "-2", "3.5", "many", "", "1234567890"])
 def test_a_gang_size_that_is_none_is_reported_and_not_believed(size: str) -> None:
     pod = job_pod(0, annotations={keys.GANG_SIZE_ANNOTATION: size})
@@ -189,6 +192,7 @@ def test_a_gang_size_that_is_none_is_reported_and_not_believed(size: str) -> Non
     assert "not a positive integer" in gang.problems[0]
 
 
+@pytest.mark.promise("W6")
 def test_the_size_annotation_comes_before_the_owner() -> None:
     pod = job_pod(0, annotations={keys.GANG_SIZE_ANNOTATION: "8"})
     assert gather([pod], [], lambda _: OwnerFacts(4))[0].size == 8

@@ -115,6 +115,7 @@ def test_a_seed_draws_the_same_again() -> None:
     assert drawn(SEED, 100) != drawn(SEED + 1, 100)
 
 
+@pytest.mark.promise("I60")
 @pytest.mark.parametrize("seed", range(3))
 def test_whatever_waits_with_it_a_gang_that_fits_is_placed_in_the_same_pass(seed: int) -> None:
     """In memory, where no guard has refused anything."""
@@ -148,6 +149,7 @@ def reading(api: Api, ledger: Ledger) -> Iterator[None]:
             reader.join()
 
 
+@pytest.mark.promise("S2", "I59", "I64", "I70")
 def test_whatever_one_tenant_writes_another_s_gangs_lose_no_pod_share_no_card_and_wait_not_long(
     installation: Installation,
 ) -> None:

@@ -98,6 +98,7 @@ def placed(pods: list[Pod], refusals: KubeletRefusals, count: int = 3, now: floa
     return places(RefusedPlacing(Nodes(count, *pods), refusals, now).one())
 
 
+@pytest.mark.promise("R216")
 @pytest.mark.parametrize("reason", REASONS)
 def test_after_a_refusal_for_whatever_reason_the_next_pod_is_placed_elsewhere_while_other_nodes_are_free(
     reason: str,
@@ -111,6 +112,7 @@ def test_after_a_refusal_for_whatever_reason_the_next_pod_is_placed_elsewhere_wh
 AGAIN = gone("TopologyAffinityError", "n0", "next", created=20, at=21)
 
 
+@pytest.mark.promise("R306")
 def test_a_gang_that_was_refused_twice_by_a_node_waits_rather_than_use_it_for_ten_minutes() -> None:
     first = gone("TopologyAffinityError", "n0")
     refusals, (pod,) = after(first, AGAIN), [gpu_pod("new", metadata=GANG)]
@@ -122,6 +124,7 @@ def test_a_gang_that_was_refused_twice_by_a_node_waits_rather_than_use_it_for_te
     assert placed([pod], refusals, 1, seconds(21) + AVOID_SECONDS) == {"new": "n0"}
 
 
+@pytest.mark.promise("R306")
 def test_each_further_refusal_excludes_the_node_for_twice_as_long() -> None:
     third = gone("OutOfcpu", "n0", "third", created=700, at=701)
     refusals, pods = after(gone("OutOfcpu", "n0"), AGAIN, third), [gpu_pod("new", metadata=GANG)]

@@ -105,6 +105,7 @@ def test_a_plan_none_of_whose_pods_is_there_keeps_nothing() -> None:
     assert nodes_before(passes, waiting(0)) == frozenset()
 
 
+@pytest.mark.promise("R73")
 def test_a_reservation_ends_in_time_and_starts_again_with_each_stage() -> None:
     clock = Clock()
     passes = PlanPasses(SETTINGS, clock)
@@ -127,12 +128,14 @@ def test_a_pod_that_must_end_before_may_use_what_is_reserved() -> None:
         assert nodes_before(passes, gang) == expected
 
 
+@pytest.mark.promise("R73")
 def test_no_more_nodes_are_reserved_than_the_operator_allows() -> None:
     passes = PlanPasses(Settings(reserve_share=0.25), Clock())
     passes.observe(seen(LEADER))
     assert passes.nodes == {"n1"}
 
 
+@pytest.mark.promise("I44")
 def test_nodes_that_gangs_hold_which_have_waited_long_count_as_well() -> None:
     passes = PlanPasses(Settings(reserve_share=0.5), Clock())
     passes.observe(seen(LEADER), reserved={"n3"})
@@ -219,6 +222,7 @@ def test_no_stage_begins_before_the_pods_of_the_earlier_ones_ran() -> None:
     assert passes.nodes == {"n1", "n2"}
 
 
+@pytest.mark.promise("I44")
 def test_whatever_stages_come_a_plan_keeps_nodes_for_one_hold_more_than_it_keeps_nodes() -> None:
     clock = Clock()
     passes = PlanPasses(SETTINGS, clock)
@@ -252,6 +256,7 @@ def test_unused_reservations_of_gangs_that_waited_are_not_repeated_for_later_sta
     assert passes.nodes == {"n1", "n2"}
 
 
+@pytest.mark.promise("I44")
 def test_an_unused_reservation_is_not_taken_by_a_gang_that_waits() -> None:
     busy = gpu_pod("busy", node="n3")
     metadata = {
@@ -268,6 +273,7 @@ def test_an_unused_reservation_is_not_taken_by_a_gang_that_waits() -> None:
     assert case.reserved == {"n0", "n1", "n2", "n3"}
 
 
+@pytest.mark.promise("I44")
 @pytest.mark.parametrize(("priority", "is_excluded"), [(1, True), (2, False)])
 def test_nodes_are_reserved_with_the_priority_of_those_that_ask_for_devices(
     priority: int, is_excluded: bool

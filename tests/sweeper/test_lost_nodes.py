@@ -111,6 +111,7 @@ STILL_USABLE: Final[Mapping[str, Callable[[Planned], object]]] = {
 }
 
 
+@pytest.mark.promise("O372")
 @pytest.mark.parametrize("what", LOST)
 def test_a_gang_of_which_no_pod_is_released_moves_as_a_whole_when_a_node_of_its_plan_is(what: str) -> None:
     """Its pods on the other node would be released at once, and hold it in vain."""
@@ -119,6 +120,7 @@ def test_a_gang_of_which_no_pod_is_released_moves_as_a_whole_when_a_node_of_its_
     assert places(passes.one()) == {"a": "n2", "b": "n3"}
 
 
+@pytest.mark.promise("O372")
 @pytest.mark.parametrize("what", LOST)
 def test_of_a_gang_that_is_partly_released_the_others_are_planned_again_when_their_node_is(what: str) -> None:
     passes = Planned(member("a"), member("b"))
@@ -128,6 +130,7 @@ def test_of_a_gang_that_is_partly_released_the_others_are_planned_again_when_the
     assert places(passes.one()) == {"b": "n0"}, "beside the pod that is released"
 
 
+@pytest.mark.promise("O372")
 @pytest.mark.parametrize("what", STILL_USABLE)
 def test_a_plan_holds_when_a_node_of_it_is(what: str) -> None:
     passes = Planned(member("a"), member("b"))

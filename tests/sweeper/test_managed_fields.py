@@ -46,6 +46,7 @@ def test_a_pod_that_its_controller_made_loses_its_managed_fields() -> None:
     assert after == pod
 
 
+@pytest.mark.promise("R203")
 @pytest.mark.parametrize(
     "pod",
     [
@@ -106,6 +107,7 @@ def refuse_forgetting(status: int) -> Callable[[Any], None]:
     return refuse
 
 
+@pytest.mark.promise("R8", "D11")
 def test_release_and_forgetting_are_one_request() -> None:
     server = Server(written(UPDATED))
     assert released(server, written(UPDATED)) is Outcome.RELEASED
@@ -120,6 +122,7 @@ def test_nothing_is_forgotten_where_that_is_switched_off() -> None:
     assert server.pod["metadata"]["managedFields"] == [UPDATED]
 
 
+@pytest.mark.promise("R203", "O111")
 @pytest.mark.parametrize("keeps", [False, True])
 def test_a_setting_switches_it_off(keeps: bool) -> None:
     server, cache = Server(written(UPDATED)), SimpleNamespace(expect=lambda _: None)
@@ -131,6 +134,7 @@ def test_a_setting_switches_it_off(keeps: bool) -> None:
     assert server.pod["metadata"]["managedFields"] == ([UPDATED] if keeps else [{}])
 
 
+@pytest.mark.promise("O112")
 @pytest.mark.parametrize("status", [400, 403, 409, 422])
 def test_a_cluster_that_refuses_it_has_its_pods_released_all_the_same(status: int) -> None:
     server = Server(written(UPDATED), refuse_forgetting(status))
@@ -139,6 +143,7 @@ def test_a_cluster_that_refuses_it_has_its_pods_released_all_the_same(status: in
     assert not server.pod["spec"]["schedulingGates"]
 
 
+@pytest.mark.promise("O112")
 def test_a_policy_of_one_namespace_ends_it_for_no_other() -> None:
     server = Server(written(UPDATED), refuse_forgetting(403))
     releaser = Releaser(server, Never(), lambda: True, forgets_managers=True)  # type: ignore[arg-type]
@@ -152,6 +157,7 @@ def test_a_policy_of_one_namespace_ends_it_for_no_other() -> None:
     assert server.pod["metadata"]["managedFields"] == [{}]
 
 
+@pytest.mark.promise("O112")
 def test_a_namespace_that_has_refused_it_is_not_asked_again() -> None:
     server = Server(written(UPDATED), refuse_forgetting(403))
     releaser = Releaser(server, Never(), lambda: True, forgets_managers=True)  # type: ignore[arg-type]
@@ -174,6 +180,7 @@ def test_a_pod_that_was_written_meanwhile_is_no_reason_to_ask_no_more() -> None:
     assert server.pod["metadata"]["managedFields"] == [{}]
 
 
+@pytest.mark.promise("D11")
 def test_a_pod_that_was_applied_to_meanwhile_is_released_and_keeps_its_managers() -> None:
     server = Server(written(UPDATED, APPLIED, version="8"))
     assert released(server, written(UPDATED)) is Outcome.RELEASED
@@ -208,6 +215,7 @@ def apply_label(api: Api, path: str, manager: str, labels: dict[str, str]) -> di
     return answer
 
 
+@pytest.mark.promise("O110")
 def test_pods_of_a_job_run_without_managed_fields_and_can_be_applied_to(
     two_nodes: Cluster, namespace: str
 ) -> None:

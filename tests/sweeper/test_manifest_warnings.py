@@ -44,6 +44,7 @@ def gang_of(*pods: Pod) -> PodGang:
     return gang
 
 
+@pytest.mark.promise("O363")
 def test_the_meaning_of_a_misspelled_key_is_reported_once(scene: Scene) -> None:
     gang = gang_of(*(member(index, {f"{OURS}gangsize": "4"}) for index in range(3)))
     for _ in range(3):

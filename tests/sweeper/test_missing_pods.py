@@ -63,6 +63,7 @@ class Gang:
         return next((body["status"]["reason"] for body in self.api.bodies if "status" in body), "")
 
 
+@pytest.mark.promise("R334")
 def test_a_gang_of_which_pods_are_missing_has_its_reason_and_one_event_after_seconds() -> None:
     gang = Gang()
     assert gang.at(0, four(3)) == (Cause.INCOMPLETE, 5)
@@ -78,6 +79,7 @@ def test_a_gang_of_which_pods_are_missing_has_its_reason_and_one_event_after_sec
     assert len(gang.events) == 1
 
 
+@pytest.mark.promise("R334")
 def test_a_gang_that_is_complete_in_a_moment_has_no_event() -> None:
     gang = Gang()
     for now in range(4):
@@ -85,6 +87,7 @@ def test_a_gang_that_is_complete_in_a_moment_has_no_event() -> None:
     assert gang.events == []
 
 
+@pytest.mark.promise("R334")
 def test_more_pods_that_come_one_by_one_change_the_reason_and_make_no_further_event() -> None:
     gang = Gang()
     for now, count in ((0, 1), (6, 1), (20, 2), (21, 2), (40, 3), (50, 3)):

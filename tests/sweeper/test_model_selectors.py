@@ -62,6 +62,7 @@ def view(*others: Pod) -> View:
     return View([], others, {}, {})
 
 
+@pytest.mark.promise("O215")
 @pytest.mark.parametrize(
     ("found", "labels"),
     [
@@ -147,6 +148,7 @@ def test_a_pod_that_asks_for_an_exbibyte_beside_its_gpu_gets_the_selector_as_any
     assert missing_labels(pod("p", model_request("H100"), initContainers=[huge]), POLICY) == LABELS
 
 
+@pytest.mark.promise("O215")
 def test_a_gang_is_placed_only_after_its_members_have_their_labels() -> None:
     (gang,) = gather_all(*(pod(f"p{number}", model_request("H100")) for number in range(3)))
     orders = model_label_step([gang], view(), POLICY)
@@ -158,6 +160,7 @@ def test_a_gang_is_placed_only_after_its_members_have_their_labels() -> None:
     assert model_label_step([selected], view(), POLICY).outcomes == ()
 
 
+@pytest.mark.promise("O216")
 @pytest.mark.parametrize(
     ("found", "is_missed"),
     [
@@ -196,6 +199,7 @@ FOR_ALL = replace(
 OPTED_IN = {keys.INJECTION_LABEL: keys.INJECTION_ENABLED}
 
 
+@pytest.mark.promise("O217")
 @pytest.mark.parametrize(
     ("found", "namespaces", "follows"),
     [
@@ -243,6 +247,7 @@ def test_the_patch_of_a_pod_adds_to_the_selector_that_its_author_wrote_and_repla
     }
 
 
+@pytest.mark.promise("O218")
 def test_members_that_nobody_gated_are_reported_and_counted() -> None:
     past = pod("past", gated=False)
     opted_out = pod("out", {keys.INJECT_ANNOTATION: keys.INJECT_NO}, gated=False)

@@ -75,6 +75,7 @@ def causes(pod: Pod, nodes: dict[str, Node], seconds: float) -> list[str]:
     return [lost.cause for lost in watch.find(pod, nodes, seconds)]
 
 
+@pytest.mark.promise("O91")
 @pytest.mark.parametrize("bound", [False, True], ids=["pinned", "bound"])
 def test_a_pod_whose_node_is_gone_is_lost_as_soon_as_that_is_sure(bound: bool) -> None:
     assert causes(released(bound=bound), {}, 9) == []
@@ -113,16 +114,19 @@ def test_a_node_that_takes_no_new_pods_is_reported_as_cordoned_or_being_removed(
         assert [lost.reason for lost in watch.find(released(), nodes, 50)] == [f"its node n1 is {expected}"]
 
 
+@pytest.mark.promise("R122", "O90")
 def test_a_pod_that_is_not_bound_in_time_is_lost() -> None:
     assert causes(released(), node(), 99) == []
     assert causes(released(), node(), 100) == ["not-bound"]
 
 
+@pytest.mark.promise("O90")
 @pytest.mark.parametrize("reason", ["", "SchedulingGated"])
 def test_a_pod_that_no_scheduler_has_looked_at_is_reported_but_not_given_up(reason: str) -> None:
     assert causes(released(reason=reason), node(), 100) == [UNTRIED]
 
 
+@pytest.mark.promise("O95")
 def test_a_pod_for_which_the_scheduler_preempts_has_three_times_as_long() -> None:
     assert causes(released(nominated="n1"), node(), 299) == []
     assert causes(released(nominated="n1"), node(), 300) == ["not-bound"]
@@ -166,6 +170,7 @@ def test_a_trouble_that_ends_and_comes_back_is_counted_again() -> None:
     assert watch.find(released(), node(ready="False"), 60) == []
 
 
+@pytest.mark.promise("O90")
 @pytest.mark.parametrize(
     ("owners", "expected"),
     [
@@ -194,6 +199,7 @@ def test_only_a_pod_that_its_controller_makes_again_may_be_deleted(owners: list[
     assert can_come_again(pod, REPAIR_OWNERS) is expected
 
 
+@pytest.mark.promise("O95")
 def test_the_time_that_victims_take_to_end_is_not_counted() -> None:
     watch, pod = Watch(), released(nominated="n1")
     for seconds in (0.0, ENDING_SECONDS - 1):
@@ -202,6 +208,7 @@ def test_the_time_that_victims_take_to_end_is_not_counted() -> None:
     assert [lost.cause for lost in watch.find(pod, node(), ENDING_SECONDS + 599)] == ["not-bound"]
 
 
+@pytest.mark.promise("O95")
 def test_nobody_waits_without_end_for_pods_that_take_theirs_to_end() -> None:
     watch, pod = Watch(), released(nominated="n1")
     watch.find(pod, node(), 0.0, {"n1"})
@@ -277,6 +284,7 @@ def test_a_pod_of_a_gang_that_is_recreated_whole_is_deleted_though_its_status_ha
     assert api.body["preconditions"] == {"uid": "u"}
 
 
+@pytest.mark.promise("R122", "D2")
 def test_of_a_pod_that_is_not_bound_the_scheduler_s_own_reason_is_reported() -> None:
     body = msgspec.to_builtins(released())
     reason = {

@@ -72,6 +72,7 @@ BLOCK, SUBBLOCK = 2, 4
 """How much of a node's name is its domain."""
 
 
+@pytest.mark.promise("R68")
 def test_each_part_is_in_one_domain_of_the_level_that_it_names() -> None:
     placed = found(
         grid([2, 2, 2], [1, 1, 1]), *part(0, 2, {REQUIRED: "subblock"}), *part(1, 4, {REQUIRED: "block"})
@@ -82,6 +83,7 @@ def test_each_part_is_in_one_domain_of_the_level_that_it_names() -> None:
     assert where(placed, 0, BLOCK) == {"b0"}, "near to the other, where all of it fits"
 
 
+@pytest.mark.promise("R68")
 def test_parts_lie_apart_where_no_block_holds_all_of_them() -> None:
     placed = found(grid([2, 2], [2]), *part(0, 2, {REQUIRED: "subblock"}), *part(1, 4, {REQUIRED: "block"}))
     assert where(placed, 1, BLOCK) == {"b0"}
@@ -95,6 +97,7 @@ def test_the_smaller_part_is_placed_first_where_the_larger_would_take_its_only_p
     assert len(placed) == 5
 
 
+@pytest.mark.promise("R69")
 def test_none_of_it_is_placed_where_one_part_does_not_fit() -> None:
     made = placing(
         grid([1, 1, 1, 1]),
@@ -111,6 +114,7 @@ SAME_LEVEL = ({REQUIRED: "block"}, {REQUIRED: "block"})
 DIFFERENT_LEVELS = ({REQUIRED: "block"}, {REQUIRED: "subblock"})
 
 
+@pytest.mark.promise("R71", "O199")
 @pytest.mark.parametrize(
     ("requests", "expected"), [(SAME_LEVEL, True), (DIFFERENT_LEVELS, False)], ids=["alike", "unlike"]
 )
@@ -121,6 +125,7 @@ def test_a_gang_in_parts_preempts_nobody(requests: tuple[dict[str, str], ...], e
     assert [plan.preempts for plan in plans] == [True] * expected
 
 
+@pytest.mark.promise("R71")
 @pytest.mark.parametrize(
     ("requests", "expected"), [(SAME_LEVEL, True), (DIFFERENT_LEVELS, False)], ids=["alike", "unlike"]
 )
@@ -152,6 +157,7 @@ def test_a_part_is_named_by_its_number_of_pods_and_what_they_request(made: GangP
     assert made.name == name
 
 
+@pytest.mark.promise("R68")
 def test_a_part_may_have_slices_and_resources_of_its_own() -> None:
     sliced = {SLICES: "subblock", SIZE: "2"}
     placed = found(
@@ -164,6 +170,7 @@ def test_a_part_may_have_slices_and_resources_of_its_own() -> None:
         assert placed[f"j0-{first}"][:SUBBLOCK] == placed[f"j0-{first + 1}"][:SUBBLOCK]
 
 
+@pytest.mark.promise("R67")
 def test_a_request_on_some_pods_alone_applies_to_all() -> None:
     placed = found(grid([2], [3]), *part(0, 2, {REQUIRED: "block"}), *part(1, 1, {}))
     assert set(placed.values()) == {"b1s0h0", "b1s0h1", "b1s0h2"}
@@ -175,6 +182,7 @@ def test_a_recreated_pod_returns_to_the_domain_of_its_part() -> None:
     assert found(grid([3, 3], [2, 2]), *there, *others) == {"j0-1": "b1s0h1"}
 
 
+@pytest.mark.promise("R70")
 def test_more_parts_than_are_served_are_refused_in_a_sentence() -> None:
     pods = [
         each
@@ -209,6 +217,7 @@ def with_labels(pod: Pod, labels: dict[str, str]) -> Pod:
     return msgspec.structs.replace(pod, metadata=metadata)
 
 
+@pytest.mark.promise("I4")
 def test_whatever_the_cluster_all_parts_have_what_they_request_or_nobody_has_a_place() -> None:
     for seed in range(20):
         check_parts(seed)

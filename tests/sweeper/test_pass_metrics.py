@@ -103,6 +103,7 @@ def test_sums_are_refreshed_so_seldom_that_they_take_a_fiftieth_of_the_time(
         assert len(made) == (2 if seconds == 0.002 else 1)
 
 
+@pytest.mark.promise("O245")
 def test_a_plan_is_timed_by_its_oldest_pod_and_class() -> None:
     passes = Passes(
         Nodes(2, gang_pod("a", priorityClassName="high"), gang_pod("b", priorityClassName="high"))
@@ -113,6 +114,7 @@ def test_a_plan_is_timed_by_its_oldest_pod_and_class() -> None:
     assert passes.shown("topogate_time_to_placement_seconds_count") == {'{priority_class="high"}': 1}
 
 
+@pytest.mark.promise("O245")
 def test_a_gang_runs_when_all_its_pods_do_and_is_timed_once() -> None:
     passes = Passes(Nodes(2, gang_pod("a"), gang_pod("b")))
     orders = passes.one()
@@ -135,6 +137,7 @@ def test_a_gang_that_is_deleted_before_it_runs_is_not_timed() -> None:
     assert passes.shown("topogate_time_to_running_seconds_count") == {}
 
 
+@pytest.mark.promise("O202")
 def test_priority_classes_beyond_a_bound_share_a_series() -> None:
     count = MOST_CLASSES + 3
     pods = [gang_pod(f"p{i}", f"g{i}", priorityClassName=f"c{i:03}") for i in range(count)]
@@ -145,6 +148,7 @@ def test_priority_classes_beyond_a_bound_share_a_series() -> None:
     assert counts[f'{{priority_class="{OTHER}"}}'] == 3
 
 
+@pytest.mark.promise("O246")
 def test_the_spread_is_compared_with_the_fewest_domains_of_an_empty_cluster() -> None:
     """b0 {n0 used, n1}, b1 {n2, n3 used}: two nodes of one block would have done for the gang."""
     cluster = Nodes(4, gpu_pod("x", node="n0"), gpu_pod("y", node="n3"), gang_pod("a"), gang_pod("b"))
@@ -161,6 +165,7 @@ def test_a_plan_that_adds_to_a_gang_does_not_count_in_the_spread() -> None:
     assert passes.shown("topogate_spread_ratio_sum") == {}
 
 
+@pytest.mark.promise("O251")
 def test_gpus_of_reserved_nodes_are_reported_by_what_they_are_reserved_for() -> None:
     passes = Passes(Nodes(3, gpus=8))
     waiting, stages, scale_up = (kind.name for kind in (STARVATION, LATER_STAGE, NEW_NODES))
@@ -185,6 +190,7 @@ def cause_of(pod: Pod, *others: Pod, **settings: Any) -> Cause:
     return outcome.cause
 
 
+@pytest.mark.promise("O204")
 @pytest.mark.parametrize(
     ("more", "cause"),
     [
@@ -214,6 +220,7 @@ def test_what_was_not_decided_within_its_bound_is_counted() -> None:
     assert passes.shown("topogate_undecided_decisions_total")['{outcome="waiting"}'] == 1
 
 
+@pytest.mark.promise("O204")
 def test_causes_are_counted_and_those_that_nobody_waits_for_are_zero() -> None:
     metrics = Metrics()
     metrics.count_causes(
@@ -248,6 +255,7 @@ def test_the_cluster_is_added_up_now_and_then_and_no_more() -> None:
     assert passes.shown("topogate_gpus") == {}
 
 
+@pytest.mark.promise("O202")
 def test_thirty_two_classes_models_and_accounts_have_series_of_their_own() -> None:
     assert {
         MOST_CLASSES,
@@ -258,6 +266,7 @@ def test_thirty_two_classes_models_and_accounts_have_series_of_their_own() -> No
     } == {32}
 
 
+@pytest.mark.promise("O205")
 def test_the_operator_sets_what_counts_as_a_gpu() -> None:
     settings = Settings(gpu_resources=frozenset({"example.com/chip"}), model_label="chip")
     assert settings.counting.names([GPU, "example.com/chip"]) == ("example.com/chip",)

@@ -36,6 +36,7 @@ def terms_of(pod: dict[str, Any]) -> list[dict[str, Any]]:
     return terms
 
 
+@pytest.mark.promise("R7")
 @pytest.mark.parametrize(
     "affinity",
     [
@@ -59,6 +60,7 @@ def test_a_pod_without_required_node_affinity_gets_one_term_with_the_pin(
         assert value.items() <= after["spec"]["affinity"][key].items()
 
 
+@pytest.mark.promise("R7", "I7")
 def test_the_pin_is_appended_to_every_term_and_earlier_requirements_stay_first() -> None:
     after = released(with_terms({"matchExpressions": [SSD]}, {"matchFields": [NAMED]}))
     assert terms_of(after) == [
@@ -76,6 +78,7 @@ def test_a_pod_whose_terms_are_all_empty_is_refused_with_what_to_do() -> None:
         patches.release_patch(decode(with_terms({}, {})), "n1", {})
 
 
+@pytest.mark.promise("W12")
 @pytest.mark.parametrize("position", [0, 1, 2])
 def test_our_gate_is_removed_and_those_of_others_stay_in_their_order(position: int) -> None:
     gates = [{"name": "quota.example.com/a"}, {"name": "quota.example.com/b"}]
@@ -83,6 +86,7 @@ def test_our_gate_is_removed_and_those_of_others_stay_in_their_order(position: i
     assert released(pod)["spec"]["schedulingGates"] == gates
 
 
+@pytest.mark.promise("W12")
 def test_several_gates_with_our_prefix_are_all_removed() -> None:
     names = [
         "gke.io/topology-aware-auto-scheduling",
@@ -124,6 +128,7 @@ def test_a_released_pod_keeps_no_cards_that_its_author_copied_from_another_pod(
     assert after["metadata"]["annotations"] == {**others, **given}
 
 
+@pytest.mark.promise("R8", "I6")
 @pytest.mark.parametrize(
     "changed",
     [

@@ -76,6 +76,7 @@ def test_nodes_without_labels_are_domains_of_their_own() -> None:
     assert plan.spread(["a", "b"], {}, Topology()) == "2 blocks, 2 subblocks, 2 hosts, 2 nodes"
 
 
+@pytest.mark.promise("W32")
 def test_a_new_plan_keeps_entries_of_pods_that_are_there_and_drops_the_others() -> None:
     (gang,) = gather([job_pod(1)], [job_pod(0)], lambda _: OwnerFacts(2))
     before = Placement(
@@ -225,6 +226,7 @@ class Written(Api):
         return b"{}"
 
 
+@pytest.mark.promise("W33")
 @pytest.mark.parametrize("is_proven", [True, False])
 def test_a_placement_records_whether_its_plan_is_proven_the_best(is_proven: bool) -> None:
     placing = Placing(Nodes(1, gpu_pod("p")), Settings(settle_seconds=0))

@@ -83,6 +83,7 @@ def uids(groups: Mapping[Any, Iterable[Pod]]) -> dict[Hashable, list[str]]:
     return {key: sorted(pod.metadata.uid for pod in pods) for key, pods in groups.items()}
 
 
+@pytest.mark.promise("I36")
 @pytest.mark.parametrize("seed", range(6))
 def test_pods_of_a_moment_are_those_of_the_one_before_and_what_has_changed(seed: int) -> None:
     story, journal = Story(seed), Journal()

@@ -25,6 +25,7 @@ def going(found: Preempting) -> list[str]:
     return [order.pod.metadata.name for order in found.evictions.values()]
 
 
+@pytest.mark.promise("R101", "O189")
 def test_a_victim_is_evicted_whole_its_blocking_pods_last_and_the_plan_waits_for_it() -> None:
     found = Scene().look()
     assert going(found) == ["low-1", "low-0"]
@@ -34,6 +35,7 @@ def test_a_victim_is_evicted_whole_its_blocking_pods_last_and_the_plan_waits_for
     assert reason == "evicted with its gang Job/low, 2 pods on nodes, for gang Job/high of priority 100"
 
 
+@pytest.mark.promise("R301")
 def test_nobody_is_evicted_for_pods_that_cannot_be_released_yet() -> None:
     """As those whose PodGroup is not there: another may have its name, so that they wait for ever."""
     scene = Scene()
@@ -47,6 +49,7 @@ def test_nobody_is_evicted_for_pods_that_cannot_be_released_yet() -> None:
     assert (going(found), found.waiting_uids) == (["low-1", "low-0"], frozenset({"ns-high-0"}))
 
 
+@pytest.mark.promise("R101")
 def test_what_is_left_of_a_gang_that_is_partly_evicted_is_evicted_too() -> None:
     scene = Scene()
     scene.cluster.pods.remove(scene.low[1])
@@ -56,6 +59,7 @@ def test_what_is_left_of_a_gang_that_is_partly_evicted_is_evicted_too() -> None:
 LEAVING = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
 
 
+@pytest.mark.promise("R101", "O185", "I32")
 @pytest.mark.parametrize("node", ["n2", ""], ids=["is bound", "was sent to a node"])
 def test_a_pod_that_came_after_its_gang_was_chosen_is_evicted_first_and_with_it(node: str) -> None:
     """The leader finds it as long as one is left that the plan names."""
@@ -67,6 +71,7 @@ def test_a_pod_that_came_after_its_gang_was_chosen_is_evicted_first_and_with_it(
     assert f"{3 if node else 2} pods on nodes" in reason
 
 
+@pytest.mark.promise("O187")
 def test_a_gang_of_which_a_pod_is_about_to_be_released_is_not_begun_before_that_one_has_its_node() -> None:
     """It would be sent there, and stand alone."""
     scene = Scene()
@@ -100,6 +105,7 @@ def test_a_gang_that_was_placed_again_while_its_old_pods_end_stays() -> None:
     assert (going(found), found.waiting_uids) == ([], frozenset({"ns-high-0"}))
 
 
+@pytest.mark.promise("O186")
 def test_a_gang_that_has_got_a_pod_that_is_as_important_is_not_begun() -> None:
     scene = Scene()
     scene.joined_by(member("low", 2, "n2", priority=100))
@@ -108,6 +114,7 @@ def test_a_gang_that_has_got_a_pod_that_is_as_important_is_not_begun() -> None:
     assert found.sentences["ns/high"].endswith("not yet: their gang has pods that must not be evicted for it")
 
 
+@pytest.mark.promise("O188")
 def test_the_plan_is_released_once_nobody_blocks_it() -> None:
     scene = Scene()
     scene.cluster.pods = [scene.high]
@@ -115,6 +122,7 @@ def test_the_plan_is_released_once_nobody_blocks_it() -> None:
     assert (going(found), found.waiting_uids) == ([], frozenset())
 
 
+@pytest.mark.promise("O188")
 def test_the_plan_waits_for_victims_that_take_their_time_to_end() -> None:
     scene = Scene()
     scene.cluster.pods = [member("low", n, f"n{n}", metadata=LEAVING) for n in (0, 1)] + [scene.high]
@@ -122,6 +130,7 @@ def test_the_plan_waits_for_victims_that_take_their_time_to_end() -> None:
     assert (going(found), found.waiting_uids) == ([], frozenset({"ns-high-0"}))
 
 
+@pytest.mark.promise("I29")
 def test_who_was_chosen_is_evicted_though_others_would_be_cheaper_by_now() -> None:
     scene = Scene()
     scene.cluster.pods.append(member("cheap", 0, "n2"))
@@ -133,12 +142,14 @@ def test_who_was_chosen_is_evicted_though_others_would_be_cheaper_by_now() -> No
     assert placing.one().plans == ()
 
 
+@pytest.mark.promise("I30")
 def test_nobody_is_evicted_for_a_gang_that_is_deleted() -> None:
     scene = Scene()
     scene.cluster.pods.remove(scene.high)
     assert going(scene.look()) == []
 
 
+@pytest.mark.promise("I30")
 def test_nobody_is_evicted_once_the_capacity_is_free() -> None:
     scene = Scene()
     (node,) = [each for name, each in scene.cluster.nodes.items() if name == "n0"]
@@ -148,6 +159,7 @@ def test_nobody_is_evicted_once_the_capacity_is_free() -> None:
     assert (going(found), found.waiting_uids) == ([], frozenset())
 
 
+@pytest.mark.promise("O181")
 @pytest.mark.parametrize(
     "high",
     [
@@ -163,6 +175,7 @@ def test_nobody_is_evicted_for_a_pod(high: Pod) -> None:
     assert (going(found), found.waiting_uids) == ([], frozenset())
 
 
+@pytest.mark.promise("O181")
 @pytest.mark.parametrize(("policy", "victims"), [("PreemptLowerPriority", 1), ("Never", 0)])
 def test_a_gang_whose_class_never_preempts_gets_no_victims(policy: str, victims: int) -> None:
     low = gpu_pod("low", node="n0", priority=1)
@@ -171,6 +184,7 @@ def test_a_gang_whose_class_never_preempts_gets_no_victims(policy: str, victims:
     assert len(orders.plans) == victims
 
 
+@pytest.mark.promise("I31")
 def test_a_plan_that_names_gangs_elsewhere_evicts_none_of_them() -> None:
     scene = Scene()
     other = member("other", 0, "n2", namespace="theirs")
@@ -184,6 +198,7 @@ def test_a_plan_that_names_gangs_elsewhere_evicts_none_of_them() -> None:
     assert going(scene.look()) == []
 
 
+@pytest.mark.promise("O193")
 def test_pods_that_topogate_never_gated_are_left_to_kube_scheduler() -> None:
     scene = Scene()
     del scene.cluster.placements["ns/low"]
@@ -191,6 +206,7 @@ def test_pods_that_topogate_never_gated_are_left_to_kube_scheduler() -> None:
     assert (going(found), found.waiting_uids) == ([], frozenset())
 
 
+@pytest.mark.promise("S36", "O189")
 def test_gangs_of_other_namespaces_are_not_named_to_one_another() -> None:
     scene = Scene()
     low = [member("secret", n, f"n{n}", namespace="theirs") for n in (0, 1)]
@@ -214,6 +230,7 @@ def budget(allowed: int) -> Budgets:
     return Budgets([msgspec.convert(body, PodDisruptionBudget)])
 
 
+@pytest.mark.promise("S16", "O190")
 def test_no_pod_of_a_gang_is_evicted_if_a_budget_protects_one() -> None:
     scene = Scene()
     scene.budgets = budget(1)
@@ -250,6 +267,7 @@ def test_no_gang_is_begun_before_it_is_known_whether_a_budget_keeps_it() -> None
     assert found.sentences["ns/high"].endswith("not yet: the PodDisruptionBudgets have not been read")
 
 
+@pytest.mark.promise("O190")
 def test_a_gang_that_a_budget_allows_is_evicted() -> None:
     scene = Scene()
     scene.budgets = budget(2)
@@ -269,12 +287,14 @@ def test_a_gang_that_is_evicted_for_two_others_is_evicted_once() -> None:
     assert all("not yet" not in sentence for sentence in found.sentences.values())
 
 
+@pytest.mark.promise("R204")
 def test_nobody_is_evicted_where_preemption_is_switched_off() -> None:
     scene = Scene()
     found = scene.look(Settings(preempt=False))
     assert (going(found), found.waiting_uids) == ([], frozenset())
 
 
+@pytest.mark.promise("O191")
 def test_what_a_budget_keeps_for_long_is_left_to_kube_scheduler() -> None:
     scene = Scene()
     scene.budgets = budget(0)
@@ -299,6 +319,7 @@ def test_a_plan_that_preempts_holds_on_a_node_as_long_as_none_but_lower_pods_fil
     assert {each.node for each in left.planned.values()} == planned
 
 
+@pytest.mark.promise("I32")
 @pytest.mark.parametrize("is_leaving", [False, True], ids=["stays", "ends"])
 @pytest.mark.parametrize("is_bound", [True, False], ids=["bound", "released"])
 def test_a_plan_that_preempts_is_invalid_once_another_gang_of_ours_has_got_its_node(
@@ -376,6 +397,7 @@ def placing_in_the_place_of_low(*more: Pod) -> Placing:
     return placing
 
 
+@pytest.mark.promise("O183", "W32")
 def test_the_plan_names_whole_gangs_and_releases_nobody_at_once() -> None:
     placing = placing_in_the_place_of_low()
     (made,) = placing.one().plans
@@ -408,6 +430,7 @@ class WithBudget(Scene):
         self.cluster.placements = {made.key: made, "ns/high": self.cluster.placements["ns/high"]}
 
 
+@pytest.mark.promise("O182")
 def test_an_elastic_gang_loses_what_it_can_spare() -> None:
     assert going(WithBudget().look()) == ["low-0"]
 

@@ -4,6 +4,8 @@ that is not bound yet, a pod of a DaemonSet.
 
 from typing import Any
 
+import pytest
+
 from hack.local.cluster import Cluster
 from labeler.contract import keys
 from tests.support import wait_for_pods
@@ -52,6 +54,7 @@ def shares(millicores: int, **spec: Any) -> dict[str, Any]:
     return body
 
 
+@pytest.mark.promise("O199")
 def test_a_share_that_fits_no_card_waits_for_less_important_ones_instead_of_preempting_them(
     heterogeneous_nodes: Cluster, namespace: str
 ) -> None:

@@ -65,6 +65,7 @@ def nodes_in(places: Sequence[tuple[str, str]], *pods: Pod) -> Nodes:
     return made
 
 
+@pytest.mark.promise("R45")
 @pytest.mark.parametrize(
     ("count", "expected"),
     [(3, {"n4", "n5", "n6"}), (4, {"n0", "n1", "n2", "n3"}), (5, set())],

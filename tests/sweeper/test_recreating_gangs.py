@@ -65,6 +65,7 @@ def partly_released() -> tuple[View, PodGang]:
     return View([waiting], [running], {"n1": NODE}, {gang.key.placement_key: placement}), gang
 
 
+@pytest.mark.promise("O97", "I25")
 @pytest.mark.parametrize(("place_again", "gone"), [("", []), ("1 block, 2 nodes", ["a"])])
 def test_a_running_pod_is_deleted_for_its_gang_s_size_only_where_all_of_the_gang_then_fits(
     place_again: str, gone: list[str]
@@ -90,6 +91,7 @@ def four_partly_released() -> tuple[View, list[PodGang]]:
     return view, gather(view.gated, view.others, lambda _: OwnerFacts(2))
 
 
+@pytest.mark.promise("I60")
 def test_gangs_that_a_pass_has_no_time_for_are_the_next_ones_to_be_recreated() -> None:
     view, gangs = four_partly_released()
     clock, repairs = Clock(), Repairs()

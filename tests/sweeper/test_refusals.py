@@ -75,6 +75,7 @@ def test_a_pod_that_wants_to_be_near_a_missing_one_waits_and_is_placed_there_at_
     assert len(seen) == 1, "it was sent to the right place the first time"
 
 
+@pytest.mark.promise("R123")
 def test_a_domain_that_breaks_a_rule_is_left_at_once_by_the_successor_too() -> None:
     message = "0/4 nodes are available: 1 node(s) didn't match pod affinity rules."
     term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n0"]}]}
@@ -96,6 +97,7 @@ def test_a_domain_that_breaks_a_rule_is_left_at_once_by_the_successor_too() -> N
     assert backoff.nodes_of(view.maker_of(pod)) == {"n0", "n1"}
 
 
+@pytest.mark.promise("O93")
 def test_each_later_failure_is_avoided_for_twice_as_long_and_with_all_nodes_before() -> None:
     first = AVOID_SECONDS - 1
     backoff = Backoff().refused(KEY, {"a"}, 0.0).refused(KEY, {"b"}, first)
@@ -136,6 +138,7 @@ SPREAD = {
 CLAIM = {"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "c"}}]}
 
 
+@pytest.mark.promise("R123")
 @pytest.mark.parametrize(
     ("spec", "message", "expected"),
     [
@@ -154,6 +157,7 @@ def test_the_rule_that_was_broken_names_the_domain(
     assert broken_over(decode(pod_json(**spec)), message) == expected
 
 
+@pytest.mark.promise("R124")
 @pytest.mark.parametrize(
     ("annotations", "others", "unpinned"),
     [
@@ -173,6 +177,7 @@ def test_no_pod_is_released_unpinned_if_that_breaks_what_was_asked_for(
     assert [plan.is_unpinned for plan in placing.one().plans] == ([True] if unpinned else [])
 
 
+@pytest.mark.promise("R124")
 @pytest.mark.parametrize(
     ("amounts", "may"),
     [({"nvidia.com/gpu": "1"}, True), ({keys.I915: "1", keys.MILLICORES: "500"}, False)],
@@ -185,6 +190,7 @@ def test_no_pod_with_cards_is_released_unpinned(amounts: dict[str, str], may: bo
     assert may_run_unpinned(gang, gang.gated, placing.view()) is may
 
 
+@pytest.mark.promise("R124")
 def test_no_pod_is_released_unpinned_while_others_are_being_bound() -> None:
     placing = Placing(Nodes(3, gpu_pod("mine"), gpu_pod("theirs")), Settings(settle_seconds=0))
     (mine,) = (gang for gang in placing.gangs() if gang.key.name == "mine")
@@ -219,6 +225,7 @@ def test_a_pod_that_was_released_delays_others_only_until_it_is_bound(
     assert places(placing.one(blocked)) == ({"mine": ""} if unpinned else {})
 
 
+@pytest.mark.promise("O93")
 def test_what_is_avoided_for_a_pod_of_a_replica_set_is_avoided_for_the_next() -> None:
     owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "rs", "controller": True}
     first, second = (gpu_pod(name, metadata={"ownerReferences": [owner]}) for name in ("one", "two"))
@@ -228,6 +235,7 @@ def test_what_is_avoided_for_a_pod_of_a_replica_set_is_avoided_for_the_next() ->
     assert [entry.node for entry in plan.entries] == ["n1"]
 
 
+@pytest.mark.promise("R124")
 def test_an_event_reports_that_kube_scheduler_chooses_the_node_of_a_pod() -> None:
     placing = Placing(Nodes(1, gpu_pod("p")), Settings(settle_seconds=0))
     (gang,) = placing.gangs()

@@ -101,6 +101,7 @@ def names(taken: Sequence[Pair]) -> list[str]:
     return [planned.name for _, planned in taken]
 
 
+@pytest.mark.promise("O332")
 @pytest.mark.parametrize(
     ("annotations", "expected"),
     [

@@ -37,6 +37,7 @@ from webhook.sweeper.apply.release import LOST_SECONDS
 from webhook.sweeper.decide.release_queue import SentReleases
 
 
+@pytest.mark.promise("I74")
 @pytest.mark.parametrize(
     ("answer", "seconds"),
     [
@@ -73,6 +74,7 @@ def test_whose_releases_fail_keeps_the_node_from_others_for_a_bounded_time(
     assert [name for name, _ in found] == ["good-20", "good-21", "good-22"]
 
 
+@pytest.mark.promise("I34")
 @pytest.mark.parametrize("paused", [None, "a", "b"], ids=["all may go", "the first may not", "the second"])
 def test_a_new_leader_reads_the_pods_planned_for_a_node_before_it_releases_one_there(
     paused: str | None,
@@ -90,6 +92,7 @@ def test_a_new_leader_reads_the_pods_planned_for_a_node_before_it_releases_one_t
     assert found[0][1] <= 2
 
 
+@pytest.mark.promise("I34")
 def test_what_the_leader_before_has_released_keeps_its_position_though_the_watch_does_not_show_it() -> None:
     server, planned = cluster(given_to(WELL), "a", "b")
     server.bind_seconds = lambda _: 60.0
@@ -186,6 +189,7 @@ def test_whose_releases_fail_blocks_no_others_of_its_own_namespace_either(
     assert found[0][1] < 2 * LOST_SECONDS + seconds
 
 
+@pytest.mark.promise("I73")
 @pytest.mark.parametrize("lag", [0, 5], ids=["seen", "not seen yet"])
 @pytest.mark.parametrize("error", [TIMED_OUT, LOST], ids=["hangs", "no answer"])
 def test_what_arrives_late_keeps_its_position(error: ApiError, lag: float) -> None:
@@ -225,6 +229,7 @@ def test_what_may_arrive_late_keeps_its_position_whatever_a_later_attempt_is_ans
     assert names[0] == "bad-0"
 
 
+@pytest.mark.promise("I73")
 def test_while_pods_cannot_be_read_no_position_is_given_away() -> None:
     def answers(namespace: str, method: str) -> Answer:
         return BUSY if method == "GET" else HANGS if namespace == "bad" else WELL
@@ -319,6 +324,7 @@ LATER = st.floats(0, LOST_SECONDS - 1).map(lambda seconds: Answer(LOST, seconds)
 RELEASES = NOT_NOW | LATE | LATER | DIES
 
 
+@pytest.mark.promise("I33")
 @settings(max_examples=60, deadline=None)
 @given(
     st.lists(st.tuples(RELEASES, st.sampled_from([1, 1, 5])), max_size=30).map(drawn_one_by_one),

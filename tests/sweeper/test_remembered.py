@@ -15,6 +15,7 @@ from webhook.sweeper.observe.pods import Journal
 from webhook.sweeper.observe.snapshotter import Snapshotter
 
 
+@pytest.mark.promise("I36")
 @pytest.mark.parametrize("seed", range(4))
 def test_a_memory_of_many_passes_sees_what_an_empty_one_does(seed: int) -> None:
     story, journal = Story(seed), Journal()

@@ -180,6 +180,7 @@ def agree(one: PodClass | str, fresh: PodClass | str) -> bool:
     )  # fmt: skip
 
 
+@pytest.mark.promise("I36")
 @pytest.mark.parametrize("counted", [frozenset[str](), frozenset({"gpu"})], ids=["needed", "counted"])
 @pytest.mark.parametrize("seed", range(3))
 def test_a_memory_of_claims_sees_what_an_empty_one_does(seed: int, counted: frozenset[str]) -> None:
@@ -262,6 +263,7 @@ class Written(Api):
         self.cluster.placements = {key: each for key, each in there.items() if key != placement.key}
 
 
+@pytest.mark.promise("I36")
 @pytest.mark.parametrize("seed", range(3))
 def test_after_a_report_one_without_memory_has_nothing_to_add(seed: int) -> None:
     story, journal = Story(seed), Journal()

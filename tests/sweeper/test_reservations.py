@@ -90,6 +90,7 @@ class Case:
         return found
 
 
+@pytest.mark.promise("O99")
 def test_a_gang_that_has_waited_holds_the_nodes_that_become_free_for_it() -> None:
     assert Case(running("busy", "n2")).reserved() == {"n1", "n2"}
 
@@ -100,6 +101,7 @@ def test_nothing_is_reserved_where_a_blocking_pod_is_recreated_by_its_controller
     assert Case(running("busy", "n2", kind)).reserved() == frozenset()
 
 
+@pytest.mark.promise("S4")
 @pytest.mark.parametrize("kind", ["mine.example/v1 StatefulSet", "v1 ReplicaSet", "apps/v1 DaemonSet"])
 def test_a_made_up_owner_keeps_nobody_from_waiting_for_a_pod_to_end(kind: str) -> None:
     assert Case(running("busy", "n2", kind)).reserved() == {"n1", "n2"}

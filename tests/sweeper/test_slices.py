@@ -79,6 +79,7 @@ def subblocks(found: dict[str, str] | str) -> dict[str, str]:
 # --- the request ------------------------------------------------------------------------------------
 
 
+@pytest.mark.promise("R46", "W9")
 def test_each_run_of_ranks_shares_a_domain_where_without_the_request_it_would_not() -> None:
     nodes = cluster(a1=3, b1=3)
     wished = subblocks(placed(gang_of(*(worker(rank, PAIRS) for rank in range(4))), nodes))
@@ -87,6 +88,7 @@ def test_each_run_of_ranks_shares_a_domain_where_without_the_request_it_would_no
     assert free["p2"] != free["p3"]
 
 
+@pytest.mark.promise("R50", "W8")
 @pytest.mark.parametrize("level", ["subblock", keys.GCE_TOPOLOGY[1], keys.PRERELEASE_TOPOLOGY[1]])
 def test_a_level_is_named_as_in_the_other_topology_requests(level: str) -> None:
     pods = [worker(rank, {LEVEL: level, SIZE: "2"}) for rank in range(4)]
@@ -101,6 +103,7 @@ def test_kueues_own_names_are_left_to_kueue() -> None:
     assert gang_of(*(worker(rank, asked) for rank in range(4))).slices == ()
 
 
+@pytest.mark.promise("R53", "R57", "R58")
 @pytest.mark.parametrize(
     ("asked", "complaint"),
     [
@@ -155,6 +158,7 @@ def test_pods_with_different_slices_are_parts_with_slices_of_their_own() -> None
     assert sorted(part.slices[0].size for part in gang.parts) == [2, 4]
 
 
+@pytest.mark.promise("R56")
 def test_pods_without_ranks_make_slices_of_any() -> None:
     gang = gang_of(*(worker(rank, PAIRS, ranked=False) for rank in range(4)))
     assert gang.problems == ("the pods have no ranks: any 2 of them form a slice",)
@@ -165,6 +169,7 @@ def test_pods_without_ranks_make_slices_of_any() -> None:
 NESTED = {LEVEL: "subblock,host", SIZE: "4,2"}
 
 
+@pytest.mark.promise("R47", "W9")
 def test_slices_in_slices_share_a_domain_each() -> None:
     found = placed(gang_of(*(worker(rank, NESTED) for rank in range(8))), cluster(a1=3, a2=3, b1=3, b2=3))
     assert isinstance(found, dict)
@@ -202,6 +207,7 @@ def test_an_inner_slice_that_is_lost_whole_is_placed_together_in_the_domain_of_t
 # --- gangs that are there in part ------------------------------------------------------------------------
 
 
+@pytest.mark.promise("R59")
 @pytest.mark.parametrize(("lost", "home"), [(0, "a"), (1, "a"), (2, "b"), (3, "b")])
 def test_a_replaced_pod_returns_to_the_domain_of_its_slice(lost: int, home: str) -> None:
     seats = {0: "a1", 1: "a2", 2: "b1", 3: "b2"}
@@ -230,6 +236,7 @@ def test_a_pod_that_fails_when_its_mates_have_finished_is_placed_all_the_same() 
     assert placed(gang_of(worker(3, PAIRS), size=1), cluster(a1=1)) == {"p3": "a1"}
 
 
+@pytest.mark.promise("R60")
 def test_several_that_are_left_of_one_slice_still_share_a_domain() -> None:
     fours = {LEVEL: "subblock", SIZE: "4"}
     gang = gang_of(worker(4, fours), worker(6, fours), worker(0, fours), size=3)
@@ -237,6 +244,7 @@ def test_several_that_are_left_of_one_slice_still_share_a_domain() -> None:
     assert found == {"p4": "c", "p6": "c"}, "apart, they would have left more capacity whole"
 
 
+@pytest.mark.promise("R61")
 def test_what_is_left_of_several_slices_is_placed_near_its_neighbours() -> None:
     gang = gang_of(worker(0, PAIRS), worker(1, PAIRS), worker(2, PAIRS), worker(5, PAIRS), size=4)
     found = placed(gang, cluster(a1=2, b1=2), {0: "a1"})
@@ -244,6 +252,7 @@ def test_what_is_left_of_several_slices_is_placed_near_its_neighbours() -> None:
     assert set(found) == {"p1", "p2", "p5"}
 
 
+@pytest.mark.promise("R61")
 def test_what_is_left_of_several_slices_takes_the_places_beside_those_that_run() -> None:
     gang = gang_of(worker(0, PAIRS), worker(2, PAIRS), worker(5, PAIRS), size=3)
     for near, far in (("a", "b"), ("b", "a")):
@@ -266,6 +275,7 @@ LED: list[Any] = [worker(0, PAIRS, cpu="3"), *(worker(rank, PAIRS) for rank in r
 """A leader of 3 cpus, and workers of 1: slices are of ranks 1 and 2, 3 and 4."""
 
 
+@pytest.mark.promise("R54")
 def test_a_leader_that_differs_from_the_workers_stands_beside_the_slices() -> None:
     found = subblocks(placed(gang_of(*LED), cluster(a1=3, b1=3, c1=3)))
     assert found["p1"] == found["p2"]
@@ -284,6 +294,7 @@ def with_equal_leader() -> PodGang:
     return replace(gang, key=replace(gang.key, kind="LeaderWorkerSet"))
 
 
+@pytest.mark.promise("R55")
 def test_a_leader_that_asks_for_what_its_workers_ask_stands_beside_the_slices() -> None:
     found = subblocks(placed(with_equal_leader(), cluster(a1=1, b1=2, c1=2)))
     assert found["p1"] == found["p2"]

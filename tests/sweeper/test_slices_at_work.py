@@ -2,6 +2,8 @@
 
 import re
 
+import pytest
+
 from hack.local.cluster import Cluster
 from labeler.contract import keys
 from tests.support import delete
@@ -31,6 +33,7 @@ def subblocks(pods: Pods) -> list[str]:
     return [re.sub(r"-h\d+$", "", pod["spec"]["nodeName"]) for pod in by_rank]
 
 
+@pytest.mark.promise("R59")
 def test_a_gang_runs_in_slices_and_a_pod_that_is_recreated_returns_to_its_own(
     two_subblocks: Cluster, namespace: str
 ) -> None:

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+import pytest
 import yaml
 
 from hack.local.cluster import Cluster
@@ -82,6 +83,7 @@ def slow(cluster: Cluster, folder: Path) -> Iterator[Path]:
     server.server_close()
 
 
+@pytest.mark.promise("O320")
 def test_a_gang_is_placed_and_the_leader_stays_while_every_answer_takes_seconds(
     two_nodes: Cluster, namespace: str, tmp_path: Path
 ) -> None:

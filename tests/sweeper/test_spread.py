@@ -50,6 +50,7 @@ def placed(cluster: Nodes, placing: Placing | None = None) -> dict[str, str]:
 # --- the request -------------------------------------------------------------------------------------
 
 
+@pytest.mark.promise("W10")
 @pytest.mark.parametrize(
     ("value", "requested"),
     [
@@ -65,6 +66,7 @@ def test_the_request_is_a_level_and_perhaps_the_most_in_a_domain(
     assert spread_of(value) == requested
 
 
+@pytest.mark.promise("R53")
 @pytest.mark.parametrize(
     "value", ["", ":2", "block:", "block:0", "block:-1", "block:two", "block:1:2", "block: 2"]
 )
@@ -78,6 +80,7 @@ def test_what_is_no_request_is_reported_and_not_ignored(value: str) -> None:
 # --- replicas of a Deployment, each a gang of its own --------------------------------------------------
 
 
+@pytest.mark.promise("W10")
 @pytest.mark.parametrize(
     ("requested", "expected"),
     [(None, [6]), ("block", [2, 2, 2]), ("block:2", [2, 2, 2]), ("block:4", [2, 4])],
@@ -87,11 +90,13 @@ def test_replicas_that_come_at_once_are_spread(requested: str | None, expected: 
     assert sorted(list(found.values()).count(block) for block in set(found.values())) == expected
 
 
+@pytest.mark.promise("R63")
 def test_a_replica_that_comes_alone_counts_those_of_its_owner_that_run() -> None:
     run = (replica("a", "block", "n0"), replica("b", "block", "n2"))
     assert placed(blocks(2, 2, 2, pods=(*run, replica("new", "block")))) == {"new": "b2"}
 
 
+@pytest.mark.promise("R63")
 @pytest.mark.parametrize(
     "other",
     [
@@ -106,6 +111,7 @@ def test_others_do_not_count(other: Pod) -> None:
     assert placed(blocks(2, 2, 2, pods=(*run, other, replica("new", "block:1")))) == {"new": "b2"}
 
 
+@pytest.mark.promise("R64")
 @pytest.mark.parametrize(("requested", "expected"), [(None, 5), ("block", 4)])
 def test_nodes_without_topology_labels_are_left_out_of_a_spread(requested: str | None, expected: int) -> None:
     cluster = blocks(1, 1, pods=tuple(replica(f"w{number}", requested) for number in range(5)))
@@ -117,6 +123,7 @@ def test_nodes_without_topology_labels_are_left_out_of_a_spread(requested: str |
     assert ("bare" in found.values()) == (requested is None)
 
 
+@pytest.mark.promise("R49")
 def test_a_replica_waits_while_every_domain_has_as_many_as_it_may_and_is_placed_when_one_has_left() -> None:
     run = (replica("a", "block:1", "n0"), replica("b", "block:1", "n2"))
     cluster = blocks(2, 2, pods=(*run, replica("new", "block:1")))
@@ -141,6 +148,7 @@ def member(rank: int, requested: str, node: str = "") -> Pod:
     )
 
 
+@pytest.mark.promise("R62")
 def test_the_pods_of_a_gang_are_spread_together_and_a_replaced_one_is_placed_where_fewest_are() -> None:
     found = placed(blocks(2, 2, 2, pods=tuple(member(rank, "block") for rank in range(3))))
     assert sorted(found.values()) == ["b0", "b1", "b2"]
@@ -151,6 +159,7 @@ def test_the_pods_of_a_gang_are_spread_together_and_a_replaced_one_is_placed_whe
 # --- on the real API server, with Kubernetes' own controllers ---------------------------------------------
 
 
+@pytest.mark.promise("R63")
 def test_the_replicas_of_a_deployment_are_spread_and_those_of_its_scale_up_as_well(
     two_subblocks: Cluster, namespace: str
 ) -> None:
@@ -173,6 +182,7 @@ def test_the_replicas_of_a_deployment_are_spread_and_those_of_its_scale_up_as_we
     assert subblocks(6) == ["node-b0-s0"] * 3 + ["node-b0-s1"] * 3
 
 
+@pytest.mark.promise("R65")
 def test_no_running_replica_is_moved_for_an_even_spread(two_subblocks: Cluster, namespace: str) -> None:
     body = template(2, annotations={REQUEST: "subblock"})
     body["metadata"]["labels"] = {"app": "web"}

@@ -57,6 +57,7 @@ def nodes_by_rank(pods: Pods) -> list[str]:
     return [pod["spec"]["nodeName"] for pod in sorted(pods, key=rank)]
 
 
+@pytest.mark.promise("R72", "R91", "D23")
 @pytest.mark.parametrize(
     ("start", "annotations"),
     [("InOrder", {}), ("dependsOn", {keys.REQUIRED_TOPOLOGY_ANNOTATION: "block"})],
@@ -77,6 +78,7 @@ def test_a_jobset_in_stages_runs_where_all_of_it_fits_best(
     assert found == [f"node-b1-s{subblock}-h{host:02}" for subblock in range(2) for host in range(3)]
 
 
+@pytest.mark.promise("R92", "D23")
 def test_a_group_whose_workers_wait_for_their_leader_runs_where_all_of_it_fits_best(
     fragmented: Cluster, namespace: str, defined: list[str]
 ) -> None:
@@ -100,6 +102,7 @@ def test_a_group_whose_workers_wait_for_their_leader_runs_where_all_of_it_fits_b
     assert found[0].startswith("node-b1")
 
 
+@pytest.mark.promise("R93")
 def test_a_group_whose_workers_do_not_wait_for_their_leader_is_placed_at_once(
     fragmented: Cluster, namespace: str, defined: list[str]
 ) -> None:
@@ -122,6 +125,7 @@ def test_a_group_whose_workers_do_not_wait_for_their_leader_is_placed_at_once(
     assert len(found) == 1, "one subblock holds the whole group"
 
 
+@pytest.mark.promise("R90")
 def test_an_ordered_statefulset_does_not_settle_between_its_pods(fragmented: Cluster, namespace: str) -> None:
     body = template(8)
     body["metadata"] = {"labels": {"app": "train"}}
@@ -141,6 +145,7 @@ def test_an_ordered_statefulset_does_not_settle_between_its_pods(fragmented: Clu
     assert {name[:7] for name in found} == {"node-b1"}, "one block holds all of it"
 
 
+@pytest.mark.promise("R72")
 def test_others_do_not_use_what_is_reserved_for_the_next_stage(
     fragmented: Cluster, namespace: str, defined: list[str]
 ) -> None:
@@ -267,6 +272,7 @@ def mpi_job(
     return one_after_another(cluster.api(), namespace, first, second)
 
 
+@pytest.mark.promise("R72")
 @pytest.mark.parametrize(
     ("begin", "add"),
     [

@@ -47,6 +47,7 @@ def pinned(*terms: dict[str, Any]) -> str | None:
 EXPRESSIONS = {"matchExpressions": [{"key": "a", "operator": "Exists"}]}
 
 
+@pytest.mark.promise("I24")
 @pytest.mark.parametrize(
     ("terms", "node"),
     [
@@ -117,6 +118,7 @@ def left_on_n1(cluster: Nodes) -> int:
     return snapshotter.snapshot(snapshotter.view()).nodes["n1"].free[GPU]
 
 
+@pytest.mark.promise("D12")
 @pytest.mark.parametrize(
     ("where", "gates", "left"),
     [
@@ -136,6 +138,7 @@ def test_a_pod_uses_capacity_from_its_plan_to_its_end_and_by_a_plan_of_its_own_n
     assert left_on_n1(cluster) == left
 
 
+@pytest.mark.promise("I59")
 @pytest.mark.parametrize(
     ("more", "node"),
     [
@@ -164,6 +167,7 @@ def bears_two_failures(namespace: str, name: str, uid: str) -> Job:
     return Job(Metadata(name, namespace, uid), spec, status)
 
 
+@pytest.mark.promise("S4", "I64")
 @pytest.mark.parametrize(("namespace", "may_be_evicted"), [("ns", False), ("thief", True)])
 def test_pods_that_name_another_namespace_s_job_spend_none_of_its_failures(
     namespace: str, may_be_evicted: bool
@@ -185,6 +189,7 @@ def test_deletions_of_a_controller_are_remembered_only_while_they_count() -> Non
     assert list(deletions.values()) == [(540.0, 540.0, 541.0)]
 
 
+@pytest.mark.promise("O192")
 @pytest.mark.parametrize(("namespace", "may_be_evicted"), [("ns", False), ("tolerant", True)])
 def test_what_a_job_does_not_count_as_failures_is_evicted_however_few_it_bears(
     namespace: str, may_be_evicted: bool
@@ -211,6 +216,7 @@ def member(name: str, priority: int, *, gpus: int = 1, gated: bool = True) -> Po
     )
 
 
+@pytest.mark.promise("S48", "I45")
 @pytest.mark.parametrize(
     ("lender", "what"),
     [
@@ -241,6 +247,7 @@ def test_a_gang_of_pods_without_gpus_is_as_urgent_as_they_are() -> None:
 HOSTILE = "x\n2026-01-01T00:00:00Z INFO webhook.sweeper placed gang=other\x1b[2J\r\u202e"
 
 
+@pytest.mark.promise("S3")
 def test_a_gang_s_name_cannot_begin_a_line_or_command_a_terminal() -> None:
     pod = decode(pod_json(metadata={"annotations": {keys.GANG_ANNOTATION: HOSTILE}}))
     key = key_of(pod)
@@ -248,6 +255,7 @@ def test_a_gang_s_name_cannot_begin_a_line_or_command_a_terminal() -> None:
     assert key.id == HOSTILE, "two gangs are told apart by what was written"
 
 
+@pytest.mark.promise("S3", "I49")
 @pytest.mark.parametrize("form", logs.FORMATS)
 def test_a_log_line_is_one_line_whatever_it_quotes(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
     stream = io.StringIO()

@@ -86,6 +86,7 @@ def test_gpu_pods_that_were_created_without_a_gate_are_counted_by_namespace() ->
 OWNER = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "d", "uid": "d", "controller": True}
 
 
+@pytest.mark.promise("O339")
 @pytest.mark.parametrize(
     "other",
     [
@@ -139,6 +140,7 @@ def test_a_pod_that_was_created_and_released_while_there_was_no_watch_is_not_cou
     assert [each.metadata.name for each in found[UngatedCause.MISSED]["in"]] == ["missed"]
 
 
+@pytest.mark.promise("O325")
 def test_a_pod_counts_until_it_is_gone_and_for_an_hour_at_most() -> None:
     clock = Clock()
     ungated = UngatedPods(clock)
@@ -151,6 +153,7 @@ def test_a_pod_counts_until_it_is_gone_and_for_an_hour_at_most() -> None:
     assert counts(ungated) == {}
 
 
+@pytest.mark.promise("O325")
 def test_each_namespace_gets_one_event_until_it_has_none_any_more() -> None:
     clock = Clock()
     ungated = UngatedPods(clock)
@@ -176,6 +179,7 @@ def test_each_namespace_gets_one_event_until_it_has_none_any_more() -> None:
 # --- the true cause --------------------------------------------------------------------------------------
 
 
+@pytest.mark.promise("O339")
 @pytest.mark.parametrize(
     ("written", "cause"),
     [
@@ -219,6 +223,7 @@ def test_a_bound_pod_that_is_first_seen_after_a_new_list_counts_by_what_its_crea
     assert counts(ungated, WITH_GPU._replace(names_node=True)) == {}
 
 
+@pytest.mark.promise("O339")
 def test_a_pod_that_was_created_before_its_namespace_opted_in_is_not_counted() -> None:
     clock = Clock()
     ungated = UngatedPods(clock)
@@ -333,6 +338,7 @@ def gpu_adder(definitions: Cluster, opted_in: str) -> Iterator[None]:
         delete(api, f"{WEBHOOKS}/zz-gpu-adder")
 
 
+@pytest.mark.promise("O325")
 @pytest.mark.usefixtures("gpu_adder")
 def test_a_sweeper_counts_the_pods_that_came_ungated_since_it_leads_and_reports_the_others_by_their_cause(
     definitions: Cluster, opted_in: str

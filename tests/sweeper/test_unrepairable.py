@@ -59,6 +59,7 @@ def test_a_pod_that_no_scheduler_schedules_loses_its_position_unless_all_wait_fo
     assert repaired.blocked == {"n1"}, "others go elsewhere in any case"
 
 
+@pytest.mark.promise("O94", "I35")
 def test_a_pod_that_cannot_be_bound_is_deleted_in_the_end_though_no_controller_recreates_it() -> None:
     before = after(ABANDON - 1, released("a"))
     assert not before.orders.evictions
@@ -67,6 +68,7 @@ def test_a_pod_that_cannot_be_bound_is_deleted_in_the_end_though_no_controller_r
     assert [(each.pod.metadata.name, each.cause) for each in orders.evictions] == [("a", "abandoned")]
 
 
+@pytest.mark.promise("O94")
 @pytest.mark.parametrize(
     "others",
     [
@@ -104,6 +106,7 @@ def deleting(*outcomes: str, at: Iterable[float]) -> list[tuple[set[str], set[st
     return seen
 
 
+@pytest.mark.promise("O96")
 @pytest.mark.parametrize(("outcome", "reported"), [(EVICTED, 1), (DENIED, 1), (PUT_OFF, 0)])
 def test_a_pod_whose_deletion_does_not_come_about_blocks_nobody_on_its_node(
     outcome: str, reported: int
@@ -116,6 +119,7 @@ def test_a_pod_whose_deletion_does_not_come_about_blocks_nobody_on_its_node(
     assert seen == [(set(), set(), 0), (set(), set(), 0), ({"uid-a"}, {"n1"}, reported)]
 
 
+@pytest.mark.promise("O96")
 def test_a_deletion_is_called_undeletable_some_time_after_the_api_server_had_time_for_it() -> None:
     answered = ABANDON + 100
     times = (ABANDON, answered, answered + STAYS_SECONDS - 1, answered + STAYS_SECONDS)
@@ -126,6 +130,7 @@ def test_a_deletion_is_called_undeletable_some_time_after_the_api_server_had_tim
 # --- who is never preempted --------------------------------------------------------------------------
 
 
+@pytest.mark.promise("S4")
 @pytest.mark.parametrize(
     ("version", "kind", "spec", "is_victim"),
     [
@@ -152,6 +157,7 @@ def test_a_mirror_pod_is_nobody_s_victim() -> None:
     assert places(case.one()) == {}
 
 
+@pytest.mark.promise("S15")
 @pytest.mark.parametrize(
     ("where", "is_victim"), [("ns", True), ("topogate-system", False), ("kube-system", False)]
 )

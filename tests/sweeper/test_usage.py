@@ -22,6 +22,7 @@ def node(name: str, **labels: str) -> Node:
     return msgspec.convert(raw, Node)
 
 
+@pytest.mark.promise("R6")
 def test_what_is_planned_and_not_released_is_there_for_the_next_pass() -> None:
     waiting = job_pod(1)
     view = Snapshotter(_planned(waiting), Settings()).view()
@@ -53,6 +54,7 @@ def used(snapshot: Snapshot) -> dict[str, int]:
     return {name: 8 - state.free[GPU] for name, state in snapshot.nodes.items()}
 
 
+@pytest.mark.promise("D12")
 def test_a_pod_that_is_being_deleted_uses_capacity_until_it_is_gone() -> None:
     container = {"name": "c", "image": "x", "resources": {"requests": {GPU: "8"}}}
     metadata = {"deletionTimestamp": "2026-01-01T00:00:00Z"}

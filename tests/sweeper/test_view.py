@@ -40,6 +40,7 @@ RULES = [{"away_from": "x"}, {"port": 80}]
 IDS = ["anti-affinity", "host port"]
 
 
+@pytest.mark.promise("D13")
 @pytest.mark.parametrize("rule", [{}, *RULES], ids=["no rules", *IDS])
 def test_a_pass_in_which_nothing_changed_takes_every_state_from_the_one_before(rule: dict[str, Any]) -> None:
     snapshotter = Snapshotter(Cluster(pod("w", "x", **rule), pod("a", "x", node="n1", **rule)), Settings())
@@ -202,6 +203,7 @@ def test_a_label_that_is_left_out_is_logged_once_and_again_only_when_it_changes(
     ]
 
 
+@pytest.mark.promise("O252")
 @pytest.mark.parametrize(("cpu", "node"), [("1", "n0"), ("much", "n1")], ids=["readable", "unreadable"])
 def test_a_pod_that_cannot_be_read_fills_its_node(cpu: str, node: str) -> None:
     amounts = {GPU: "1", "cpu": cpu}
@@ -214,6 +216,7 @@ def test_a_pod_that_cannot_be_read_fills_its_node(cpu: str, node: str) -> None:
     assert places(Placing(made, Settings(settle_seconds=0)).one()) == {"p": node}
 
 
+@pytest.mark.promise("O252")
 @pytest.mark.parametrize(("gpus", "node"), [("8", "n0"), ("many", "n1")], ids=["readable", "unreadable"])
 def test_a_node_that_cannot_be_read_takes_no_pods(gpus: str, node: str) -> None:
     made = Nodes(2, gpu_pod("p"), gpus=8)

@@ -31,6 +31,7 @@ def lives(team: Team) -> Iterator[Lives]:
     made.close()
 
 
+@pytest.mark.promise("O152")
 def test_a_task_runs_ends_and_its_status_shows_it(team: Team, lives: Lives) -> None:
     team.create("short", {"gpu": "h100", "gpu-amount": "2", "memory": "16gi"}, annotations={RUN_FOR: "0.1s"})
     lives.until("short has succeeded", lambda: team.phase("short") == "Succeeded")
@@ -51,6 +52,7 @@ def allow_none(team: Team, lives: Lives, resource: str) -> str:
     return f"{path}/none"
 
 
+@pytest.mark.promise("O172")
 def test_what_the_api_server_refuses_is_reported_and_tried_again(team: Team, lives: Lives) -> None:
     quota = allow_none(team, lives, "count/jobs.batch")
     team.create("train", {})
@@ -63,6 +65,7 @@ def test_what_the_api_server_refuses_is_reported_and_tried_again(team: Team, liv
     lives.until("train runs after all", lambda: team.phase("train") == "Running")
 
 
+@pytest.mark.promise("R170", "R172", "O172")
 def test_why_no_pod_can_be_made_is_reported_until_one_can(team: Team, lives: Lives) -> None:
     quota = allow_none(team, lives, "requests.nvidia.com/gpu")
     team.create("train", {})
@@ -79,6 +82,7 @@ def test_why_no_pod_can_be_made_is_reported_until_one_can(team: Team, lives: Liv
     lives.until("train runs after all", lambda: team.phase("train") == "Running")
 
 
+@pytest.mark.promise("R170", "O171")
 def test_a_task_without_a_template_gets_its_pod_in_a_restricted_namespace(team: Team, lives: Lives) -> None:
     label = {"pod-security.kubernetes.io/enforce": "restricted"}
     path = f"/api/v1/namespaces/{team.namespace}"
@@ -92,6 +96,7 @@ def test_a_task_without_a_template_gets_its_pod_in_a_restricted_namespace(team: 
     lives.until("its pod is there", lambda: bool(team.pods("plain")))
 
 
+@pytest.mark.promise("O168")
 def test_a_foreign_job_with_the_tasks_name_stays_and_is_named(team: Team, lives: Lives) -> None:
     pod = {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}
     path = f"/apis/batch/v1/namespaces/{team.namespace}/jobs"
@@ -105,6 +110,7 @@ def test_a_foreign_job_with_the_tasks_name_stays_and_is_named(team: Team, lives:
     assert team.jobs()["train"]["metadata"]["uid"] == uid
 
 
+@pytest.mark.promise("O157")
 def test_two_controllers_at_once_make_no_job_twice(team: Team) -> None:
     """Leases keep two apart; where they do not, the API server does."""
     stop, steps = threading.Event(), [0, 0]
@@ -182,6 +188,7 @@ def alone(own_cluster: Cluster) -> Iterator[tuple[Team, Lives]]:
     team.api.close()
 
 
+@pytest.mark.promise("O168")
 def test_the_job_of_an_earlier_task_is_deleted_even_where_the_garbage_collector_takes_both_for_one(
     alone: tuple[Team, Lives],
 ) -> None:
@@ -194,6 +201,7 @@ def test_the_job_of_an_earlier_task_is_deleted_even_where_the_garbage_collector_
     assert team.jobs()["train"]["metadata"]["uid"] != first
 
 
+@pytest.mark.promise("O371")
 def test_pods_of_an_earlier_job_are_deleted_even_where_the_garbage_collector_takes_both_for_one(
     alone: tuple[Team, Lives],
 ) -> None:

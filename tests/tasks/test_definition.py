@@ -130,6 +130,7 @@ def tasks(module_cluster: Cluster) -> Iterator[Tasks]:
     clean(module_cluster)
 
 
+@pytest.mark.promise("R149")
 def test_the_five_fields_are_accepted_as_they_have_always_been_written(tasks: Tasks) -> None:
     made = tasks.create(SEED)
     assert {name: made["spec"][name] for name in SEED} == SEED
@@ -214,6 +215,7 @@ def test_server_side_apply_merges_variables_by_name(tasks: Tasks) -> None:
     assert [each["name"] for each in both["spec"]["env"]] == ["A", "BB"]
 
 
+@pytest.mark.promise("R164")
 def test_kubectl_shows_and_explains_tasks(tasks: Tasks, control_plane: Cluster) -> None:
     tasks.create({**SEED, "gpu-amount": 4}, "shown")
     table = control_plane.kubectl("get", "gt", "shown", "-n", tasks.namespace).stdout.splitlines()

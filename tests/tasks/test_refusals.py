@@ -85,6 +85,7 @@ def worked_for(played: Played, monkeypatch: pytest.MonkeyPatch, seconds: float) 
         clock.now += 0.005  # a round trip
 
 
+@pytest.mark.promise("O169")
 @pytest.mark.parametrize(
     "job", [FOREIGN, UNLABELLED, EARLIER, TOO_NEW], ids=["foreign", "unlabelled", "earlier", "new"]
 )
@@ -97,6 +98,7 @@ def test_a_job_there_that_no_copy_shows_costs_few_requests(
     assert sum(played.events.values()) <= 1
 
 
+@pytest.mark.promise("O168")
 @pytest.mark.parametrize(
     ("job", "reason", "words"),
     [
@@ -114,6 +116,7 @@ def test_the_status_shows_it_all_the_while(
     assert played.task["metadata"]["resourceVersion"] == "3"  # being made; it cannot be
 
 
+@pytest.mark.promise("O169")
 def test_a_name_that_is_taken_is_tried_after_2_seconds_and_then_less_often_up_to_a_minute(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -136,6 +136,7 @@ def under(account: Any) -> dict[str, Any]:
 # --- tenants ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.promise("R168", "O158")
 def test_who_may_make_jobs_may_make_change_and_delete_tasks(
     installed: Cluster, team: str, tmp_path: Path
 ) -> None:
@@ -145,6 +146,7 @@ def test_who_may_make_jobs_may_make_change_and_delete_tasks(
     someone.delete(name)
 
 
+@pytest.mark.promise("O165")
 @pytest.mark.parametrize(("role", "may_write"), [("edit", True), ("view", False)])
 def test_who_may_edit_a_namespace_may_write_tasks_there(
     installed: Cluster, team: str, tmp_path: Path, role: str, may_write: bool
@@ -174,12 +176,14 @@ def test_who_may_edit_a_namespace_may_write_tasks_there(
             someone.create()
 
 
+@pytest.mark.promise("R168", "O158")
 def test_who_may_not_make_jobs_may_not_make_tasks(installed: Cluster, team: str, tmp_path: Path) -> None:
     someone = tenant(installed, tmp_path, team)
     with pytest.raises(ApiError, match=rf"you need the right to create jobs\.batch in namespace {team}"):
         someone.create()
 
 
+@pytest.mark.promise("R168", "O160", "I66")
 @pytest.mark.parametrize(
     "spec",
     [
@@ -201,6 +205,7 @@ def test_who_may_make_but_not_delete_jobs_ends_no_task_by_a_change(
     someone.change(name, {"metadata": {"labels": {"a": "b"}}})
 
 
+@pytest.mark.promise("O159", "I66")
 @pytest.mark.parametrize("more", [(), (NO_DELETE,)], ids=["no right to jobs", "may make jobs"])
 def test_nobody_without_the_right_to_delete_jobs_has_a_task_collected_with_an_owner(
     installed: Cluster, team: str, tmp_path: Path, more: tuple[dict[str, Any], ...]
@@ -236,6 +241,7 @@ def test_garbage_collection_works_with_the_owners_of_tasks(
     installed.wait_for("the task to be collected", is_gone)
 
 
+@pytest.mark.promise("O160")
 @pytest.mark.parametrize("spec", [{"suspend": False}, {"attempt": 1}, {"priority": "high"}], ids=str)
 def test_who_may_not_make_jobs_starts_no_task_of_others(
     installed: Cluster, team: str, tmp_path: Path, spec: dict[str, Any]
@@ -247,6 +253,7 @@ def test_who_may_not_make_jobs_starts_no_task_of_others(
     someone.change(name, {"metadata": {"labels": {"a": "b"}}})
 
 
+@pytest.mark.promise("R168", "O159", "I66")
 def test_who_may_not_delete_jobs_ends_no_task(installed: Cluster, team: str, tmp_path: Path) -> None:
     someone = tenant(installed, tmp_path, team, NO_DELETE)
     name = someone.create()
@@ -264,6 +271,7 @@ def test_the_right_to_make_jobs_elsewhere_does_not_count(
     assert refused.value.status == 403
 
 
+@pytest.mark.promise("O161")
 @pytest.mark.parametrize("account", ["strong", {"a": 1}, 7], ids=str)
 def test_a_task_runs_under_no_service_account_that_its_author_cannot_be(
     installed: Cluster, team: str, tmp_path: Path, account: Any
@@ -274,6 +282,7 @@ def test_a_task_runs_under_no_service_account_that_its_author_cannot_be(
     assert refused.value.status in (403, 422)
 
 
+@pytest.mark.promise("O161")
 def test_who_may_make_tokens_of_a_service_account_may_run_under_it(
     installed: Cluster, team: str, tmp_path: Path
 ) -> None:
@@ -329,6 +338,7 @@ def test_the_controller_makes_changes_and_deletes_the_job_of_a_task(
     controller.request("DELETE", path)
 
 
+@pytest.mark.promise("S22", "O162")
 @pytest.mark.parametrize(
     "owner",
     [None, {"kind": "Job"}, {"apiVersion": "falldio.com/v2"}, {"controller": False}, {"name": "another"}],
@@ -343,6 +353,7 @@ def test_the_controller_makes_no_job_that_is_not_a_tasks(
         controller.request("POST", task_objects.jobs_path(team), body=job)
 
 
+@pytest.mark.promise("S23")
 @pytest.mark.parametrize("namespace", ["kube-system", "topogate-system"])
 def test_the_controller_makes_no_job_beside_the_clusters_own_identities(
     controller: Api, job: dict[str, Any], namespace: str
@@ -360,6 +371,7 @@ def secured(**context: Any) -> dict[str, Any]:
     return having(securityContext=context)
 
 
+@pytest.mark.promise("R169", "S23", "O163", "I65")
 @pytest.mark.parametrize(
     "spec",
     [
@@ -407,6 +419,7 @@ def test_the_controller_makes_no_job_whose_pods_reach_out(
         controller.request("POST", task_objects.jobs_path(team), body=job)
 
 
+@pytest.mark.promise("O163")
 def test_the_controller_unconfines_no_pod_by_an_annotation(
     controller: Api, team: str, job: dict[str, Any]
 ) -> None:
@@ -447,6 +460,7 @@ def test_the_controller_makes_the_job_of_a_template_with_all_that_may_be(
     controller.request("POST", task_objects.jobs_path(team), body=made)
 
 
+@pytest.mark.promise("S22", "O162")
 @pytest.mark.parametrize("act", ["PATCH", "DELETE"])
 def test_the_controller_leaves_the_jobs_of_others_alone(
     installed: Cluster, controller: Api, team: str, act: str
@@ -475,6 +489,7 @@ def pod_of(cluster: Cluster, namespace: str, job: str) -> str:
     return names()[0]
 
 
+@pytest.mark.promise("S58")
 def test_the_controller_deletes_pods_of_the_job_of_a_task(
     installed: Cluster, controller: Api, team: str, job: dict[str, Any]
 ) -> None:
@@ -483,6 +498,7 @@ def test_the_controller_deletes_pods_of_the_job_of_a_task(
     controller.request("DELETE", f"/api/v1/namespaces/{team}/pods/{name}")
 
 
+@pytest.mark.promise("S58")
 @pytest.mark.parametrize("labelled", [False, True])
 def test_the_controller_deletes_no_pods_of_others(
     installed: Cluster, controller: Api, team: str, labelled: bool
@@ -502,6 +518,7 @@ def test_the_controller_deletes_no_pods_of_others(
         controller.request("DELETE", f"/api/v1/namespaces/{team}/pods/{name}")
 
 
+@pytest.mark.promise("S22", "O164")
 @pytest.mark.parametrize(
     "change",
     [

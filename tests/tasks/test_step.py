@@ -41,6 +41,7 @@ def test_a_new_task_gets_its_job() -> None:
     assert step.body["metadata"]["name"] == "train"
 
 
+@pytest.mark.promise("O154")
 def test_a_task_that_cannot_be_waits_with_the_reason() -> None:
     step = step_of(task({"gpu": "rtx4080"}))
     assert (step.act, step.status.phase) == ("", PENDING)
@@ -54,6 +55,7 @@ def test_a_task_that_is_being_deleted_is_left_alone() -> None:
     assert step_of(made) == TaskStep("", "it is being deleted, and its Job with it", made.status)
 
 
+@pytest.mark.promise("O166")
 def test_a_job_that_was_deleted_by_hand_is_recreated_when_its_pods_are_gone() -> None:
     made = task(status={"phase": RUNNING})
     there = step_of(made, pods=[pod(phase="Running", node="n1")])
@@ -66,6 +68,7 @@ def test_nothing_is_done_while_a_job_is_being_deleted() -> None:
     assert step_of(task({"attempt": 1}), job(**DELETED)).act == ""
 
 
+@pytest.mark.promise("R154")
 @pytest.mark.parametrize(("spec", "there"), [({"suspend": True}, False), ({"suspend": False}, True)])
 def test_suspending_and_resuming_are_handed_on_to_the_job(spec: dict[str, Any], there: bool) -> None:
     step = step_of(task(spec), job({"suspend": there}))
@@ -77,6 +80,7 @@ def test_a_deadline_that_changes_is_handed_on_to_the_job() -> None:
     assert step_of(task(), job({"activeDeadlineSeconds": 60})).body == {"activeDeadlineSeconds": None}
 
 
+@pytest.mark.promise("R165")
 def test_another_attempt_ends_the_earlier_job_first_and_then_makes_its_own() -> None:
     again = task({"attempt": 1}, {"phase": RUNNING, "startTime": "2026-11-21T11:00:00Z"})
     assert step_of(again, job()).act == DELETE
@@ -84,6 +88,7 @@ def test_another_attempt_ends_the_earlier_job_first_and_then_makes_its_own() -> 
     assert (fresh.act, fresh.status.attempt, fresh.status.start_time) == (CREATE, 1, None)
 
 
+@pytest.mark.promise("R155")
 def test_an_ended_task_starts_again_with_another_attempt() -> None:
     ended = {"phase": SUCCEEDED, "attempt": 0, "finishTime": "2026-11-21T11:00:00Z"}
     assert step_of(task({"attempt": 0}, ended)).act == ""
@@ -92,6 +97,7 @@ def test_an_ended_task_starts_again_with_another_attempt() -> None:
     assert (fresh.act, fresh.status.finish_time) == (CREATE, None)
 
 
+@pytest.mark.promise("R165")
 def test_a_priority_that_changes_while_it_waits_queues_it_again() -> None:
     made, waiting = task({"priority": "high"}), [pod(gated=True)]
     step = step_of(made, job(class_name="gpu-low-priority"), waiting)
@@ -99,6 +105,7 @@ def test_a_priority_that_changes_while_it_waits_queues_it_again() -> None:
     assert step_of(made, job(class_name="gpu-high-priority"), waiting).act == ""
 
 
+@pytest.mark.promise("R165")
 @pytest.mark.parametrize("place", [{"pods": [pod(node="n1")]}, {"ready": 1}])
 def test_a_priority_that_changes_while_it_runs_ends_nothing(place: dict[str, Any]) -> None:
     there = job(status={"ready": place.get("ready", 0)}, class_name="gpu-low-priority")
@@ -113,6 +120,7 @@ def test_a_policy_that_changes_ends_nothing_that_runs() -> None:
     assert "no GPU model" in step.status.reason
 
 
+@pytest.mark.promise("O168")
 @pytest.mark.parametrize(
     "owners", [[], [{"kind": "CronJob", "name": "train", "uid": "x", "controller": True}]]
 )
@@ -123,6 +131,7 @@ def test_a_foreign_job_is_never_touched(owners: list[dict[str, Any]]) -> None:
     assert "Job train exists and does not belong to this task" in step_of(made, foreign).status.reason
 
 
+@pytest.mark.promise("O168")
 def test_the_job_of_an_earlier_task_of_its_name_is_deleted_first() -> None:
     made = task({"suspend": True})
     step = step_of(made, job(owner="uid-0"))
@@ -146,6 +155,7 @@ def test_a_failure_has_a_reason() -> None:
     assert (step.status.phase, step.status.reason) == (FAILED, "Too often.")
 
 
+@pytest.mark.promise("O166")
 def test_what_has_ended_stays_so_without_its_job() -> None:
     ended = step_of(task(), job(status=COMPLETE)).status
     made = task(status={"phase": ended.phase, "attempt": 0, "observedGeneration": 1})
@@ -275,6 +285,7 @@ def complaint(message: str = QUOTA, at: str = "2026-11-21T12:00:00Z") -> Complai
     return msgspec.convert({"metadata": {"name": "e"}, "message": message, "lastTimestamp": at}, Complaint)
 
 
+@pytest.mark.promise("R172", "O172")
 @pytest.mark.parametrize(
     ("workers", "pods", "phase", "reason"),
     [

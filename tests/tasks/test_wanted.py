@@ -20,6 +20,7 @@ def pod_of(made: Task) -> dict[str, Any]:
     return dict(job_wanted(made, rules())["spec"]["template"]["spec"])
 
 
+@pytest.mark.promise("R149", "O153", "W28")
 def test_the_five_fields_become_class_selector_gate_and_amounts() -> None:
     job = job_wanted(task(SEED), rules())
     pod = job["spec"]["template"]
@@ -38,6 +39,7 @@ def test_the_five_fields_become_class_selector_gate_and_amounts() -> None:
     }
 
 
+@pytest.mark.promise("R167", "O152", "W28")
 def test_the_job_is_owned_by_the_task_and_has_its_name() -> None:
     metadata = job_wanted(task(SEED), rules())["metadata"]
     (owner,) = metadata["ownerReferences"]
@@ -45,6 +47,7 @@ def test_the_job_is_owned_by_the_task_and_has_its_name() -> None:
     assert (owner["kind"], owner["uid"], owner["controller"]) == ("GPUTask", "uid-1", True)
 
 
+@pytest.mark.promise("R161")
 def test_workers_become_an_indexed_job_of_that_many_at_once() -> None:
     spec = job_wanted(task({"workers": 4, "image": "i"}), rules())["spec"]
     assert (spec["parallelism"], spec["completions"], spec["completionMode"]) == (4, 4, "Indexed")
@@ -52,6 +55,7 @@ def test_workers_become_an_indexed_job_of_that_many_at_once() -> None:
     assert {"name": "TOPOGATE_WORKERS", "value": "4"} in container["env"]
 
 
+@pytest.mark.promise("R162")
 @pytest.mark.parametrize(
     ("written", "subdomain", "leader"),
     [
@@ -96,12 +100,14 @@ def test_image_command_arguments_and_environment_are_taken_over() -> None:
     assert {"name": "A", "value": "1"} in container["env"]
 
 
+@pytest.mark.promise("R166", "O156")
 def test_without_an_image_the_operators_default_one_runs_its_default_command() -> None:
     given = rules(default_image="reg/shell", default_command=("wait", "here"))
     (container,) = job_wanted(task({}), given)["spec"]["template"]["spec"]["containers"]
     assert (container["image"], container["command"]) == ("reg/shell", ["wait", "here"])
 
 
+@pytest.mark.promise("O156")
 def test_an_image_alone_runs_its_own_entry_point() -> None:
     (container,) = pod_of(task({"image": "i"}))["containers"]
     assert "command" not in container
@@ -118,6 +124,7 @@ def test_topology_requests_become_annotations() -> None:
     }
 
 
+@pytest.mark.promise("R163")
 def test_a_template_keeps_what_it_has_and_gets_the_rest() -> None:
     template = {
         "metadata": {"labels": {"app": "x"}, "annotations": {"a": "b"}},
@@ -139,6 +146,7 @@ def test_a_template_keeps_what_it_has_and_gets_the_rest() -> None:
     assert written.spec.template == template
 
 
+@pytest.mark.promise("O155")
 @pytest.mark.parametrize(("model", "resource"), [("mi300x", "amd.com/gpu"), ("H-100", "nvidia.com/gpu")])
 def test_the_model_decides_which_resource_is_asked_for(model: str, resource: str) -> None:
     (container,) = pod_of(task({"gpu": model}))["containers"]
@@ -155,6 +163,7 @@ def test_a_namespaces_default_model_yields_to_a_template_that_names_another() ->
     assert own["nodeSelector"] == {"amd.com/gpu.product-name": "MI250"}
 
 
+@pytest.mark.promise("O154")
 @pytest.mark.parametrize(
     ("spec", "namespace", "reason", "words"),
     [
@@ -214,6 +223,7 @@ def security_of(spec: dict[str, Any], **more: Any) -> dict[str, Any]:
     return dict(container["securityContext"])
 
 
+@pytest.mark.promise("R171", "O170")
 def test_a_pod_without_a_template_has_no_capabilities_and_the_runtimes_profile() -> None:
     assert security_of({"image": "i"}) == {
         "allowPrivilegeEscalation": False,
@@ -222,11 +232,13 @@ def test_a_pod_without_a_template_has_no_capabilities_and_the_runtimes_profile()
     }
 
 
+@pytest.mark.promise("O170")
 @pytest.mark.parametrize("spec", [{}, {"image": "i"}], ids=["default image", "an image"])
 def test_a_pod_without_a_template_has_no_token(spec: dict[str, Any]) -> None:
     assert pod_of(task(spec))["automountServiceAccountToken"] is False
 
 
+@pytest.mark.promise("O171")
 def test_where_no_pod_may_run_as_root_it_declares_that_it_does_not() -> None:
     assert security_of({"image": "i"}, restricted={"team"})["runAsNonRoot"] is True
     assert "runAsUser" not in security_of({"image": "i"}, restricted={"team"})
@@ -240,6 +252,7 @@ def test_a_template_is_its_authors_also_there() -> None:
     assert security_of({"template": {"spec": {"containers": containers}}}, restricted={"team"}) == own
 
 
+@pytest.mark.promise("W28")
 @pytest.mark.parametrize("letters", [58, 59, 60, 200])
 def test_the_label_of_a_class_is_a_label_and_unique_however_long_its_name(letters: int) -> None:
     labels = []
@@ -260,6 +273,7 @@ def annotated(**values: str) -> dict[str, Any]:
     return {"metadata": {"annotations": own}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
 
 
+@pytest.mark.promise("O364")
 @pytest.mark.parametrize(
     ("spec", "sentence"),
     [

@@ -1,5 +1,7 @@
 """Where there is capacity by model, and which nodes are out of use, as the page's first screen says it."""
 
+import pytest
+
 from tests.ui.busy import A100, CORDONED, FAILING, H100, busy_scene
 from tests.ui.pictures import holding
 from tests.ui.scenes import bound_pod, cluster_of, page_of, scene_of, waiting_job
@@ -14,6 +16,7 @@ def gang(name: str) -> GangRow:
     return next(row for row in busy_scene().gangs if row.name == name)
 
 
+@pytest.mark.promise("R233")
 def test_free_capacity_is_counted_by_model_with_the_domain_that_has_most() -> None:
     h100, a100 = busy_scene().capacity
     assert (h100.model, h100.gpus, h100.free, h100.whole) == (H100, 256, 60, 48)

@@ -119,15 +119,18 @@ def picture(laptop: Laptop) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.promise("R190")
 def test_it_prints_an_address_of_loopback_and_listens_nowhere_else(laptop: Laptop) -> None:
     assert re.fullmatch(r"http://127\.0\.0\.1:\d+/\?secret=\S{20,}", laptop.address)
     assert [str(address) for address in listened_on({laptop.pid})] == ["127.0.0.1"]
 
 
+@pytest.mark.promise("R190")
 def test_it_shows_the_cluster_to_whom_its_kubeconfig_lets_read_it(laptop: Laptop) -> None:
     assert sum(domain["used"] for domain in picture(laptop)["domains"] if not domain["parent"]) == 8
 
 
+@pytest.mark.promise("R190", "R194")
 def test_it_asks_the_api_server_as_its_kubeconfigs_user_and_only_to_read(laptop: Laptop) -> None:
     """Watches are noted once they end: so this looks at a page of its own, when it is gone."""
     manifest = {

@@ -1,5 +1,6 @@
 """The account of the component `ui` reads and asks, and writes nothing."""
 
+import pytest
 import yaml
 
 from hack.local.build import ROOT
@@ -9,6 +10,7 @@ READING = {"get", "list", "watch"}
 ASKING = {"tokenreviews", "subjectaccessreviews"}
 
 
+@pytest.mark.promise("R194", "S20", "D34")
 def test_the_pages_account_reads_and_asks_and_writes_nothing() -> None:
     (role,) = (each for each in yaml.safe_load_all(COMPONENT.read_text()) if each["kind"] == "ClusterRole")
     for rule in role["rules"]:

@@ -21,12 +21,14 @@ def test_a_node_without_pods_is_free() -> None:
     assert (tile.state, tile.gpus, tile.used, tile.waiting) == (FREE, 8, 0, 0)
 
 
+@pytest.mark.promise("R191")
 def test_a_node_is_used_as_soon_as_one_gpu_of_it_is() -> None:
     tile = scene_of(cluster_of([bound_pod("a", FIRST, gpus=1)])).picture.nodes[FIRST]
     assert (tile.state, tile.used) == (USED, 1)
     assert [(pod.namespace, pod.name, pod.gpus, pod.state) for pod in tile.pods] == [("ns", "a", 1, "bound")]
 
 
+@pytest.mark.promise("R191")
 def test_gpus_of_a_plan_whose_pods_are_still_gated_are_waited_for() -> None:
     pods = waiting_job(1)
     scene = scene_of(cluster_of(pods, placement_of(pods, FIRST)))
@@ -35,6 +37,7 @@ def test_gpus_of_a_plan_whose_pods_are_still_gated_are_waited_for() -> None:
     assert tile.pods[0].state == "planned"
 
 
+@pytest.mark.promise("R191")
 def test_a_node_that_is_reserved_for_a_gang_names_it_and_until_when() -> None:
     pods = waiting_job(2)
     tile = scene_of(cluster_of(pods, holding(pods, FIRST, state="Waiting"))).picture.nodes[FIRST]
@@ -64,6 +67,7 @@ def test_free_gpus_of_reserved_nodes_are_reserved_in_the_sums_and_not_whole() ->
 NOT_READY = {"conditions": [{"type": "Ready", "status": "False"}]}
 
 
+@pytest.mark.promise("R191")
 @pytest.mark.parametrize(
     ("changes", "cause"),
     [({"spec": {"unschedulable": True}}, "cordoned"), ({"status": NOT_READY}, "not ready")],

@@ -45,12 +45,14 @@ def pages(rights: Rights) -> FlaskClient:
     return page_of(scene_of(cluster_of(pods)), Granted(rights))
 
 
+@pytest.mark.promise("S35")
 def test_gangs_of_others_are_only_counted() -> None:
     body = json.loads(pages(MINE).get("/api/picture").data)
     assert [row["name"] for row in body["gangs"]] == ["my-job"]
     assert body["hiddenGangs"] == 1
 
 
+@pytest.mark.promise("S35")
 def test_pods_of_others_are_gpus_without_a_name() -> None:
     body = json.loads(pages(MINE).get("/api/nodes?domain=1/b0/s0").data)
     tile = next(each for each in body["nodes"] if each["name"] == FIRST)
@@ -61,6 +63,7 @@ def test_pods_of_others_are_gpus_without_a_name() -> None:
     ]
 
 
+@pytest.mark.promise("S35", "D29")
 @pytest.mark.parametrize(
     "path",
     ["/api/picture", "/api/nodes", "/api/history", "/api/gang?id=theirs/job-their-job"],
@@ -159,6 +162,7 @@ PROBES = {
 }
 
 
+@pytest.mark.promise("S37")
 @pytest.mark.parametrize("probe", PROBES)
 def test_what_if_does_not_reveal_by_rules_between_pods_what_runs_in_hidden_namespaces(probe: str) -> None:
     rule = {**OVER_NODES, "namespaces": ["mine"], "labelSelector": {"matchLabels": {"app": "probe"}}}
@@ -184,6 +188,7 @@ def test_rules_of_the_manifest_s_own_pods_hold_in_what_if_though_their_namespace
     assert len(set(places.values())) == 8
 
 
+@pytest.mark.promise("R196", "S35", "D29")
 @given(allowed=st.frozensets(st.sampled_from(["a", "b", "c"])))
 def test_a_name_is_shown_exactly_where_its_namespace_may_be_listed(allowed: frozenset[str]) -> None:
     pods = [bound_pod(f"pod-{name}", FIRST, 2, name) for name in ("a", "b", "c")]
@@ -195,6 +200,7 @@ def test_a_name_is_shown_exactly_where_its_namespace_may_be_listed(allowed: froz
     assert (len(rows), hidden) == ((1, 0) if "b" in allowed else (0, 1))
 
 
+@pytest.mark.promise("S40")
 def test_an_answer_counts_for_its_time_and_is_then_asked_for_again() -> None:
     now, asked = [0.0], []
 
@@ -249,6 +255,7 @@ def test_a_look_asks_of_no_more_namespaces_than_it_needs() -> None:
     assert api.asked[2:] == [("events", "ns-0")]
 
 
+@pytest.mark.promise("S38")
 def test_invented_tokens_are_reviewed_so_often_and_keep_no_known_one_out() -> None:
     now, api = [0.0], Counted()
     page = page_of(scene_of(cluster_of([])), asked_by(api, lambda: now[0]))
@@ -269,6 +276,7 @@ def test_invented_tokens_are_reviewed_so_often_and_keep_no_known_one_out() -> No
     assert (look("good"), api.reviews) == (200, before + 1), "and asked about again at once"
 
 
+@pytest.mark.promise("S21")
 def test_a_session_that_has_ended_leaves_no_token_behind(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
     monkeypatch.setattr(access_room, "TIDY_SECONDS", 0.01)
@@ -284,6 +292,7 @@ def test_a_session_that_has_ended_leaves_no_token_behind(monkeypatch: pytest.Mon
     wait_until(lambda: not access.sessions, "the next one too")
 
 
+@pytest.mark.promise("S39")
 def test_one_viewer_takes_no_more_than_a_share_of_the_streams() -> None:
     page = page_of(scene_of(cluster_of([])), asked_by(Counted()))
 
@@ -316,6 +325,7 @@ def test_a_stream_ends_with_its_viewer_s_session(monkeypatch: pytest.MonkeyPatch
     wait_until(lambda: not access.sessions, "its token to be forgotten")
 
 
+@pytest.mark.promise("R196", "D29")
 def test_the_api_server_decides_who_a_token_is_and_what_it_may_list(cluster: Cluster) -> None:
     api = cluster.api()
     mine, theirs = create_namespace(cluster), create_namespace(cluster)
@@ -342,6 +352,7 @@ def test_the_api_server_decides_who_a_token_is_and_what_it_may_list(cluster: Clu
     assert gatekeeper.viewer("forged") is None
 
 
+@pytest.mark.promise("S41")
 @pytest.mark.parametrize(
     ("proxy", "headers", "user"),
     [
@@ -367,6 +378,7 @@ def test_a_header_names_the_viewer_where_a_proxy_is_believed_and_nowhere_else(
             assert (found.user, set(found.groups) - {"system:authenticated"}) == (user.user, {*user.groups})
 
 
+@pytest.mark.promise("S21", "S38", "S39", "S40", "S43")
 def test_the_bounds_are_those_of_the_trust_model() -> None:
     text = " ".join((ROOT / "SECURITY.md").read_text().split())
     assert access_room.TIDY_SECONDS == 60, "a minute"

@@ -88,6 +88,7 @@ def test_a_domain_whose_name_is_a_prefix_of_another_does_not_bring_its_nodes(pag
     assert page.get("/api/nodes?domain=1/b").json == {"version": 1, "nodes": [], "left": 0}
 
 
+@pytest.mark.promise("R197")
 def test_what_is_more_than_one_answer_holds_is_left_out_and_counted(
     page: FlaskClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -141,6 +142,7 @@ def test_only_so_many_answers_are_cached_and_those_of_the_latest_version_alone()
     assert [cache.get(8, number) for number in (1, 2)] == ["new", None]
 
 
+@pytest.mark.promise("R192")
 def test_a_gang_is_explained_in_the_sentences_of_topogate_explain() -> None:
     cluster = cluster_of([*waiting_job(9), bound_pod("a", FIRST)], size=9)
     page = page_of(scene_of(cluster), size=9)
@@ -200,12 +202,14 @@ def test_what_if_places_a_manifest_and_writes_nothing(page: FlaskClient) -> None
     assert FIRST not in body["places"].values()
 
 
+@pytest.mark.promise("R193")
 def test_what_if_can_change_the_size_of_a_waiting_gang(page: FlaskClient) -> None:
     body: Any = page.post("/api/what-if", json={"gang": only_gang(page), "size": 8}).json
     assert not body["fits"]
     assert "capacity for 7 of 8" in body["sentence"]
 
 
+@pytest.mark.promise("R193")
 def test_what_if_can_change_the_level_of_a_waiting_gang(page: FlaskClient) -> None:
     question = {"gang": only_gang(page), "size": 5, "level": "block"}
     body: Any = page.post("/api/what-if", json=question).json
@@ -297,6 +301,7 @@ def test_what_if_applies_rules_on_other_pods(page: FlaskClient) -> None:
     assert sorted(node[:7] for node in body["places"].values()) == ["node-b0"] * 2 + ["node-b1"] * 2
 
 
+@pytest.mark.promise("R193")
 def test_what_if_can_change_the_model_of_a_waiting_gang() -> None:
     """It asks for a model by its nodeSelector, and is tried on another."""
     pods = [
@@ -354,6 +359,7 @@ def test_before_the_first_reading_the_page_names_what_it_waits_for() -> None:
     assert page_of(None).get("/readyz").status_code == 503
 
 
+@pytest.mark.promise("S42")
 def test_nobody_reads_without_the_secret() -> None:
     page = page_of(scene_of(cluster_of([])), LaptopAccess("me", "other"))
     for path in ("/api/picture", "/api/nodes", "/api/gang?id=x", "/api/history", "/api/changes"):
@@ -361,6 +367,7 @@ def test_nobody_reads_without_the_secret() -> None:
     assert page.post("/api/what-if", json={"manifest": JOB}).status_code == 401
 
 
+@pytest.mark.promise("S42")
 def test_the_address_with_the_secret_becomes_a_cookie_and_leaves_the_address_bar() -> None:
     page = page_of(scene_of(cluster_of([])), LaptopAccess("me", "other"))
     answer = page.get("/?secret=other")
@@ -369,11 +376,13 @@ def test_the_address_with_the_secret_becomes_a_cookie_and_leaves_the_address_bar
     assert f"{COOKIE}=other; HttpOnly; Path=/; SameSite=Strict" in answer.headers["Set-Cookie"]
 
 
+@pytest.mark.promise("S42")
 def test_a_wrong_secret_gives_no_cookie() -> None:
     page = page_of(scene_of(cluster_of([])), LaptopAccess("me", "other"))
     assert "Set-Cookie" not in page.get("/?secret=wrong").headers
 
 
+@pytest.mark.promise("S42")
 def test_a_host_that_only_resolves_to_loopback_is_refused(page: FlaskClient) -> None:
     assert page.get("/api/picture", headers={"Host": "evil.example"}).status_code == 403
 

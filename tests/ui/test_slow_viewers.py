@@ -52,6 +52,7 @@ def connected(stack: contextlib.ExitStack, port: int, sent: bytes) -> socket.soc
     return client
 
 
+@pytest.mark.promise("S43", "I55")
 @pytest.mark.parametrize(
     "first", [b"", HEADERS, BODY, WHOLE], ids=["silent", "headers", "body", "kept alive"]
 )
@@ -62,6 +63,7 @@ def test_more_slow_clients_than_there_are_threads_keep_nobody_out(port: int, fir
         assert is_healthy(port)
 
 
+@pytest.mark.promise("S43", "I55")
 def test_a_client_that_proves_itself_and_stalls_then_keeps_nobody_out_either(port: int) -> None:
     with contextlib.ExitStack() as stack:
         for _ in range(2 * THREADS):
@@ -74,6 +76,7 @@ def test_a_client_that_proves_itself_and_stalls_then_keeps_nobody_out_either(por
         assert is_answered(viewer)
 
 
+@pytest.mark.promise("S43")
 def test_streams_continue_where_slow_clients_want_all_threads(port: int) -> None:
     with contextlib.ExitStack() as stack:
         streams = [connected(stack, port, STREAM % viewer) for viewer in range(MOST_STREAMS)]
@@ -96,6 +99,7 @@ def is_closed(client: socket.socket) -> bool:
     return True
 
 
+@pytest.mark.promise("S43")
 def test_the_oldest_requests_that_are_no_streams_are_ended_where_threads_are_missing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -30,11 +30,13 @@ def owned(name: str, **labels: str) -> Pod:
     return decode(pod_json(metadata={"ownerReferences": [owner], "labels": labels}))
 
 
+@pytest.mark.promise("R230")
 def test_the_docs_have_a_row_for_each_kind_that_is_known_and_no_other() -> None:
     known = [each.owner_name for each in WORKLOADS] + [each.name for each in LOOSE_OWNERS]
     assert sorted(ROWS) == sorted(known)
 
 
+@pytest.mark.promise("R230")
 @pytest.mark.parametrize("workload", WORKLOADS, ids=lambda each: each.owner_name)
 def test_the_docs_list_which_gangs_have_a_minimum(workload: Workload[Any]) -> None:
     pods, size, minimum = ROWS[workload.owner_name]
@@ -44,12 +46,14 @@ def test_the_docs_list_which_gangs_have_a_minimum(workload: Workload[Any]) -> No
     assert (minimum != "all") == can_be_fewer
 
 
+@pytest.mark.promise("R230")
 @pytest.mark.parametrize("loose", LOOSE_OWNERS, ids=lambda each: each.name)
 def test_pods_of_a_loose_owner_do_not_wait_for_one_another(loose: LooseOwner) -> None:
     assert ROWS[loose.name] == ("one by one", "", "")
     assert key_of(owned(loose.name)).name == "p"
 
 
+@pytest.mark.promise("R230")
 @pytest.mark.parametrize(
     "name",
     [

@@ -7,6 +7,7 @@ from webhook.workloads import marks
 from webhook.workloads.roles import role_of
 
 
+@pytest.mark.promise("R175")
 @pytest.mark.parametrize(
     ("labels", "role"),
     [

@@ -305,6 +305,7 @@ def test_an_extended_resource_has_a_domain_of_its_own(resource: str, expected: b
     assert is_extended(resource) == expected
 
 
+@pytest.mark.promise("R96")
 @pytest.mark.parametrize("works", [False, True])
 def test_workers_of_an_mpijob_are_a_stage_as_the_operator_marks_them(works: bool) -> None:
     roles = {"Launcher": {"template": template(8 * works)}, "Worker": {"replicas": 2, "template": template()}}
@@ -362,6 +363,7 @@ def test_an_owner_of_endless_pods_is_not_spelt_out(name: str, spec: dict[str, An
     assert sum(len(part.groups) for part in shape) <= MOST_PODS + 1
 
 
+@pytest.mark.promise("O98")
 @pytest.mark.parametrize(("count", "is_planned"), [(MOST_PODS - 1, True), (MOST_PODS, False), (MANY, False)])
 def test_a_gang_of_too_many_pods_is_planned_by_those_that_are_there(count: int, is_planned: bool) -> None:
     shape = (part("leader", 0, 0, 1), part("workers", 1, 1, count))

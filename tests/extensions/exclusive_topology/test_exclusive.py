@@ -42,6 +42,7 @@ SETTINGS = Settings(settle_seconds=30, patience_seconds=30)
 AT_ONCE = Settings(settle_seconds=0, patience_seconds=0)
 
 
+@pytest.mark.promise("R79")
 def test_each_job_of_an_exclusive_jobset_gets_a_domain_of_its_own_before_its_followers_are_made(
     two_subblocks: Cluster, namespace: str, defined: list[str]
 ) -> None:
@@ -75,6 +76,7 @@ def test_each_job_of_an_exclusive_jobset_gets_a_domain_of_its_own_before_its_fol
     sweep(two_subblocks, namespace, AT_ONCE, waits, "another JobSet to wait, and to say why")
 
 
+@pytest.mark.promise("R81")
 def test_subgroups_of_a_group_get_a_domain_each(
     two_subblocks: Cluster, namespace: str, defined: list[str]
 ) -> None:
@@ -112,12 +114,14 @@ def placed(cluster: Nodes) -> dict[str, str]:
     return {pod: cluster.nodes[node].metadata.labels.get("rack", "") for pod, node in found.items()}
 
 
+@pytest.mark.promise("R79")
 def test_a_label_that_is_no_level_makes_domains_as_well() -> None:
     pods = tuple(member(f"{job}{index}", job) for job in "ab" for index in range(2))
     found = placed(racks(1, 4, 3, pods=pods))
     assert found == {"a0": "r2", "a1": "r2", "b0": "r1", "b1": "r1"}
 
 
+@pytest.mark.promise("R79")
 def test_a_domain_that_another_exclusive_job_has_is_shared_with_nobody() -> None:
     pods = (member("other", "other", node="n0"), member("a0", "a"), member("a1", "a"))
     assert placed(racks(4, pods=pods)) == {}
@@ -152,6 +156,7 @@ def plan_of(job: str, domain: str, **nodes: str) -> dict[str, Placement]:
     }
 
 
+@pytest.mark.promise("I42")
 @pytest.mark.parametrize("is_bound", [True, False], ids=["bound", "released"])
 def test_a_domain_is_still_a_job_s_where_the_node_of_its_pod_is_gone(is_bound: bool) -> None:
     """Its kubelet may still run the pod: no kubelet has reported that it does not."""
@@ -193,6 +198,7 @@ def test_a_plan_names_the_domain_its_gang_has_for_itself() -> None:
     assert again.domains == {}
 
 
+@pytest.mark.promise("I42")
 @pytest.mark.parametrize(
     ("others", "holds"),
     [
@@ -226,6 +232,7 @@ def test_a_released_pod_is_where_it_was_sent_whoever_has_that_domain() -> None:
     assert "uid-a0" in valid_plans(placing.view(), placing.backoff, sent).planned
 
 
+@pytest.mark.promise("R80")
 @pytest.mark.parametrize(("namespace", "expected"), [("ns", {}), ("elsewhere", {"mine": "r0"})])
 def test_groups_of_leader_worker_sets_avoid_those_of_their_own_namespace(
     namespace: str, expected: dict[str, str]
@@ -258,12 +265,14 @@ def bare(name: str, node: str) -> Pod:
     return gpu_pod(name, gpus=0, node=node, metadata=metadata)
 
 
+@pytest.mark.promise("R82", "I43")
 @pytest.mark.parametrize("has_affinity", [True, False])
 def test_an_annotation_alone_takes_no_domain_from_another_namespace(has_affinity: bool) -> None:
     mine = of_set("mine", "a", "ns", has_affinity=has_affinity)
     assert placed(racks(2, pods=(bare("theirs", "n0"), mine))) == {"mine": "r0"}
 
 
+@pytest.mark.promise("R79")
 @pytest.mark.parametrize(
     ("theirs", "mine", "expected"),
     [(True, True, {}), (True, False, {}), (False, True, {}), (False, False, {"mine": "r0"})],

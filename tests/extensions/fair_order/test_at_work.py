@@ -47,6 +47,7 @@ def backlog(api: Api, namespace: str, count: int) -> None:
         create_pod(api, namespace, f"p{number}", body)
 
 
+@pytest.mark.promise("R179", "O77")
 def test_two_namespaces_of_weights_1_and_3_get_1_and_3_of_4_places(two_nodes: Cluster) -> None:
     api = two_nodes.api()
     one, three = create_namespace(two_nodes), create_namespace(two_nodes)
@@ -111,6 +112,7 @@ def clock() -> Clock:
     return Clock()
 
 
+@pytest.mark.promise("S57", "O79")
 def test_the_next_leader_reads_what_the_last_one_wrote(recording: Cluster, clock: Clock) -> None:
     first = Leader(recording, clock)
     first.one_pass(5.0)
@@ -124,6 +126,7 @@ def test_the_next_leader_reads_what_the_last_one_wrote(recording: Cluster, clock
     assert second.use == {"a": {"H100": 7.0}}
 
 
+@pytest.mark.promise("O81")
 def test_what_an_operator_has_written_meanwhile_is_taken_over(recording: Cluster, clock: Clock) -> None:
     leader = Leader(recording, clock)
     leader.one_pass(7.0)
@@ -161,6 +164,7 @@ def test_what_cannot_be_read_is_logged_and_replaced(
     assert decode(text_of(recording)).use == {"a": {"H100": 7.0}}
 
 
+@pytest.mark.promise("O80")
 def test_without_its_configmap_the_order_continues_and_that_is_logged_once(
     cluster: Cluster, clock: Clock, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -121,11 +121,13 @@ def runs(namespace: str, name: str = "runs", **more: Any) -> Pod:
     return pod(name, namespace, node="n0", **more)
 
 
+@pytest.mark.promise("R179", "O60")
 def test_who_has_gpus_comes_behind_who_has_none() -> None:
     assert Case(*WAITING).order() == ["a1", "b1"], "by name, as they are of one age"
     assert Case(*WAITING, runs("a")).order() == ["b1", "a1"]
 
 
+@pytest.mark.promise("R207", "O59")
 def test_without_the_policy_s_word_nothing_changes_and_nothing_is_read() -> None:
     case = Case(*WAITING, runs("a"), fair=None)
     assert case.order() == ["a1", "b1"]
@@ -134,6 +136,7 @@ def test_without_the_policy_s_word_nothing_changes_and_nothing_is_read() -> None
     assert case.stored.reads == 0
 
 
+@pytest.mark.promise("O69")
 def test_use_counts_on_after_a_pod_has_gone_and_decays_by_a_half_life() -> None:
     case = Case(*WAITING, runs("a"), runs("b", "later"), fair=FairOrder(half_life_seconds=HOUR))
     case.order()
@@ -148,6 +151,7 @@ def test_use_counts_on_after_a_pod_has_gone_and_decays_by_a_half_life() -> None:
     assert case.order() == ["b1", "a1"]
 
 
+@pytest.mark.promise("S50", "O65")
 @pytest.mark.parametrize(
     "more",
     [
@@ -161,12 +165,14 @@ def test_a_pod_counts_from_its_place_to_its_end_whatever_its_status_is(more: dic
     assert Case(*WAITING, runs("a", **more)).order() == ["b1", "a1"]
 
 
+@pytest.mark.promise("O66")
 def test_nodes_that_a_plan_keeps_for_later_stages_count() -> None:
     ends = datetime(2027, 1, 15, 9, tzinfo=UTC)
     stored = Reservation(LATER_STAGE, "a/job-staged", frozenset({"n0"}), 0.0, HOUR, ends)
     assert Case(*WAITING).order({"a/job-staged": stored}) == ["b1", "a1"]
 
 
+@pytest.mark.promise("O67")
 @pytest.mark.parametrize(("claims_make_gpu_pods", "first"), [(True, "b1"), (False, "a1")])
 def test_a_claim_on_devices_counts_as_a_gpu_where_claims_make_gpu_pods(
     claims_make_gpu_pods: bool, first: str
@@ -175,6 +181,7 @@ def test_a_claim_on_devices_counts_as_a_gpu_where_claims_make_gpu_pods(
     assert Case(*WAITING, claims, resource_claims=claims_make_gpu_pods).order()[0] == first
 
 
+@pytest.mark.promise("O67")
 def test_a_claim_counts_as_many_gpus_as_devices_that_it_asks_for() -> None:
     """Eight of one claim are more than four of a device plugin, one of an unknown claim is less."""
     known = supply(claims=(claim("mine", claim_spec(exactly(8))),))
@@ -208,6 +215,7 @@ def test_a_pod_without_gpus_counts_nothing() -> None:
     assert Case(*WAITING, runs("a", gpus=0)).order() == ["a1", "b1"]
 
 
+@pytest.mark.promise("S51", "O63")
 def test_namespaces_of_one_account_share_its_position() -> None:
     labels = {"a": {"team": "x"}, "a2": {"team": "x"}, "b": {}}
     fair = FairOrder(account_label="team")
@@ -232,6 +240,7 @@ def test_the_next_leader_continues_from_what_was_written_down() -> None:
     assert Case(*WAITING, runs("b"), stored=Stored()).order() == ["a1", "b1"]
 
 
+@pytest.mark.promise("O79")
 def test_what_still_runs_counts_for_the_time_between_two_leaders() -> None:
     stored = Stored(encode({"b": {"": 8 * HOUR}}, NOW - 2 * HOUR, FairOrder()))
     long: dict[str, Any] = {"metadata": {"creationTimestamp": "2027-01-15T05:00:00Z"}, "gpus": 8}
@@ -241,6 +250,7 @@ def test_what_still_runs_counts_for_the_time_between_two_leaders() -> None:
     assert case.order() == ["b1", "a1"]
 
 
+@pytest.mark.promise("O80", "I53")
 @pytest.mark.parametrize("error", [0, 403, 404, 500])
 def test_an_api_server_that_does_not_give_it_stops_no_order(error: int) -> None:
     case = Case(*WAITING, runs("a"), stored=Stored("{" if not error else "", error))
@@ -249,6 +259,7 @@ def test_an_api_server_that_does_not_give_it_stops_no_order(error: int) -> None:
     assert case.stored.reads == 1, "it is asked again a minute later"
 
 
+@pytest.mark.promise("I53")
 def test_a_clock_that_jumps_by_years_leaves_an_order_by_what_runs() -> None:
     for written in (0.0, NOW + 1e9):
         stored = Stored(encode({"b": {"": 100.0}}, written, FairOrder()))
@@ -266,6 +277,7 @@ def test_switched_off_and_on_again_it_begins_from_what_is_written() -> None:
     assert case.stored.reads == 2
 
 
+@pytest.mark.promise("R180", "S36", "O77")
 def test_each_gang_sees_how_its_own_account_stands_and_nobody_who_the_others_are() -> None:
     case = Case(*WAITING, runs("a"), fair=FairOrder(weights={"b": 3.0}))
     case.order()
@@ -295,6 +307,7 @@ def test_a_sentence_stays_for_a_while_so_that_it_is_not_written_in_each_pass() -
     assert case.hooks.sentences != before
 
 
+@pytest.mark.promise("O74")
 def test_a_gang_that_has_waited_for_the_longest_time_comes_first_and_has_a_sentence() -> None:
     case = Case(*WAITING, runs("a", gpus=8))
     case.sentences_of_the_order()
@@ -305,6 +318,7 @@ def test_a_gang_that_has_waited_for_the_longest_time_comes_first_and_has_a_sente
     assert any("waited so long that it comes first" in text for text in case.hooks.sentences.values())
 
 
+@pytest.mark.promise("O202")
 def test_the_metrics_show_use_and_share_of_a_bounded_number_of_accounts() -> None:
     crowd = [pod("w", f"n{number:03}") for number in range(100)]
     case = Case(*crowd, runs("n099"))
@@ -316,6 +330,7 @@ def test_the_metrics_show_use_and_share_of_a_bounded_number_of_accounts() -> Non
     assert case.metric("topogate_fair_due_ratio", OTHER) == pytest.approx((100 - MOST_ACCOUNTS) / 100)
 
 
+@pytest.mark.promise("R212")
 @pytest.mark.parametrize(("took", "due_in"), [(0.1, 5.0), (1.0, 10.0)])
 def test_counting_of_use_takes_a_fiftieth_of_the_time_and_is_deferred_for_10_s_at_most(
     took: float, due_in: float

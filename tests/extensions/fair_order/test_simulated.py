@@ -23,6 +23,7 @@ HISTORIES: dict[str, Use] = {
 }
 
 
+@pytest.mark.promise("O73")
 @pytest.mark.parametrize(
     ("history", "seed"), [*zip(HISTORIES, range(10), strict=False), ("a had it all", 11)]
 )
@@ -36,6 +37,7 @@ def test_two_accounts_of_weights_1_and_3_come_within_5_percent_of_that_in_a_day(
     assert isclose(use["b"] / sum(use.values()), 0.75, rel_tol=0.05)
 
 
+@pytest.mark.promise("O72")
 def test_what_one_account_has_no_gangs_for_the_other_uses() -> None:
     cluster = Cluster(GPUS, WEIGHTS)
     cluster.run(DAY / 2, backlog(Random(1), {"a": 15}))
@@ -62,6 +64,7 @@ def test_who_asks_for_less_than_its_share_has_all_of_it_at_once() -> None:
     assert cluster.share("b") > 0.1
 
 
+@pytest.mark.promise("O74", "I51")
 def test_a_gang_runs_within_the_longest_wait_though_new_accounts_come_without_end() -> None:
     fair = FairOrder(maximum_wait_seconds=4 * HOUR)
     names, random = itertools.count(), Random(5)
@@ -79,6 +82,7 @@ def test_a_gang_runs_within_the_longest_wait_though_new_accounts_come_without_en
     assert 4 * HOUR <= cluster.started["old"] <= 5 * HOUR
 
 
+@pytest.mark.promise("I52")
 def test_a_flood_of_old_gangs_gets_no_more_than_its_share_by_their_age() -> None:
     fair = FairOrder(maximum_wait_seconds=HOUR)
     random = Random(4)

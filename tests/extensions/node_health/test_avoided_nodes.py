@@ -2,6 +2,8 @@
 
 from datetime import UTC, datetime
 
+import pytest
+
 from tests.extensions.node_health.failing import node
 from webhook.configuration.settings import Settings
 from webhook.extensions.node_health.avoided_nodes import examine, reasons
@@ -43,6 +45,7 @@ def examined(data: dict[str, str], **reset_at: str) -> list[tuple[bool, str]]:
     return [(not each.remedy, each.sentence) for each in examine(given)]
 
 
+@pytest.mark.promise("O146", "O147")
 def test_the_doctor_warns_of_nodes_that_are_avoided_and_of_what_forgives_nothing() -> None:
     data = {"avoided": f"[{avoided('n1')}, {avoided('n2', by='team')}]"}
     assert examined(data, n3="soon") == [

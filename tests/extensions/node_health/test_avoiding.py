@@ -51,6 +51,7 @@ def test_a_gang_is_placed_where_no_node_is_bad_as_long_as_it_fits_there() -> Non
     assert sorted(places(orders).values()) == ["n2", "n3"]
 
 
+@pytest.mark.promise("O144")
 def test_it_gets_a_sentence_on_which_nodes_it_does_without_and_why() -> None:
     (plan,) = placing(Nodes(3, *gang(2)), bad("n0")).one().plans
     assert list(plan.avoided) == ["n0"]
@@ -59,6 +60,7 @@ def test_it_gets_a_sentence_on_which_nodes_it_does_without_and_why() -> None:
     )
 
 
+@pytest.mark.promise("O143")
 def test_a_bad_node_is_used_where_nothing_else_fits_and_then_it_is_not_reported() -> None:
     (plan,) = placing(Nodes(3, *gang(3)), bad("n0")).one().plans
     assert {entry.node for entry in plan.entries} == {"n0", "n1", "n2"}
@@ -84,6 +86,7 @@ def test_who_preempts_takes_a_bad_node_where_nothing_else_can_be_had() -> None:
     assert places(orders) == {"high": "n0"}
 
 
+@pytest.mark.promise("O143")
 def test_where_the_operator_asks_for_it_a_gang_waits_instead_with_the_reason() -> None:
     settings = replace(SETTINGS, bad_nodes=BadNodes(avoid=Avoid.HARD))
     orders = placing(Nodes(3, *gang(3)), bad("n0"), settings).one()
@@ -91,6 +94,7 @@ def test_where_the_operator_asks_for_it_a_gang_waits_instead_with_the_reason() -
     assert "avoids the node n0" in reasons(orders)
 
 
+@pytest.mark.promise("R205", "O143")
 def test_where_it_is_off_nothing_is_taken_in() -> None:
     settings = replace(SETTINGS, bad_nodes=BadNodes(avoid=Avoid.OFF))
     status = {"phase": "Failed", "containerStatuses": [exited(1, 10)]}
@@ -98,6 +102,7 @@ def test_where_it_is_off_nothing_is_taken_in() -> None:
     assert made.observe(1e10, ended("p", "n0", status=status)) == HealthMemory()
 
 
+@pytest.mark.promise("R183", "O137")
 def test_a_gang_that_has_failed_somewhere_is_placed_elsewhere_first() -> None:
     """Also though it is not known yet whether the node is at fault."""
     cluster = Nodes(2, *gang(1))
@@ -112,12 +117,14 @@ def test_a_gang_that_has_failed_somewhere_is_placed_elsewhere_first() -> None:
     assert places(made.one()) == {"train-0": "n1"}
 
 
+@pytest.mark.promise("R186", "O138")
 def test_others_use_a_node_that_fails_for_one_namespace_alone() -> None:
     alone = {"other": bad("n0").for_all}
     orders = placing(Nodes(1, *gang(1)), FailingNodes(for_namespaces=alone)).one()
     assert places(orders) == {"train-0": "n0"}
 
 
+@pytest.mark.promise("O140")
 def test_a_pod_that_runs_on_proves_and_later_takes_back_what_a_failed_one_shows() -> None:
     cluster = Nodes(2)
     made = HealthPlacing(cluster, SETTINGS)
@@ -173,6 +180,7 @@ def test_failures_on_missing_nodes_or_in_namespaces_of_the_system_are_not_stored
     assert made.observe(float(seconds_of(clock_time(100)) or 0), elsewhere, of_system).failures == ()
 
 
+@pytest.mark.promise("O147")
 def test_a_reset_of_failures_that_is_no_time_resets_nothing_and_is_reported() -> None:
     cluster = Nodes(2)
     cluster.nodes["n0"] = node("n0", annotations={"topogate.io/forgive-failures": "yes"})
@@ -201,6 +209,7 @@ def in_blocks(blocks: int, each: int, *pods: Pod) -> Nodes:
 ONE_SPARE = replace(SETTINGS, spare_nodes=SpareNodes(per_block=1))
 
 
+@pytest.mark.promise("R189", "O150")
 def test_a_new_gang_leaves_a_node_of_each_block_free() -> None:
     made = HealthPlacing(in_blocks(2, 3, *gang(5)), ONE_SPARE)
     orders = made.one()
@@ -210,12 +219,14 @@ def test_a_new_gang_leaves_a_node_of_each_block_free() -> None:
     assert sorted(places(made.one()).values()) == ["n0", "n1", "n3", "n4"]
 
 
+@pytest.mark.promise("O151")
 def test_a_new_gang_takes_them_if_nothing_else_fits_where_the_operator_allows_it() -> None:
     settings = replace(SETTINGS, spare_nodes=SpareNodes(per_block=1, if_nothing_else_fits=True))
     assert len(places(HealthPlacing(in_blocks(2, 3, *gang(5)), settings).one())) == 5
     assert "n2" not in places(HealthPlacing(in_blocks(1, 3, *gang(2)), settings).one()).values()
 
 
+@pytest.mark.promise("O259")
 @pytest.mark.parametrize(("left", "nodes"), [(2, {"n2"}), (0, set[str]())], ids=["one is lost", "all are"])
 def test_a_gang_that_loses_all_its_pods_at_once_begins_as_a_new_one(left: int, nodes: set[str]) -> None:
     annotations = {"topogate.io/gang": "train", "topogate.io/gang-size": "3"}

@@ -33,6 +33,7 @@ def three(node: str, *namespaces: str, at: int = 100) -> list[GangFailure]:
     ]
 
 
+@pytest.mark.promise("R184")
 def test_a_node_where_gangs_of_three_namespaces_failed_is_avoided_by_all() -> None:
     found = of(*three("n0", "a", "b", "c"))
     assert list(found.for_all) == ["n0"]
@@ -40,16 +41,19 @@ def test_a_node_where_gangs_of_three_namespaces_failed_is_avoided_by_all() -> No
     assert found.for_all["n0"].gangs == 3
 
 
+@pytest.mark.promise("O139")
 @pytest.mark.parametrize("names", ["aab", "ab", "aaaaaab", "aaaa"])
 def test_without_the_word_of_one_namespace_too_little_may_be_left(names: str) -> None:
     assert of(*three("n0", *names)).for_all == {}
 
 
+@pytest.mark.promise("O139")
 @pytest.mark.parametrize("names", ["aabb", "abc", "aaaabb"])
 def test_without_the_word_of_any_namespace_enough_is_left(names: str) -> None:
     assert list(of(*three("n0", *names)).for_all) == ["n0"]
 
 
+@pytest.mark.promise("O138")
 def test_a_namespace_avoids_alone_where_only_its_own_gangs_failed() -> None:
     found = of(*three("n0", "a", "a", "a"))
     assert list(found.of("a")) == ["n0"]
@@ -71,17 +75,20 @@ def test_one_gang_that_fails_often_is_one() -> None:
     assert of(*failures).of("a") == {}
 
 
+@pytest.mark.promise("R185", "O136", "I48")
 def test_a_gang_that_fails_on_another_node_too_counts_against_none() -> None:
     also = proven("n1", gang="n0-g0", namespace="a", state=FailureState.OPEN)
     assert of(*three("n0", "a", "b", "c"), also).for_all == {}
 
 
+@pytest.mark.promise("O141")
 def test_a_node_is_avoided_for_twice_as_long_with_each_further_gang_up_to_the_maximum() -> None:
     namespaces = "abcdefgh"
     untils = [of(*three("n0", *namespaces[:count])).for_all["n0"].until for count in range(3, 9)]
     assert untils == [1100, 2100, 4100, 5100, 5100, 5100]
 
 
+@pytest.mark.promise("R184", "O141")
 def test_a_node_is_used_again_when_its_time_is_over() -> None:
     assert of(*three("n0", "a", "b", "c"), now=1099).for_all
     assert not of(*three("n0", "a", "b", "c"), now=1100).for_all
@@ -93,6 +100,7 @@ def test_fresh_failures_of_one_namespace_make_it_no_longer() -> None:
     assert of(*three("n0", "a", "b", "c"), *fresh).for_all["n0"].until <= alone + RULES.avoid_seconds
 
 
+@pytest.mark.promise("W11")
 def test_an_operator_s_time_forgives_what_was_before_it_and_nothing_after() -> None:
     failures = three("n0", "a", "b", "c")
     assert not failing_nodes(failures, {**NODES, "n0": NodeFacts("H100", reset_at=100)}, RULES, NOW).for_all
@@ -109,12 +117,14 @@ def test_a_node_that_is_gone_is_not_avoided() -> None:
     assert of(*three("gone", "a", "b", "c")).for_all == {}
 
 
+@pytest.mark.promise("R187")
 def test_of_each_model_a_share_is_avoided_the_worst_first() -> None:
     failures = [each for number in range(6) for each in three(f"n{number}", *"abcd"[: 3 + (number == 5)])]
     found = of(*failures, *three("n6", "a", "b", "c"), *three("n7", "a", "b", "c"))
     assert sorted(found.for_all) == ["n0", "n1", "n5", "n6"]
 
 
+@pytest.mark.promise("O142")
 def test_the_only_node_of_a_model_is_never_avoided() -> None:
     nodes = {**NODES, "n0": NodeFacts("rare")}
     assert not failing_nodes(three("n0", "a", "b", "c"), nodes, RULES, NOW).for_all
@@ -126,6 +136,7 @@ def test_nodes_that_fail_for_one_namespace_share_the_bound_with_those_that_all_a
     assert list(found.of("a")) == ["n0"]
 
 
+@pytest.mark.promise("R183", "O137")
 def test_a_gang_avoids_where_it_has_failed_from_the_first_time_on() -> None:
     first = proven("n0", gang="g", namespace="a", state=FailureState.OPEN)
     assert of(first).for_gangs == {("a", "g"): {"n0"}}
@@ -194,6 +205,7 @@ def test_random_failures_exclude_the_nodes_of_the_rule(failures: list[GangFailur
     assert set(found) == {node for node in NODES if is_bad(node, failures, now)}
 
 
+@pytest.mark.promise("R186", "I46")
 @given(failures_of("abc"), failures_of("h"), st.integers(0, 4000))
 def test_one_hostile_namespace_condemns_no_node_that_others_would_not_almost(
     honest: list[GangFailure], hostile: list[GangFailure], now: int
@@ -207,6 +219,7 @@ def test_one_hostile_namespace_condemns_no_node_that_others_would_not_almost(
         assert {key: each for key, each in found.for_gangs.items() if key[0] != "h"} == alone.for_gangs
 
 
+@pytest.mark.promise("R187", "O142", "I47")
 @given(failures_of("abcde"), st.integers(0, 4000), st.floats(0, 1))
 def test_whatever_fails_no_more_than_a_share_of_a_model_is_avoided(
     failures: list[GangFailure], now: int, share: float
@@ -219,6 +232,7 @@ def test_whatever_fails_no_more_than_a_share_of_a_model_is_avoided(
             assert count < sizes[model]
 
 
+@pytest.mark.promise("O142")
 def test_of_two_nodes_one_stays_in_use_whatever_the_share() -> None:
     failures = [*three("n6", "a", "b", "c"), *three("n7", "a", "b", "c")]
     assert len(of(*failures, rules=replace(RULES, share=1)).for_all) == 1

@@ -126,6 +126,7 @@ def failed(name: str = "p") -> Pod:
     return ended(name, "n0", status={"phase": "Failed", "containerStatuses": [exited(1, 50)]})
 
 
+@pytest.mark.promise("R182", "O148")
 def test_what_one_life_has_seen_the_next_one_knows() -> None:
     api = OneConfigMap()
     seen = Life(api, Nodes(2), failed()).step()
@@ -158,6 +159,7 @@ def test_failed_pods_are_taken_in_once_the_api_server_answers() -> None:
     assert len(life.step()) == 1
 
 
+@pytest.mark.promise("O148")
 @pytest.mark.parametrize("status", [403, 404])
 def test_where_nothing_can_be_stored_everything_works_without(status: int) -> None:
     api = OneConfigMap()
@@ -227,6 +229,7 @@ def test_what_an_operator_put_in_the_place_of_what_was_removed_counts() -> None:
     assert life.step() == TWO
 
 
+@pytest.mark.promise("O149")
 def test_what_an_operator_has_emptied_meanwhile_is_forgotten() -> None:
     api = OneConfigMap({"failures": encoded(TWO)})
     life = Life(api, Nodes(2))
@@ -237,6 +240,7 @@ def test_what_an_operator_has_emptied_meanwhile_is_forgotten() -> None:
     assert life.step() == ()
 
 
+@pytest.mark.promise("O144")
 def test_an_event_on_the_node_reports_once_that_it_is_avoided_and_once_that_it_is_used_again() -> None:
     api = OneConfigMap({"failures": encoded(TWO[:1])})
     life = Life(api, Nodes(2))
@@ -259,6 +263,7 @@ def sample(metrics: Metrics, name: str, **labels: str) -> float | None:
     return metrics.registry.get_sample_value(name, labels)
 
 
+@pytest.mark.promise("O144")
 def test_metrics_count_avoided_nodes_by_model_and_name_each() -> None:
     life = Life(OneConfigMap({"failures": encoded(TWO)}), Nodes(2))
     life.step()

@@ -57,6 +57,7 @@ COUNTS: dict[str, tuple[dict[str, Any], str, int]] = {
 }
 
 
+@pytest.mark.promise("R182", "O132")
 @pytest.mark.parametrize("how", COUNTS)
 def test_it_counts_that(how: str) -> None:
     status, cause, ran = COUNTS[how]
@@ -98,6 +99,7 @@ DOES_NOT: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 }
 
 
+@pytest.mark.promise("O133")
 @pytest.mark.parametrize("why", DOES_NOT)
 def test_it_does_not_count_that(why: str) -> None:
     status, pod = DOES_NOT[why]

@@ -31,6 +31,7 @@ def test_the_progress_of_a_request_follows_its_conditions(
     assert progress_of(request(want(), conditions=conditions)).state is state
 
 
+@pytest.mark.promise("R176")
 @pytest.mark.parametrize("conditions", [{}, {"Provisioned": "False"}, {"Provisioned": "True"}])
 def test_a_request_in_progress_is_left_alone_and_reported(conditions: dict[str, str]) -> None:
     wanted = want()
@@ -45,6 +46,7 @@ def test_a_request_that_nobody_answers_is_reported_as_that() -> None:
     assert made.notes[wanted.gang.key].endswith("no autoscaler has answered yet")
 
 
+@pytest.mark.promise("O122")
 @pytest.mark.parametrize("end", ["Failed", "BookingExpired", "CapacityRevoked"])
 def test_what_has_ended_is_asked_for_again_after_a_pause_that_grows(end: str) -> None:
     wanted = want()
@@ -56,6 +58,7 @@ def test_what_has_ended_is_asked_for_again_after_a_pause_that_grows(end: str) ->
         assert asked(steps([wanted], set(), there, CHOICES, BEGAN + pause)) == [("train", attempt + 1)]
 
 
+@pytest.mark.promise("O122")
 def test_the_pause_grows_to_an_hour_whatever_attempt_is_written_there() -> None:
     assert pause_seconds(999, CHOICES) == 3600
 
@@ -67,6 +70,7 @@ def test_once_another_attempt_is_there_the_one_before_is_withdrawn() -> None:
     assert (made.asks, [each.metadata.name for each in made.withdrawn]) == ([], ["job-train-1"])
 
 
+@pytest.mark.promise("O120")
 def test_a_gang_that_asks_for_something_else_withdraws_first_and_then_asks() -> None:
     wanted = want()
     made = steps([wanted], set(), [request(wanted, shape="another")], CHOICES, BEGAN)
@@ -79,6 +83,7 @@ def test_what_nobody_wants_is_withdrawn_unless_its_gang_is_being_released_to_the
     assert steps([], {"ns-train"}, there, CHOICES, BEGAN).withdrawn == []
 
 
+@pytest.mark.promise("O116")
 def test_a_namespace_has_so_many_requests_at_a_time_and_others_have_their_own() -> None:
     wants = [want(f"j{number}", pods=1) for number in range(5)] + [want("x", "other")]
     made = steps(wants, set(), [], CHOICES, BEGAN)
@@ -86,6 +91,7 @@ def test_a_namespace_has_so_many_requests_at_a_time_and_others_have_their_own() 
     assert "3 requests for nodes, which is its limit" in made.notes[wants[4].gang.key]
 
 
+@pytest.mark.promise("O116")
 @pytest.mark.parametrize(
     ("conditions", "placed", "asks"),
     [
@@ -104,6 +110,7 @@ def test_what_was_provided_for_gangs_that_have_their_nodes_counts_no_more(
     assert asked(steps([want("j3")], unchanged, there, CHOICES, BEGAN, placed=placed)) == asks
 
 
+@pytest.mark.promise("O116")
 def test_a_namespace_asks_for_so_many_pods_in_all() -> None:
     wants = [want("a", pods=6), want("b", pods=6), want("c", pods=11), want("d", pods=4)]
     made = steps(wants, set(), [], CHOICES, BEGAN)

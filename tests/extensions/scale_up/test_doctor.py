@@ -72,6 +72,7 @@ def test_a_configuration_that_cannot_be_used_is_no_answer() -> None:
     assert "scaleUp.provisioningClass: must be a ProvisioningRequest class" in sentence
 
 
+@pytest.mark.promise("O131")
 def test_that_requests_are_not_served_is_reported() -> None:
     cluster = Cluster()
     cluster.is_served = False
@@ -80,6 +81,7 @@ def test_that_requests_are_not_served_is_reported() -> None:
     assert "are not served Install the CustomResourceDefinition" in sentence
 
 
+@pytest.mark.promise("O131")
 @pytest.mark.parametrize("right", [("create", "provisioningrequests"), ("watch", "podtemplates")])
 def test_a_right_that_is_missing_is_reported(right: tuple[str, str]) -> None:
     cluster = Cluster()
@@ -89,6 +91,7 @@ def test_a_right_that_is_missing_is_reported(right: tuple[str, str]) -> None:
     assert f"the sweeper may not {' '.join(right)} Apply" in sentence
 
 
+@pytest.mark.promise("O131")
 def test_that_nobody_answers_is_reported_after_a_while() -> None:
     state, sentence = finding(Cluster(request("r", "2026-01-01T00:07:59Z")))
     assert state is State.ODD

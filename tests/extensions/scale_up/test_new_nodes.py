@@ -90,6 +90,7 @@ def outcome(orders: Orders, name: str) -> GangOutcome:
     return found
 
 
+@pytest.mark.promise("R177", "O126", "I40")
 def test_new_nodes_wait_for_the_gang_that_asked_until_all_of_it_fits() -> None:
     scene = Scene()
     for count in (1, 2):
@@ -113,6 +114,7 @@ def test_no_new_node_is_reserved_for_a_gang_that_may_not_use_it() -> None:
     assert scene.reserved() == []
 
 
+@pytest.mark.promise("O118")
 @pytest.mark.parametrize(("avoids", "cause"), [(False, Cause.RESERVED), (True, Cause.INSUFFICIENT_CAPACITY)])
 def test_a_gang_that_would_not_fit_where_nodes_are_reserved_may_ask_for_new_ones(
     avoids: bool, cause: Cause
@@ -174,6 +176,7 @@ def test_no_more_nodes_are_reserved_than_the_gang_needs() -> None:
     assert {name.split("-")[0] for name in places(orders)} == {"g", "p"}
 
 
+@pytest.mark.promise("I40")
 @pytest.mark.parametrize(("share", "reserved"), [(1.0, 2), (0.5, 1), (0.0, 0)])
 def test_no_more_than_a_share_of_all_nodes_is_reserved(share: float, reserved: int) -> None:
     settings = Settings(settle_seconds=0, reserve_share=share, reserve_seconds=1e12)
@@ -182,6 +185,7 @@ def test_no_more_than_a_share_of_all_nodes_is_reserved(share: float, reserved: i
     assert len(scene.reserved()) == reserved
 
 
+@pytest.mark.promise("O128", "I63")
 @pytest.mark.parametrize(
     ("share", "is_served", "reserved"),
     [(0.5, True, 3), (0.5, False, 2), (0.0, True, 0)],
@@ -197,6 +201,7 @@ def test_nodes_that_were_made_for_a_gang_are_all_its_own_whatever_the_share(
     assert len(scene.reserved()) == reserved
 
 
+@pytest.mark.promise("O128")
 @pytest.mark.parametrize(("nodes", "reserved"), [(4, 4), (5, 5), (8, 8), (9, 8)])
 def test_what_was_made_for_one_gang_leaves_others_their_share_and_no_more(nodes: int, reserved: int) -> None:
     settings = Settings(settle_seconds=0, reserve_share=0.5, reserve_seconds=1e12)
@@ -210,6 +215,7 @@ def test_what_was_made_for_one_gang_leaves_others_their_share_and_no_more(nodes:
     assert sum(sizes.values()) == reserved, "half of the nodes beside what was made"
 
 
+@pytest.mark.promise("I40")
 def test_an_unused_reservation_expires_in_time_and_has_a_cooldown() -> None:
     scene = Scene()
     assert places(scene.come(1)) == {}
@@ -252,6 +258,7 @@ def test_what_is_wrong_with_one_gang_that_has_asked_stops_no_other(monkeypatch: 
     assert "-h-" in holder
 
 
+@pytest.mark.promise("O127")
 @pytest.mark.parametrize("first", ["g", "h"])
 def test_nodes_are_first_those_of_whom_the_autoscaler_has_served(first: str) -> None:
     scene = Scene(*gang("g", 2), *gang("h", 2))
@@ -264,6 +271,7 @@ def test_nodes_are_first_those_of_whom_the_autoscaler_has_served(first: str) -> 
     assert {name.split("-")[0] for name in places(scene.come(2))} == {first}
 
 
+@pytest.mark.promise("O127")
 @pytest.mark.parametrize("first", ["g", "h"])
 def test_among_equal_gangs_nodes_are_reserved_first_for_the_one_that_asked_first(first: str) -> None:
     scene = Scene(*gang("g", 2), *gang("h", 2), books=False)

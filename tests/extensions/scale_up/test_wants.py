@@ -3,6 +3,8 @@
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from tests.sweeper.cluster import GPU, Nodes, gpu_pod
 from tests.sweeper.pods import decode, gather_all, job_pod, pod_json
 from webhook.configuration.settings import Settings
@@ -45,6 +47,7 @@ def test_different_pods_are_classes_of_their_own() -> None:
     assert want.pods == 3
 
 
+@pytest.mark.promise("O115")
 def test_the_template_has_what_kube_scheduler_reads_and_no_gate() -> None:
     selects_all: dict[str, Any] = {}
     spread = {
@@ -82,11 +85,13 @@ def test_a_host_port_is_a_port_as_the_api_server_wants_it() -> None:
     assert port == {"hostPort": 80, "containerPort": 80, "protocol": "TCP"}
 
 
+@pytest.mark.promise("O117")
 def test_an_elastic_gang_asks_for_its_minimum_alone() -> None:
     enough = {"topogate.io/gang-min-size": "2", "topogate.io/gang-size": "4"}
     assert wanted(*(of_gang(name, annotations=enough) for name in "abcd")).pods == 2
 
 
+@pytest.mark.promise("O117")
 def test_pods_that_are_made_once_others_run_are_asked_for_as_well() -> None:
     leader, worker = of_gang("leader"), of_gang("worker", 8)
     (gang,) = gather_all(leader)
@@ -103,12 +108,14 @@ def test_what_is_planned_or_fits_beside_the_others_is_not_asked_for() -> None:
     assert members(gang, view) == [pods[1]]
 
 
+@pytest.mark.promise("W36")
 def test_the_shape_is_the_same_for_the_same_pods_recreated_and_another_for_others() -> None:
     first = wanted(job_pod(0, uid="u1"), job_pod(1, uid="u2"))
     again = wanted(job_pod(0, uid="u3"), job_pod(1, uid="u4"))
     assert first.shape == again.shape != wanted(job_pod(0, uid="u1")).shape
 
 
+@pytest.mark.promise("W36")
 def test_names_differ_by_gang_shape_and_attempt_and_are_values_of_labels() -> None:
     long = Placement(metadata=Metadata(name="job-" + "x" * 200, namespace="ns", uid="other"))
     (gang,) = gather_all(job_pod(0))
