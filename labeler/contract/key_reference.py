@@ -103,11 +103,18 @@ KEY_USES: Final[Mapping[str, tuple[KeyUse, ...]]] = {
             "pods in each",
         ),
         KeyUse(
-            (keys.FORGIVE_FAILURES_ANNOTATION,),
+            (keys.RESET_FAILURES_ANNOTATION,),
             "Node, annotation",
             "operator",
             "sweeper",
             "failures of pods before this time do not count against the node",
+        ),
+        KeyUse(
+            (keys.RESET_FAILURES_V01,),
+            "Node, annotation",
+            "operator, for v0.1",
+            "sweeper, until v0.3",
+            "the same, on a Node that lacks the other",
         ),
         KeyUse(
             (keys.GATE,),

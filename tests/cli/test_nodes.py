@@ -14,7 +14,7 @@ from webhook.kube.client import ApiError
 from webhook.kube.state_config_map import path_of
 
 NOW = 1_700_000_000
-RESET = "topogate.io/forgive-failures"
+RESET = "topogate.io/reset-failures"
 
 
 class Cluster:

@@ -77,6 +77,16 @@ def test_an_annotation_that_has_a_name_in_the_contract_is_stored(name: str) -> N
     assert (pod(**{key: "x"}).metadata.annotations == {key: "x"}) == (key not in NEVER_READ_HERE)
 
 
+@pytest.mark.promise("W37")
+@pytest.mark.parametrize("present", [{}, {"topogate.io/reset-failures": "2026-02-01T00:00:00Z"}], ids=str)
+def test_a_reset_of_failures_under_its_name_in_v0_1_counts_unless_the_present_name_is_there(
+    present: dict[str, str],
+) -> None:
+    old = {"topogate.io/forgive-failures": "2026-01-01T00:00:00Z"}
+    reset = NodeMetadata(annotations={**old, **present}).annotations[keys.RESET_FAILURES_ANNOTATION]
+    assert reset == ("2026-02-01T00:00:00Z" if present else "2026-01-01T00:00:00Z")
+
+
 def test_a_value_that_is_read_is_stored_as_it_is() -> None:
     texts = {key: "x" * most_characters(key) for key in annotated.SHORT | annotated.LONG}
     assert min(map(len, texts.values())) > 253, "the longest name of an object"

@@ -85,7 +85,7 @@ BINDING: Final = {
     "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
 }
 RESET_FAILURES: Final = {
-    "metadata": {"annotations": {keys.FORGIVE_FAILURES_ANNOTATION: "2026-01-01T00:00:00Z"}}
+    "metadata": {"annotations": {keys.RESET_FAILURES_ANNOTATION: "2026-01-01T00:00:00Z"}}
 }
 _POD: Final = "/api/v1/namespaces/{tenant}/pods"
 _READS: Final = [

@@ -54,7 +54,6 @@ PLAIN = ("hack", "labeler", "tests", "webhook")
 WIRE = {
     "labeler/contract/event_reasons.py": {"MEMBERS_NOT_HELD"},
     "labeler/contract/keys.py": {
-        "FORGIVE_FAILURES_ANNOTATION",
         "UNPLANNED_CARDS_ANNOTATION",
         "WISH_ANNOTATIONS",
     },

@@ -183,7 +183,7 @@ def test_a_refusal_counts_for_as_long_as_any_failure(passed: int) -> None:
 
 @pytest.mark.parametrize("at", [5, 15])
 def test_refusals_that_an_operator_has_reset_count_no_more(at: int) -> None:
-    reset = node("n0", annotations={keys.FORGIVE_FAILURES_ANNOTATION: clock_time(at)})
+    reset = node("n0", annotations={keys.RESET_FAILURES_ANNOTATION: clock_time(at)})
     assert avoided(after(gone("OutOfcpu", "n0")), n0=reset) is (at < 10)
 
 

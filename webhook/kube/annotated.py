@@ -28,7 +28,8 @@ OF_NODES: Final = frozenset(
         keys.OFFERED_CARDS_ANNOTATION,
         keys.UNPLANNED_CARDS_ANNOTATION,
         keys.IDENTIFIES_PODS_ANNOTATION,
-        keys.FORGIVE_FAILURES_ANNOTATION,
+        keys.RESET_FAILURES_ANNOTATION,
+        keys.RESET_FAILURES_V01,
     }
 )
 """Annotations that are read from Nodes alone. They grow with a node's cards and pods; tenants cannot write
@@ -72,8 +73,13 @@ _TOO_LONG: Final = "(too long: "
 
 
 def node_annotations(annotations: dict[str, str]) -> dict[str, str]:
-    """The annotations that are read from a Node, including those read from any object."""
+    """The annotations that are read from a Node, including those read from any object.
+
+    A reset of failures under its name in v0.1 is there under both names, unless the Node has the present one.
+    """
     own = {key: annotations[key] for key in sorted(OF_NODES & annotations.keys())}
+    if keys.RESET_FAILURES_V01 in own:
+        own.setdefault(keys.RESET_FAILURES_ANNOTATION, own[keys.RESET_FAILURES_V01])
     read = {key: value for key, value in own.items() if len(value) <= LONG_ANNOTATION}
     rest = read_annotations(annotations)
     return {**rest, **read} if rest is not OTHER_ANNOTATIONS else read or rest

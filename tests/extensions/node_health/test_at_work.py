@@ -100,7 +100,7 @@ def test_a_node_where_gangs_of_two_namespaces_failed_is_avoided_by_a_third_while
     assert bad in places(pods)
 
     assert avoided(api) == [bad]
-    reset = {keys.FORGIVE_FAILURES_ANNOTATION: "2999-01-01T00:00:00Z"}
+    reset = {keys.RESET_FAILURES_ANNOTATION: "2999-01-01T00:00:00Z"}
     body = {"metadata": {"annotations": reset}}
     api.request("PATCH", f"/api/v1/nodes/{bad}", body=body, content_type=MERGE_PATCH)
     sweep(two_subblocks, third, SETTINGS, lambda _: not avoided(api), "that nothing is avoided any more")

@@ -10,7 +10,7 @@ from webhook.extensions.node_health.avoided_nodes import examine, reasons
 from webhook.sweeper.extension import DoctorInput
 
 NOW = 1_700_000_000
-RESET = "topogate.io/forgive-failures"
+RESET = "topogate.io/reset-failures"
 
 
 def avoided(node: str, by: str = "*", until: int = NOW + 60) -> str:
@@ -46,13 +46,25 @@ def examined(data: dict[str, str], **reset_at: str) -> list[tuple[bool, str]]:
 
 
 @pytest.mark.promise("O146", "O147")
-def test_the_doctor_warns_of_nodes_that_are_avoided_and_of_what_forgives_nothing() -> None:
+def test_the_doctor_warns_of_avoided_nodes_and_of_resets_that_are_no_time() -> None:
     data = {"avoided": f"[{avoided('n1')}, {avoided('n2', by='team')}]"}
     assert examined(data, n3="soon") == [
         (False, "1 node is avoided since pods of several gangs failed there: n1"),
         (False, "some namespaces avoid nodes where their pods failed: n2"),
-        (False, "node n3: topogate.io/forgive-failures is not a time: 'soon'"),
+        (False, "node n3: topogate.io/reset-failures is not a time: 'soon'"),
     ]
+
+
+def test_the_doctor_warns_of_a_reset_under_its_name_in_v0_1() -> None:
+    made = node("n3", annotations={"topogate.io/forgive-failures": "2026-01-01T00:00:00Z"})
+    (line,) = examine(DoctorInput(Settings(), [made], datetime.fromtimestamp(NOW, UTC), {}))
+    assert (
+        line.sentence
+        == "1 node has the annotation topogate.io/forgive-failures, which v0.3 does not read: n3"
+    )
+    assert line.remedy.endswith(
+        'topogate.io/reset-failures="$(date -u +%FT%TZ)" topogate.io/forgive-failures-'
+    )
 
 
 def test_the_doctor_finds_all_well_where_no_node_is_avoided() -> None:

@@ -183,7 +183,7 @@ def test_failures_on_missing_nodes_or_in_namespaces_of_the_system_are_not_stored
 @pytest.mark.promise("O147")
 def test_a_reset_of_failures_that_is_no_time_resets_nothing_and_is_reported() -> None:
     cluster = Nodes(2)
-    cluster.nodes["n0"] = node("n0", annotations={"topogate.io/forgive-failures": "yes"})
+    cluster.nodes["n0"] = node("n0", annotations={"topogate.io/reset-failures": "yes"})
     failures = (proven("n0", gang="g", namespace="a", at=int(9e8)),)
     health = HealthPlacing(cluster, SETTINGS, HealthMemory(failures)).observe(9e8 + 10)
     assert health.unreadable == {"n0": "yes"}

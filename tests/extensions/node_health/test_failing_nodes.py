@@ -101,7 +101,7 @@ def test_fresh_failures_of_one_namespace_make_it_no_longer() -> None:
 
 
 @pytest.mark.promise("W11")
-def test_an_operator_s_time_forgives_what_was_before_it_and_nothing_after() -> None:
+def test_an_operator_s_reset_drops_failures_before_its_time_and_none_after() -> None:
     failures = three("n0", "a", "b", "c")
     assert not failing_nodes(failures, {**NODES, "n0": NodeFacts("H100", reset_at=100)}, RULES, NOW).for_all
     assert failing_nodes(failures, {**NODES, "n0": NodeFacts("H100", reset_at=99)}, RULES, NOW).for_all

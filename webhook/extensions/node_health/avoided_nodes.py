@@ -114,7 +114,7 @@ def _avoided(failing: FailingNode, by: str) -> AvoidedNode:
 
 
 RESET_COMMAND: Final = (
-    f'kubectl annotate node NODE --overwrite {keys.FORGIVE_FAILURES_ANNOTATION}="$(date -u +%FT%TZ)"'
+    f'kubectl annotate node NODE --overwrite {keys.RESET_FAILURES_ANNOTATION}="$(date -u +%FT%TZ)"'
 )
 
 
@@ -154,7 +154,7 @@ def avoided_line(placement: Placement | None, there: Mapping[str, str]) -> Itera
 
 def unreadable_resets(annotations: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
     """Node -> its annotation to reset failures, if that is not a time. annotations: by node."""
-    texts = {name: each.get(keys.FORGIVE_FAILURES_ANNOTATION) for name, each in annotations.items()}
+    texts = {name: each.get(keys.RESET_FAILURES_ANNOTATION) for name, each in annotations.items()}
     return {name: text for name, text in texts.items() if text is not None and seconds_of(text) is None}
 
 
@@ -166,7 +166,11 @@ def examine(given: DoctorInput) -> Iterator[DoctorLine]:
         yield DoctorLine(f"{NAME} cannot be read: {error}", "Delete its data; the sweeper starts again.")
         return
     annotations = {each.metadata.name: each.metadata.annotations for each in given.objects}
-    found = [*_avoided_lines(bad), *_reset_lines(unreadable_resets(annotations))]
+    found = [
+        *_avoided_lines(bad),
+        *_reset_lines(unreadable_resets(annotations)),
+        *_v01_lines(sorted(name for name, each in annotations.items() if keys.RESET_FAILURES_V01 in each)),
+    ]
     yield from found or [DoctorLine("no node is avoided")]
 
 
@@ -189,8 +193,17 @@ def _reset_lines(unreadable: Mapping[str, str]) -> Iterator[DoctorLine]:
     if unreadable:
         name, text = min(unreadable.items())
         yield DoctorLine(
-            f"node {name}: {keys.FORGIVE_FAILURES_ANNOTATION} is not a time: {text[:100]!r}",
+            f"node {name}: {keys.RESET_FAILURES_ANNOTATION} is not a time: {text[:100]!r}",
             RESET_COMMAND.replace("NODE", name),
+        )
+
+
+def _v01_lines(names: list[str]) -> Iterator[DoctorLine]:
+    if names:
+        nodes = counted(len(names), "node has", "nodes have")
+        yield DoctorLine(
+            f"{nodes} the annotation {keys.RESET_FAILURES_V01}, which v0.3 does not read: {few(names)}",
+            f"{RESET_COMMAND} {keys.RESET_FAILURES_V01}-",
         )
 
 

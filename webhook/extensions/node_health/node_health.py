@@ -233,7 +233,7 @@ def _with_facts(given: ExcludeInput, memory: HealthMemory) -> HealthMemory:
         if known is None or known[0] is not node:
             known = node, _facts(node, given.settings.counting)
         facts[name] = known
-        text = node.metadata.annotations.get(keys.FORGIVE_FAILURES_ANNOTATION)
+        text = node.metadata.annotations.get(keys.RESET_FAILURES_ANNOTATION)
         if text is not None and seconds_of(text) is None:
             unreadable[name] = text
     return replace(memory, facts=facts, unreadable=unreadable)
@@ -241,7 +241,7 @@ def _with_facts(given: ExcludeInput, memory: HealthMemory) -> HealthMemory:
 
 def _facts(node: Node, counting: Counting) -> NodeFacts:
     metadata = node.metadata
-    reset_at = seconds_of(metadata.annotations.get(keys.FORGIVE_FAILURES_ANNOTATION))
+    reset_at = seconds_of(metadata.annotations.get(keys.RESET_FAILURES_ANNOTATION))
     created = seconds_of(metadata.creation_timestamp)
     return NodeFacts(counting.model(metadata.labels), created or 0, reset_at or 0)
 

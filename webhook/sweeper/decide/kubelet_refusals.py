@@ -146,7 +146,7 @@ def _with_one(before: KubeletRefusal | None, pod: Pod, at: float) -> KubeletRefu
 def _reset_at(node: Node) -> float:
     """Earlier refusals do not count: of an earlier Node of this name, or that an operator has reset."""
     metadata = node.metadata
-    reset_at = since_1970(metadata.annotations.get(keys.FORGIVE_FAILURES_ANNOTATION)) or 0
+    reset_at = since_1970(metadata.annotations.get(keys.RESET_FAILURES_ANNOTATION)) or 0
     return max(reset_at, (since_1970(metadata.creation_timestamp) or 0) - 1)
 
 

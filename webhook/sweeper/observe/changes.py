@@ -155,5 +155,5 @@ def _same_to_us(before: objects.Pod, after: objects.Pod) -> bool:
 
 def _node_facts(node: objects.Node) -> object:
     ready = [condition.status for condition in node.status.conditions if condition.type == "Ready"]
-    reset_at = node.metadata.annotations.get(keys.FORGIVE_FAILURES_ANNOTATION)
+    reset_at = node.metadata.annotations.get(keys.RESET_FAILURES_ANNOTATION)
     return node.metadata.uid, node.metadata.labels, node.spec, node.status.allocatable, ready, reset_at
