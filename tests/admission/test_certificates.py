@@ -44,7 +44,7 @@ OLD, NEW = issue(["a"], now=NOW), issue(["a"], now=NOW)
 WAITS: Final = Waits(timedelta(minutes=5), timedelta(minutes=30))
 
 
-@pytest.mark.promise("S55", "O173")
+@pytest.mark.promise("O173")
 def test_a_certificate_is_p256_for_the_names_and_signed_by_its_own_authority() -> None:
     pair = issue(["webhook.ns.svc", "127.0.0.1"], timedelta(days=7), NOW)
     certificate = x509.load_pem_x509_certificate(pair.certificate)
@@ -68,7 +68,7 @@ def test_a_certificate_signs_nothing_and_its_authority_certificates_alone() -> N
         assert extensions.get_extension_for_class(x509.BasicConstraints).value.ca is is_authority
 
 
-@pytest.mark.promise("S55")
+@pytest.mark.promise("O173")
 def test_the_key_of_the_authority_is_thrown_away() -> None:
     pair = issue(["a"], now=NOW)
     assert b"".join((pair.authority, pair.certificate, pair.key)).count(b"PRIVATE KEY-----\n") == 2, "one key"
@@ -77,7 +77,7 @@ def test_the_key_of_the_authority_is_thrown_away() -> None:
     assert public_key != x509.load_pem_x509_certificate(pair.authority).public_key()
 
 
-@pytest.mark.promise("S55", "O173")
+@pytest.mark.promise("O173")
 def test_an_authority_vouches_for_no_other_certificate() -> None:
     mismatched = Pair(OLD.authority, NEW.certificate, NEW.key)
     assert not rotation.is_usable(mismatched, ("a",), NOW)

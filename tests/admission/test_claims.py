@@ -55,7 +55,7 @@ def test_without_the_policy_a_pod_with_claims_is_gated_for_any_topology_request(
     assert [{"name": keys.GATE}] in [each.value for each in operations]
 
 
-@pytest.mark.promise("R139")
+@pytest.mark.promise("R125")
 @pytest.mark.parametrize(
     "resource", ["example.com/gpu", "deviceclass.resource.kubernetes.io/gpu.example.com"]
 )
@@ -78,21 +78,21 @@ def test_pods_without_claims_are_none_of_it() -> None:
     assert decide(pod(), "demo", Policy(resource_claims=True), {}).outcome == LEFT_ALONE
 
 
-@pytest.mark.promise("R127")
+@pytest.mark.promise("R125")
 def test_the_webhook_configuration_follows_the_policy() -> None:
     without, with_claims = (str(rendering.objects(Policy(resource_claims=on), {})) for on in (False, True))
     assert "resourceClaims" not in without
     assert with_claims.count("object.spec.?resourceClaims.orValue([]).size() > 0") == 3
 
 
-@pytest.mark.promise("R127")
+@pytest.mark.promise("R125")
 @pytest.mark.parametrize("wrong", ["true", "[3]", "[GPU]", "[gpu.nvidia.com, gpu.nvidia.com/x]"])
 def test_what_is_no_list_of_device_classes_is_a_fault(wrong: str) -> None:
     with pytest.raises(ConfigurationError, match=r"gpus\.deviceClasses"):
         parse(HEAD + f"gpus: {{deviceClasses: {wrong}}}\n")
 
 
-@pytest.mark.promise("R127")
+@pytest.mark.promise("R125")
 def test_the_device_classes_that_are_gpus_may_be_named() -> None:
     policy = parse(HEAD + "gpus: {deviceClasses: [gpu.nvidia.com, '*.gpu.example.com']}\n").policy
     assert decide(pod(**CLAIMS), "demo", policy, {}).outcome == MUTATED, "admission sees no class"

@@ -49,7 +49,7 @@ def gates_of_others(pod: dict[str, Any]) -> list[str]:
     return [each["name"] for each in pod["spec"].get("schedulingGates") or [] if each["name"] != keys.GATE]
 
 
-@pytest.mark.promise("D5")
+@pytest.mark.promise("I8")
 @settings(max_examples=300, deadline=None, derandomize=True)
 @given(pods)
 def test_a_patch_never_touches_what_others_own(pod: dict[str, Any]) -> None:

@@ -117,7 +117,7 @@ def is_listening(webhook: Webhook) -> bool:
         return True
 
 
-@pytest.mark.promise("S33", "O212", "I9")
+@pytest.mark.promise("S33", "O212")
 @pytest.mark.parametrize(
     "trouble", [stopped, killed, expired, of_another_authority], ids=lambda f: f.__name__
 )
@@ -211,7 +211,7 @@ NOT_CALLED = {
 }
 
 
-@pytest.mark.promise("W3", "W30")
+@pytest.mark.promise("R39", "S45")
 @pytest.mark.parametrize("case", NOT_CALLED)
 def test_the_api_server_does_not_even_call_for_a_pod_that_is(
     case: str, module_cluster: Cluster, restored: Webhook, opted_in: str, liar: Neighbour

@@ -166,7 +166,7 @@ def gates_of(cluster: Cluster, pod: tuple[str, str]) -> list[str]:
     return [gate["name"] for gate in stored["spec"].get("schedulingGates", [])]
 
 
-@pytest.mark.promise("S29", "I11")
+@pytest.mark.promise("S29")
 def test_not_even_an_administrator_removes_our_gate(guarded: Cluster, pod: tuple[str, str]) -> None:
     own = (pod[0], created(guarded, pod[0], gated("", keys.GATE_PREFIX + "mine")))
     acts = {
@@ -188,7 +188,7 @@ def test_the_sweeper_removes_our_gate_and_pins_the_pod(guarded: Cluster, pod: tu
     assert gates_of(guarded, pod) == [OTHER_GATE]
 
 
-@pytest.mark.promise("S30", "I14")
+@pytest.mark.promise("S30")
 def test_nobody_creates_a_pod_with_the_annotation_of_allocated_cards(
     guarded: Cluster, namespace: str
 ) -> None:
@@ -204,7 +204,7 @@ def test_nobody_creates_a_pod_with_the_annotation_of_allocated_cards(
     assert allowed(acts, "remove gas-ts, gas-container-cards") == {}
 
 
-@pytest.mark.promise("S30", "I14")
+@pytest.mark.promise("S30")
 def test_nobody_else_changes_the_cards_of_a_pod_not_even_of_one_that_ends(
     guarded: Cluster, namespace: str
 ) -> None:
@@ -324,7 +324,7 @@ NOT_RELEASED: Final[dict[str, dict[str, Any]]] = {
 }
 
 
-@pytest.mark.promise("S14", "I17")
+@pytest.mark.promise("S14")
 def test_the_sweeper_deletes_no_pod_that_it_has_not_released(guarded: Cluster, namespace: str) -> None:
     with guarded.paused("kube-controller-manager"):  # the DaemonSet is not there
         names = {case: created(guarded, namespace, body) for case, body in NOT_RELEASED.items()}
@@ -367,7 +367,7 @@ UNCHANGED: Final[dict[str, Any]] = {
 """What the sweeper may not change of a pod."""
 
 
-@pytest.mark.promise("S12", "I12")
+@pytest.mark.promise("S12")
 def test_the_sweeper_may_not_change_anything_else_of_a_pod(guarded: Cluster, pod: tuple[str, str]) -> None:
     acts = {name: partial(patch, guarded, *pod, change, user=SWEEPER) for name, change in UNCHANGED.items()}
     assert allowed(acts, NOTHING_ELSE) == {}
@@ -454,7 +454,7 @@ def overlaid(cluster: Cluster) -> dict[str, Any]:
     return dict(hook)
 
 
-@pytest.mark.promise("S34", "O8")
+@pytest.mark.promise("S34")
 def test_under_strict_gpu_pods_come_through_the_webhook_and_only_they_are_refused_while_it_is_down(
     strict: tuple[Cluster, Webhook], opted_in: str
 ) -> None:
@@ -513,7 +513,7 @@ def test_a_webhook_pod_of_the_shipped_deployment_is_admitted_in_its_restricted_n
     module_cluster.wait_for("the Deployment's pods to be admitted", has_pods)
 
 
-@pytest.mark.promise("O8")
+@pytest.mark.promise("S34")
 def test_the_overlay_strict_builds_and_denies(module_cluster: Cluster) -> None:
     objects = list(yaml.safe_load_all(module_cluster.kubectl("kustomize", str(STRICT)).stdout))
     bound = {

@@ -235,7 +235,7 @@ def test_the_gate_that_the_api_server_added_comes_off_a_pod_that_an_earlier_webh
     assert result["spec"]["schedulingGates"] == [{"name": "example.com/quota"}]
 
 
-@pytest.mark.promise("D5")
+@pytest.mark.promise("I8")
 def test_a_selector_and_a_class_of_the_author_stay_on_a_pod_that_is_given_to_others() -> None:
     pod = gpu_pod(annotations={keys.GPU_MODEL_ANNOTATION: "H100"})
     pod["spec"] |= {"nodeSelector": {PRODUCT: shapes.H100[PRODUCT]}, "priorityClassName": "gpu-low-priority"}

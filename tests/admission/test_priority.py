@@ -120,7 +120,7 @@ def test_a_class_that_another_webhook_sets_first_stays(
     )
 
 
-@pytest.mark.promise("R40")
+@pytest.mark.promise("R2")
 def test_a_tier_replaces_the_clusters_default_class_whole(
     module_cluster: Cluster, opted_in: str, default_class: str
 ) -> None:

@@ -434,7 +434,7 @@ EVASIONS: Final = {
 }
 
 
-@pytest.mark.promise("S32", "O243", "I15")
+@pytest.mark.promise("S32", "O243")
 def test_no_gpu_pod_is_above_the_maximum_of_its_namespace(capped: Ruled) -> None:
     namespace, wrong = capped.spaces["capped"], []
     for evasion, pod in EVASIONS.items():

@@ -296,7 +296,7 @@ def _unverified() -> ssl.SSLContext:
     return context
 
 
-@pytest.mark.promise("O53", "O54")
+@pytest.mark.promise("O400", "O54")
 def test_a_new_configuration_is_taken_up_and_a_broken_one_leaves_the_old_in_force(
     own_webhook: Webhook,
 ) -> None:

@@ -65,7 +65,7 @@ def test_more_silent_connections_than_the_server_takes_keep_nobody_out(tmp_path:
         assert is_answered(webhook)
 
 
-@pytest.mark.promise("O223")
+@pytest.mark.promise("O221")
 def test_more_idle_persistent_connections_than_the_server_takes_keep_nobody_out(tmp_path: Path) -> None:
     with serving(tmp_path, Impatient, times=WAITS_FOR_EVER) as webhook, contextlib.ExitStack() as stack:
         for _ in range(60):
@@ -155,7 +155,7 @@ def test_a_spare_connection_has_the_whole_deadline_from_its_first_byte_and_no_mo
         assert time.monotonic() - started > REQUEST_TIME - 0.2
 
 
-@pytest.mark.promise("O223")
+@pytest.mark.promise("O221")
 def test_more_spare_connections_than_the_server_takes_do_not_cost_those_that_are_used(
     impatient_webhook: Webhook,
 ) -> None:

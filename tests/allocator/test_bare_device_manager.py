@@ -16,7 +16,7 @@ def count(tmp_path_factory: pytest.TempPathFactory) -> allocations.Count:
 pytestmark = pytest.mark.cluster
 
 
-@pytest.mark.promise("O31", "D32")
+@pytest.mark.promise("O31")
 def test_no_container_gets_another_card_or_tile_whoever_is_killed(count: allocations.Count) -> None:
     assert count.wrong == []
     assert count.planned > 100

@@ -186,7 +186,7 @@ def admissions(pods: list[LocalPod]) -> Iterator[tuple[LocalPod, Kind, LocalCont
                 devices[f"{each.name}_{of.name}"] = {I915: allocated}
 
 
-@pytest.mark.promise("D32")
+@pytest.mark.promise("O31")
 @given(nodes())
 def test_in_any_run_of_a_kubelet_the_pod_of_each_call_is_identified(pods: list[LocalPod]) -> None:
     for whose, kind, of, listed in admissions(pods):

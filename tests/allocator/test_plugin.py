@@ -35,7 +35,6 @@ def test_the_kubelet_learns_of_every_share_and_that_it_may_ask(kubelet: Kubelet,
     assert not options.pre_start_required
 
 
-@pytest.mark.promise("O42")
 def test_the_devices_state_no_numa_node() -> None:
     """So that no Topology Manager policy stands in the way."""
     assert [field.name for field in wire.Device.DESCRIPTOR.fields] == ["ID", "health"]

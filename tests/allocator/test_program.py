@@ -113,7 +113,7 @@ def wait_for(condition: Callable[[], bool], log: Path) -> None:
         time.sleep(0.02)
 
 
-@pytest.mark.promise("O377")
+@pytest.mark.promise("O375")
 @pytest.mark.parametrize("away", ["the API server", "the kubelet"])
 def test_it_takes_no_resource_before_it_could_serve_a_pod(
     kubelet: Kubelet, server: ApiServer, start: Start, tmp_path: Path, away: str
@@ -222,7 +222,7 @@ def test_it_takes_no_resource_before_it_may_read_pods_and_annotates_its_node_the
     }
 
 
-@pytest.mark.promise("O331")
+@pytest.mark.promise("O332")
 def test_it_takes_back_that_it_knows_whom_it_serves_when_it_ends(
     server: ApiServer, process: Popen[str], log: Path
 ) -> None:

@@ -202,7 +202,7 @@ def test_a_kubelet_that_is_away_or_refuses_is_asked_again(kubelet: Kubelet, site
     assert site.registration.problem == ""
 
 
-@pytest.mark.promise("R32", "O35")
+@pytest.mark.promise("O35")
 def test_a_resource_that_another_plugin_offers_is_left_to_it(kubelet: Kubelet, site: Site) -> None:
     kubelet.allocatable = healthy(MONITORING, "all")
     for _ in range(30):
@@ -248,7 +248,7 @@ def test_a_kubelet_that_did_not_answer_meanwhile_makes_no_other_plugin_of_old_de
     assert CONFLICT.labels(MONITORING)._value.get() == 1
 
 
-@pytest.mark.promise("R32", "O35")
+@pytest.mark.promise("O35")
 def test_the_vendors_plugin_is_known_by_its_socket_before_it_is_registered(
     kubelet: Kubelet, site: Site
 ) -> None:

@@ -96,7 +96,7 @@ def patch(
     client.call("PATCH", f"/api/v1/nodes/{node}{'?dryRun=All' if dry_run else ''}", body, headers)
 
 
-@pytest.mark.promise("O39")
+@pytest.mark.promise("S24")
 @pytest.mark.kubernetes("1.36")
 def test_the_pods_of_its_node_are_read_as_the_kubelet_has_them(cluster: Cluster, client: ApiClient) -> None:
     namespace = create_namespace(cluster)
@@ -137,7 +137,7 @@ def test_the_pods_of_its_node_are_read_as_the_kubelet_has_them(cluster: Cluster,
     assert not pod.over
 
 
-@pytest.mark.promise("S24", "O39")
+@pytest.mark.promise("S24")
 @pytest.mark.parametrize(
     ("path", "user"),
     [
@@ -167,7 +167,7 @@ def test_a_token_that_is_bound_to_no_pod_reads_no_pods(cluster: Cluster, tmp_pat
     assert error.value.status == 403
 
 
-@pytest.mark.promise("S24", "O40")
+@pytest.mark.promise("S24")
 def test_before_kubernetes_1_36_a_component_lets_it_read_pods(cluster: Cluster, tmp_path: Path) -> None:
     """Played by a token that may not act as the node, because it is bound to no pod."""
     folder = ROOT / "manifests" / "components" / "allocator-before-1.36"
@@ -199,12 +199,12 @@ def test_an_overlay_takes_the_component_and_the_server_accepts_it(cluster: Clust
     assert "daemonset.apps/allocator" in result.stdout
 
 
-@pytest.mark.promise("S25")
+@pytest.mark.promise("O51")
 def test_it_may_write_events_about_cards_in_its_own_name(client: ApiClient) -> None:
     post(client, reported())
 
 
-@pytest.mark.promise("S25", "O46")
+@pytest.mark.promise("O51", "O46")
 def test_it_annotates_its_own_node_with_the_cards_it_offers_and_those_used_without_a_plan(
     cluster: Cluster, client: ApiClient
 ) -> None:
@@ -228,7 +228,7 @@ def test_it_annotates_its_own_node_with_the_cards_it_offers_and_those_used_witho
     assert reported[keys.IDENTIFIES_PODS_ANNOTATION] == "true"
 
 
-@pytest.mark.promise("S25", "O51")
+@pytest.mark.promise("O51")
 @pytest.mark.parametrize(
     ("node", "metadata", "more", "words"),
     [
@@ -259,7 +259,7 @@ def test_a_token_that_is_bound_to_no_pod_annotates_no_node(cluster: Cluster, tmp
         patch(client_with(cluster, tmp_path, None), {"annotations": {keys.OFFERED_CARDS_ANNOTATION: ""}})
 
 
-@pytest.mark.promise("S25")
+@pytest.mark.promise("O51")
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
@@ -281,7 +281,7 @@ def test_a_token_that_is_bound_to_no_pod_may_write_no_event(cluster: Cluster, tm
         post(client_with(cluster, tmp_path, None), reported())
 
 
-@pytest.mark.promise("S25", "O51")
+@pytest.mark.promise("O51")
 @pytest.mark.parametrize(
     ("method", "path"),
     [

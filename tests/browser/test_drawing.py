@@ -58,7 +58,7 @@ def test_each_state_of_a_node_is_drawn_and_shows_its_cause_on_hover(browser: Bro
         expect(page.tile(SECOND).locator("rect.reserved")).to_have_count(1)
 
 
-@pytest.mark.promise("O144")
+@pytest.mark.promise("O145")
 def test_a_node_that_gangs_avoid_is_marked_with_the_reason(browser: Browser) -> None:
     bad = {FIRST: "pods of 3 gangs failed there"}
     with served(browser, Artist(cluster_of([]), SETTINGS, COUNTING, lambda: bad).scene()) as page:
@@ -132,7 +132,7 @@ def test_axe_finds_nothing_where_every_state_is_drawn_in_light_and_dark_colours(
             assert found.violations_count == 0, found.generate_report()
 
 
-@pytest.mark.promise("R197")
+@pytest.mark.promise("R235")
 def test_a_block_of_more_nodes_than_one_answer_holds_is_opened_by_its_parts(browser: Browser) -> None:
     grid = nodes.grid(nodes.Shape(nodes=5_200, blocks=1, subblocks=26))
     made = {node.name: msgspec.convert(node.manifest(node.topology_labels), Node) for node in grid}

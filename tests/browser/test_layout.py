@@ -70,7 +70,7 @@ def test_a_node_that_fails_and_one_out_of_use_are_named_first(busy: Served) -> N
     expect(busy.page.locator("#domain-nodes")).to_contain_text("avoided: pods of 3 gangs failed there")
 
 
-@pytest.mark.promise("R234")
+@pytest.mark.promise("R191")
 def test_a_block_shows_who_has_it(busy: Served) -> None:
     busy.page.get_by_role("button", name="b2", exact=True).click()
     holders = busy.page.locator("#domain-nodes .holders li")
@@ -101,7 +101,7 @@ def test_gpus_of_no_known_model_have_one_name_everywhere(browser: Browser) -> No
         expect(it.page.locator("#charts figcaption").first).to_contain_text("(unknown)")
 
 
-@pytest.mark.promise("R236")
+@pytest.mark.promise("R191")
 def test_the_table_is_filtered_by_namespace_state_and_model(busy: Served) -> None:
     rows = busy.page.locator("#gang-rows tr.gang")
     expect(rows).to_have_count(13)
@@ -115,7 +115,7 @@ def test_the_table_is_filtered_by_namespace_state_and_model(busy: Served) -> Non
     expect(rows).to_have_count(2)
 
 
-@pytest.mark.promise("R236")
+@pytest.mark.promise("R191")
 def test_the_table_is_sorted_by_a_column_both_ways(busy: Served) -> None:
     first = busy.page.locator("#gang-rows tr.gang").first
     busy.page.get_by_role("button", name="GPUs", exact=True).click()
@@ -125,7 +125,7 @@ def test_the_table_is_sorted_by_a_column_both_ways(busy: Served) -> None:
     expect(first).to_contain_text(LONGEST)
 
 
-@pytest.mark.promise("R237")
+@pytest.mark.promise("R191")
 def test_a_chosen_gang_has_an_address_that_opens_it_again(browser: Browser) -> None:
     with served(browser, busy_scene()) as it:
         it.page.locator("#gang-rows a", has_text="search/Job/embed").click()

@@ -155,7 +155,7 @@ HOSTILE = (
 )
 
 
-@pytest.mark.promise("D30")
+@pytest.mark.promise("S3")
 def test_a_hostile_name_stays_text(page: Page, eight_nodes: Cluster, namespace: str) -> None:
     for number, name in enumerate(HOSTILE):
         gang(eight_nodes.api(), namespace, name, 1, f"of-{number}-")

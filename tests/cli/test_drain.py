@@ -124,7 +124,7 @@ def test_it_works_where_the_guards_and_the_sweeper_are_gone_already(cluster: Clu
     assert gated(cluster.api(), namespace) == {}
 
 
-@pytest.mark.promise("S28", "O236")
+@pytest.mark.promise("S28")
 def test_it_names_the_right_that_is_missing(
     guarded: Cluster, namespace: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

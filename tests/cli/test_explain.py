@@ -129,7 +129,7 @@ def in_fair_order(record: Record | None) -> str:
     return explained(dataclasses.replace(there, read_record=lambda _: data))
 
 
-@pytest.mark.promise("O144")
+@pytest.mark.promise("O145")
 def test_nodes_that_its_namespace_avoids_are_named_with_the_reason() -> None:
     why = "pods of 3 gangs failed there and ran elsewhere"
 
@@ -175,7 +175,7 @@ def test_the_fair_order_is_shown_to_who_may_read_what_all_have_used() -> None:
     )
 
 
-@pytest.mark.promise("R180", "O77")
+@pytest.mark.promise("O77")
 def test_who_may_not_read_that_sees_what_the_sweeper_writes_about_the_own_account() -> None:
     fair_order = (
         "fair order: ns has used 60% of the recent GPU time, and is due 50% (weight 3); it comes first"

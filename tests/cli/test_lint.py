@@ -103,7 +103,6 @@ def test_the_fault_of_a_wrong_manifest_is_found(
     assert all(where in line for line in lines)
 
 
-@pytest.mark.promise("R296")
 def test_the_page_on_manifests_shows_what_lint_prints(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

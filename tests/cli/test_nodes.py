@@ -52,7 +52,7 @@ def stored(*nodes_: str) -> str:
     return encoded(tuple(proven(each, gang=each, namespace="a", at=NOW) for each in nodes_))
 
 
-@pytest.mark.promise("R188", "O144")
+@pytest.mark.promise("O145")
 def test_avoided_nodes_come_first_and_then_those_with_failures_alone() -> None:
     data = {"avoided": f"[{avoided('n1')}]", "failures": stored("n0", "n1")}
     found = bad_nodes.rows(data, NOW)
@@ -91,7 +91,7 @@ def shown(
     return status, captured.out + captured.err
 
 
-@pytest.mark.promise("R188", "O145")
+@pytest.mark.promise("O145")
 def test_the_list_shows_by_whom_until_when_why_and_how_to_end_it(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

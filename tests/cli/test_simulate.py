@@ -39,7 +39,7 @@ def test_a_job_is_as_many_pods_as_run_at_once_and_limits_stand_in_for_requests(
     )
 
 
-@pytest.mark.promise("R305")
+@pytest.mark.promise("R238")
 def test_a_gang_of_two_jobs_is_noted_to_have_no_ranks_and_to_lack_pods(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -54,7 +54,7 @@ def test_a_gang_of_two_jobs_is_noted_to_have_no_ranks_and_to_lack_pods(
     assert "note: gang ring: two pods have the same rank; placed without ranks" in printed.err
 
 
-@pytest.mark.promise("O89")
+@pytest.mark.promise("O85")
 @pytest.mark.parametrize("mode", ["least-free", "balanced"])
 def test_a_removed_mode_is_refused_with_those_that_there_are(
     mode: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -247,7 +247,7 @@ def test_a_rule_that_is_not_modelled_is_noted(tmp_path: Path, capsys: pytest.Cap
     assert "note: which nodes have devices for the claims (gpu) is not known here" in capsys.readouterr().err
 
 
-@pytest.mark.promise("R200")
+@pytest.mark.promise("R181")
 def test_the_map_shows_where_a_gang_is_placed_and_leaves_out_what_it_does_not_use(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -469,7 +469,7 @@ def test_pods_that_admission_does_not_gate_are_placed_with_a_note_on_what_would_
     assert "admission gates none" not in capsys.readouterr().err
 
 
-@pytest.mark.promise("R295")
+@pytest.mark.promise("R238")
 def test_an_annotation_on_the_job_instead_of_its_pods_is_noted_as_lint_notes_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

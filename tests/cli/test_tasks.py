@@ -226,7 +226,6 @@ def test_without_a_kubeconfig_kubectl_reads_those_that_we_read(monkeypatch: pyte
     ]  # fmt: skip
 
 
-@pytest.mark.promise("R160")
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_the_completion_names_every_command_and_the_shell_can_read_it(
     shell: str, capsys: pytest.CaptureFixture[str]
@@ -240,7 +239,6 @@ def test_the_completion_names_every_command_and_the_shell_can_read_it(
     assert (read.returncode, read.stderr) == (0, "")
 
 
-@pytest.mark.promise("R160")
 @pytest.mark.parametrize(
     ("shell", "ask"),
     [

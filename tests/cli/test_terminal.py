@@ -20,13 +20,13 @@ def is_plain(text: str) -> bool:
     return text.isprintable()
 
 
-@pytest.mark.promise("S3", "I49")
+@pytest.mark.promise("S3")
 @given(st.text())
 def test_whatever_is_printed_is_one_line_of_plain_text(text: str) -> None:
     assert is_plain(printable(text))
 
 
-@pytest.mark.promise("D30")
+@pytest.mark.promise("S3")
 def test_a_command_prints_forged_lines_as_one(capsys: pytest.CaptureFixture[str]) -> None:
     print_line(FORGED)
     complain(FORGED)

@@ -137,7 +137,6 @@ def test_who_may_read_no_owners_gets_an_answer_without_log_lines(tmp_path: Path)
 # --- output ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.promise("R159")
 @pytest.mark.parametrize("count", [0, 1, 2])
 @pytest.mark.parametrize("form", ["json", "yaml"])
 def test_the_machine_readable_list_is_a_list_of_whole_objects_however_many(

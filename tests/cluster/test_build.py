@@ -57,7 +57,6 @@ def get_programs(environment: dict[str, str]) -> "subprocess.Popen[str]":
     )
 
 
-@pytest.mark.promise("R18")
 def test_two_callers_at_once_build_once(tmp_path: Path, environment: dict[str, str]) -> None:
     log, lock = put_toolchain(tmp_path, "1.99.0"), tmp_path / "builds.held"
     lock.touch()
@@ -85,7 +84,6 @@ def test_the_fast_alternative_is_named_before_a_build_begins(
     assert "usually" not in output
 
 
-@pytest.mark.promise("R18")
 def test_what_is_built_is_used_again(tmp_path: Path, environment: dict[str, str]) -> None:
     log = put_toolchain(tmp_path, "1.99.0")
     for _ in range(2):
@@ -95,7 +93,6 @@ def test_what_is_built_is_used_again(tmp_path: Path, environment: dict[str, str]
     assert log.read_text() == "built\n"
 
 
-@pytest.mark.promise("R19")
 @pytest.mark.skipif(
     (Path(sys.executable).parent / "go").exists(), reason="the environment has a Go of its own"
 )

@@ -191,7 +191,6 @@ def test_each_command_of_the_pages_succeeds(shell: Shell) -> None:
     assert not faults, "\n".join(faults)
 
 
-@pytest.mark.promise("R296")
 @pytest.mark.parametrize(
     "page", [page for page in DOCS if manifests(page)], ids=lambda path: str(path.relative_to(ROOT))
 )

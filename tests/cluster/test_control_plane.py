@@ -68,7 +68,6 @@ def assets_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KUBEBUILDER_ASSETS", str(assets))
 
 
-@pytest.mark.promise("R23")
 @pytest.mark.cluster
 @pytest.mark.usefixtures("assets_alone")
 def test_a_killed_cluster_of_kubebuilder_assets_leaves_no_process_and_the_next_has_an_api_server(
@@ -129,7 +128,6 @@ def _assets(folder: Path, names: tuple[str, ...]) -> None:
         (folder / name).chmod(0o755)
 
 
-@pytest.mark.promise("R23")
 def test_kubebuilder_assets_are_used_instead_of_a_build(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -71,7 +71,6 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shown]:
         subprocess.run(down, env=environment, check=True, capture_output=True)
 
 
-@pytest.mark.promise("R12", "R13")
 def test_the_demo_ends_as_it_should_be_though_its_sweeper_was_killed(shown: Shown) -> None:
     assert shown.status == 0, shown.printed
     assert "NOT AS IT SHOULD BE" not in shown.printed
@@ -79,7 +78,6 @@ def test_the_demo_ends_as_it_should_be_though_its_sweeper_was_killed(shown: Show
     assert re.search(r"-sweeper-\S+ ended; \d+ of 16 pods of the gang were released", shown.printed)
 
 
-@pytest.mark.promise("R12")
 def test_its_table_has_a_row_for_each_pod(shown: Shown) -> None:
     head, *rows = re.findall(
         r"^(?:POD|train-\d|intel-[ab]|urgent|opted-out|cpu-only) .*$|^train-\d.*$",
@@ -93,13 +91,11 @@ def test_its_table_has_a_row_for_each_pod(shown: Shown) -> None:
     )
 
 
-@pytest.mark.promise("R195")
 def test_it_can_end_with_the_page(shown: Shown) -> None:
     assert "<title>" in shown.page
     assert "topogate" in shown.page
 
 
-@pytest.mark.promise("R14")
 def test_it_can_leave_its_cluster_up(shown: Shown) -> None:
     assert f"export KUBECONFIG={shown.cluster.kubeconfig} " in shown.printed
     job = shown.cluster.kubectl("get", "job", workload.GANG, "-n", workload.NAMESPACE, "-o", "name")
@@ -111,7 +107,6 @@ def test_a_running_cluster_knows_its_topogate_so_that_down_ends_it(shown: Shown)
     assert {name for name in programs_of_topogate if not shown.cluster.alive.get(name)} == set()
 
 
-@pytest.mark.promise("R208")
 def test_it_leaves_nothing_in_the_home_folder_outside_of_its_caches(shown: Shown) -> None:
     assert list(shown.home.rglob("*")) == []
 
@@ -132,7 +127,6 @@ SPOILT: dict[str, tuple[str, Callable[[Body], Any], str]] = {
 }
 
 
-@pytest.mark.promise("R12")
 def test_it_names_what_is_not_as_it_should_be(shown: Shown) -> None:
     path = f"/api/v1/namespaces/{workload.NAMESPACE}/pods"
     pods = [workload.SeenPod(pod, 1.0) for pod in shown.cluster.api().json("GET", path)["items"]]

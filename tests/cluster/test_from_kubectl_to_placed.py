@@ -116,7 +116,7 @@ def test_two_pods_of_500_millicores_each_share_one_card(installed: Installation,
     assert all(len(stamp) == 19 for stamp in stamps)
 
 
-@pytest.mark.promise("R11", "W34")
+@pytest.mark.promise("R11", "R173")
 def test_a_gang_that_does_not_fit_shows_the_reason_and_runs_when_it_fits(
     installed: Installation, opted_in: str
 ) -> None:
@@ -199,7 +199,7 @@ def test_a_waiting_gang_and_its_reason_are_shown_by_kubectl_by_events_and_by_top
     assert gangs["Job/runs"].split()[2:4] == ["Bound", "1/1"]
 
 
-@pytest.mark.promise("I2")
+@pytest.mark.promise("I1")
 def test_a_sweeper_killed_in_the_middle_of_a_gang_is_continued_by_the_next(
     installed: Installation, opted_in: str
 ) -> None:

@@ -56,7 +56,6 @@ def pasted(printed: str, *commands: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.promise("R21")
 def test_what_is_printed_opts_a_namespace_in_and_a_gang_of_the_examples_is_placed(
     printed: str, up: Cluster
 ) -> None:
@@ -68,7 +67,7 @@ def test_what_is_printed_opts_a_namespace_in_and_a_gang_of_the_examples_is_place
     assert len({each["spec"]["nodeName"][: len("node-b0")] for each in pods}) == 1, "one block"
 
 
-@pytest.mark.promise("R33", "O9")
+@pytest.mark.promise("O9")
 def test_kubectl_topogate_is_the_command(printed: str, folder: Path) -> None:
     pasted(printed)  # the first time it labels the namespace, and says so
     own = shlex.quote(str(ROOT / ".venv/bin/topogate"))
@@ -78,14 +77,12 @@ def test_kubectl_topogate_is_the_command(printed: str, folder: Path) -> None:
     assert f"\n{folder}/" in pasted(printed, "command -v topogate").stdout
 
 
-@pytest.mark.promise("R17")
 def test_nothing_listens_on_anything_but_loopback(up: Cluster) -> None:
     found = listened_on({process.pid for process in up.running.values()})
     assert found
     assert [str(address) for address in found if not address.is_loopback] == []
 
 
-@pytest.mark.promise("R21")
 def test_its_status_names_each_program(folder: Path, up: Cluster) -> None:
     status = hack_cluster(folder, "status")
     assert status.returncode == 0
@@ -99,7 +96,6 @@ def test_a_second_one_of_the_name_is_refused(folder: Path, up: Cluster) -> None:
     assert all(up.alive.values())
 
 
-@pytest.mark.promise("R21")
 def test_down_leaves_no_process_and_no_file(folder: Path, up: Cluster) -> None:
     """The last of this file: what it stands on is gone then."""
     assert hack_cluster(folder, "down").returncode == 0

@@ -66,7 +66,7 @@ def all_objects(cluster: Cluster) -> list[str]:
     return [f"{kind}/{each.get('namespace', '')}/{each['name']}" for kind, each in metadata]
 
 
-@pytest.mark.promise("R29", "O227", "O231", "I58")
+@pytest.mark.promise("R29", "O227", "O231")
 @pytest.mark.kubernetes("1.36")
 def test_installed_used_upgraded_under_load_and_uninstalled_without_a_trace(
     installation: Installation, capsys: pytest.CaptureFixture[str]

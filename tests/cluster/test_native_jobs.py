@@ -75,7 +75,7 @@ PLANS: Final = {"Job": ["Job/train"]} | {
 """The gangs that have a Placement."""
 
 
-@pytest.mark.promise("R255")
+@pytest.mark.promise("R272")
 @pytest.mark.parametrize("kind", PLANS)
 def test_the_pods_of_pod_groups_are_bound_where_their_gang_is_planned(
     installed: Installation, kind: str
@@ -109,7 +109,7 @@ def refused(pod: dict[str, Any]) -> bool:
     return any(each.get("reason") == "Unschedulable" for each in pod["status"].get("conditions", ()))
 
 
-@pytest.mark.promise("R256")
+@pytest.mark.promise("R272")
 @pytest.mark.parametrize("kind", ["Job", "LeaderWorkerSet in one PodGroup"])
 def test_while_a_planned_node_is_taken_by_a_foreign_pod_none_of_the_gang_is_bound(
     installed: Installation, kind: str

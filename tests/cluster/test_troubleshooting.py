@@ -296,12 +296,10 @@ def rows() -> dict[str, str]:
     return {symptom: seen for symptom, seen in found.items() if symptom != "symptom" and "---" not in symptom}
 
 
-@pytest.mark.promise("O365")
 def test_each_symptom_of_the_page_has_a_cause_that_is_made_here() -> None:
     assert list(rows()) == list(CAUSES)
 
 
-@pytest.mark.promise("O365")
 @pytest.mark.parametrize("symptom", CAUSES)
 def test_users_see_what_the_page_describes(place: Place, symptom: str) -> None:
     quoted = re.findall(r'"([^"]+)"', rows()[symptom])

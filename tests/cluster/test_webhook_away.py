@@ -33,7 +33,7 @@ def gang(name: str, size: int, zone: str) -> dict[str, Any]:
     return {"metadata": {"name": name}, "spec": {**counts, "template": template}}
 
 
-@pytest.mark.promise("O215", "O216", "I57")
+@pytest.mark.promise("O215", "O214")
 @pytest.mark.kubernetes("1.36")
 def test_a_gang_made_while_the_webhook_is_dead_is_placed_as_requested_and_warned_of_its_class(
     cluster: Cluster,

@@ -16,7 +16,7 @@ def fair_order(section: str) -> FairOrder:
     return found
 
 
-@pytest.mark.promise("O61")
+@pytest.mark.promise("O84")
 def test_switched_on_it_needs_no_thought() -> None:
     assert fair_order("{}") == FairOrder(6 * HOUR, 12 * HOUR, "", {}, {})
 
@@ -31,12 +31,12 @@ def test_an_exact_name_counts_before_patterns_and_of_those_the_longest(account: 
     assert fair_order(f"{{accountLabel: unit, weights: {weights}}}").weight(account) == weight
 
 
-@pytest.mark.promise("O61")
+@pytest.mark.promise("O84")
 def test_a_namespace_without_an_entry_weighs_1() -> None:
     assert fair_order("{weights: {a: 3}}").weight("b") == 1
 
 
-@pytest.mark.promise("S51", "O63")
+@pytest.mark.promise("O63")
 def test_namespaces_with_the_same_value_of_the_label_are_one_account() -> None:
     fair = fair_order("{accountLabel: example.com/team}")
     assert fair.account("a", {"example.com/team": "ml"}) == fair.account("b", {"example.com/team": "ml"})

@@ -48,7 +48,7 @@ def faults_of(text: str) -> list[str]:
 # --- defaults -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.promise("R40")
+@pytest.mark.promise("R2")
 def test_the_shipped_configuration_is_whole() -> None:
     found = parse(shipped_configuration())
     assert found.settings == Settings()
@@ -108,7 +108,7 @@ def test_a_default_is_that_of_the_docs() -> None:
     assert {path: attrgetter(path)(Configuration()) for path in DEFAULTS} == DEFAULTS
 
 
-@pytest.mark.promise("O68", "O79", "O93", "O95", "O96", "O98", "O258", "O230")
+@pytest.mark.promise("O69", "O79", "O93", "O95", "O96", "O98", "O258", "O230")
 def test_a_number_that_nobody_sets_is_that_of_the_docs() -> None:
     assert AVOID_SECONDS == 600, "a pod of the same controller was refused within ten minutes"
     assert ENDING_SECONDS == 600, "victims have taken ten minutes to end"
@@ -343,7 +343,7 @@ WRONG_AFTER_HEAD = {
 """What comes after the head, and a part of its fault."""
 
 
-@pytest.mark.promise("O85", "O89")
+@pytest.mark.promise("O85")
 def test_a_fault_is_named_by_its_path() -> None:
     cases = WRONG | {HEAD + text + "\n": words for text, words in WRONG_AFTER_HEAD.items()}
     found = {

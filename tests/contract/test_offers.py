@@ -20,7 +20,7 @@ OFFERS = st.builds(CardOffer, st.sampled_from([keys.I915, keys.XE]), st.integers
 CARDS = st.integers(0, 10**9 - 1)
 
 
-@pytest.mark.promise("W23")
+@pytest.mark.promise("O46")
 @given(st.dictionaries(CARDS, OFFERS, max_size=20))
 def test_the_cards_that_are_offered_read_back_as_they_were_written(offers: dict[int, CardOffer]) -> None:
     assert decode_offers({keys.OFFERED_CARDS_ANNOTATION: encode_offers(offers)}) == offers

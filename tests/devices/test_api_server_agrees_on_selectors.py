@@ -99,7 +99,7 @@ def ours(selectors: Selectors, expression: str, there: list[Device]) -> set[str]
         return None
 
 
-@pytest.mark.promise("R134")
+@pytest.mark.promise("R133")
 @pytest.mark.usefixtures("one_class")
 def test_we_evaluate_selectors_as_the_api_server_s_own_library_does(cluster: Cluster, namespace: str) -> None:
     dice = random.Random(23)

@@ -84,7 +84,7 @@ def test_nodes_that_differ_in_names_alone_are_searched_once(searches: list[int])
     assert len(searches) == 5, "four pods of one node, and the one that finds no capacity"
 
 
-@pytest.mark.promise("I62")
+@pytest.mark.promise("S49")
 def test_what_all_nodes_cost_together_is_bounded_in_a_pass_and_continues_in_the_next(
     searches: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -112,7 +112,7 @@ def test_what_all_nodes_cost_together_is_bounded_in_a_pass_and_continues_in_the_
     assert capacities(made) == dict.fromkeys(names, 0)
 
 
-@pytest.mark.promise("I62")
+@pytest.mark.promise("S49")
 def test_claims_that_exhaust_their_share_leave_others_theirs() -> None:
     slices = [slice_of("n", [gpu(f"n-{n}", index=n, numa=n % 2) for n in range(9)]), eight("m", numa=0)]
     modest = claim_spec(exactly(4), constraints=({"matchAttribute": f"{DRIVER}/numa"},))

@@ -55,7 +55,7 @@ ALTERNATIVES = {"name": "r", "firstAvailable": [
 ]}  # fmt: skip
 
 
-@pytest.mark.promise("O67")
+@pytest.mark.promise("O65")
 @pytest.mark.parametrize(
     ("requests", "given_to", "count"),
     [

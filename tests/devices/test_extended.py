@@ -76,7 +76,7 @@ def capacity_of(
     }
 
 
-@pytest.mark.promise("R138", "W15")
+@pytest.mark.promise("R138")
 def test_a_resource_that_a_class_stands_for_is_counted_in_devices() -> None:
     assert capacity_of(supply(gpus("n", 8), classes=(CLASS,)), asking("p", 2)) == {"n": 4, "m": 0}
 

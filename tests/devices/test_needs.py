@@ -39,19 +39,19 @@ def test_a_device_that_a_claim_was_given_is_free_for_nobody_else() -> None:
     assert one(claim_spec(exactly(1)), gpus("n", 8), gpus("m", 2), claims=(taken,)) == {"n": 5, "m": 2}
 
 
-@pytest.mark.promise("R134")
+@pytest.mark.promise("R133")
 def test_selectors_of_the_class_and_of_the_request_hold_both() -> None:
     heterogeneous = slice_of("n", [gpu(f"g{n}", model="H100" if n < 3 else "A100") for n in range(8)])
     assert one(claim_spec(exactly(1, selectors=selecting(MODEL.format("H100")))), heterogeneous) == {"n": 3}
 
 
-@pytest.mark.promise("R131")
+@pytest.mark.promise("R126")
 def test_a_pool_that_is_not_complete_gives_nothing() -> None:
     incomplete = slice_of("n", [gpu("a")], pool={"name": "n", "generation": 1, "resourceSliceCount": 2})
     assert one(claim_spec(exactly(1)), incomplete) == {"n": 0}
 
 
-@pytest.mark.promise("R210")
+@pytest.mark.promise("R126")
 @pytest.mark.parametrize(("late", "order"), [("a", ["b", "a"]), ("b", ["a", "b"]), ("", ["a", "b"])])
 def test_pools_with_binding_conditions_are_tried_last(late: str, order: list[str]) -> None:
     conditions = {"bindingConditions": ["ready"], "bindingFailureConditions": ["failed"]}
@@ -67,7 +67,7 @@ def test_pools_with_binding_conditions_are_tried_last(late: str, order: list[str
     assert [pool.id[1] for pool in supply(*slices).on("n", {}).pools] == order
 
 
-@pytest.mark.promise("R131")
+@pytest.mark.promise("R126")
 def test_only_the_newest_generation_of_a_pool_counts() -> None:
     old = slice_of("n", [gpu("a"), gpu("b"), gpu("c")])
     new = slice_of("n", [gpu("a")], pool={"name": "n", "generation": 2, "resourceSliceCount": 1})
@@ -276,7 +276,7 @@ def test_nobody_finds_a_claim_that_is_counted_as_another_s() -> None:
     assert len({_digest(f"device.driver == {n}") for n in range(count)}) == count
 
 
-@pytest.mark.promise("I62")
+@pytest.mark.promise("S49")
 def test_claims_equal_to_another_s_beyond_one_s_share_do_not_keep_that_one_waiting() -> None:
     specs = [claim_spec(exactly(1, selectors=selecting(f"{n} == {n}"))) for n in range(9)]
     many = [claim(f"c{n}", spec) for n, spec in enumerate(specs)]

@@ -229,7 +229,7 @@ def capacity_of(supply: Supply, pod: objects.Pod, node: objects.Node) -> tuple[i
     return (0, reason) if reason else (capacity.count_slots(kind, state, PODS).pods, "")
 
 
-@pytest.mark.promise("R210", "R133", "D1")
+@pytest.mark.promise("R126", "R133", "I22")
 @pytest.mark.usefixtures("devices_end")
 @pytest.mark.parametrize("seed", BATCHES)
 def test_we_send_as_many_pods_with_claims_to_a_node_as_kube_scheduler_binds(

@@ -89,7 +89,6 @@ def test_the_time_for_selectors_in_one_pass_is_bounded_and_the_next_continues() 
     assert decided() > first
 
 
-@pytest.mark.promise("R26")
 def test_loading_waits_for_the_first_selector() -> None:
     code = "import sys; import webhook.sweeper.main; print('cel_expr_python' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

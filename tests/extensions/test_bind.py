@@ -274,7 +274,7 @@ def _tried(pod: Pod) -> Pod:
     return msgspec.structs.replace(pod, status=msgspec.convert({"conditions": [condition]}, type(pod.status)))
 
 
-@pytest.mark.promise("R293")
+@pytest.mark.promise("R272")
 def test_a_pod_group_whose_pods_are_overlooked_is_replaced_after_pauses_that_double() -> None:
     """kube-scheduler may have missed an earlier replacement, and tries its pods again once one is added."""
     scene, another = Overlooked(), [Verb.PATCH, Verb.DELETE]

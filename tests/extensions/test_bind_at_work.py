@@ -104,7 +104,7 @@ def _bind_another(scene: Scene, name: str) -> None:
     scene.cluster.wait_for("a pod of no gang to be bound", lambda: name in scene.bound(), 60)
 
 
-@pytest.mark.promise("R293")
+@pytest.mark.promise("R272")
 def test_a_gang_is_bound_though_kube_scheduler_has_missed_that_its_pod_group_was_replaced(
     scene: Scene,
 ) -> None:

@@ -54,7 +54,6 @@ def test_another_byte_is_another_digest(tmp_path: Path) -> None:
     assert image_of(root, tmp_path).digest != before
 
 
-@pytest.mark.promise("O3")
 def test_a_sound_image_has_no_fault_and_lists_its_parts(tmp_path: Path) -> None:
     image = image_of(fill(tmp_path / "root"), tmp_path)
     report = scan(image.archive)
@@ -72,7 +71,7 @@ def make_bill_vanish(root: Path) -> None:
     (root / SBOM_PATH).unlink()
 
 
-@pytest.mark.promise("O2")
+@pytest.mark.promise("S52")
 @pytest.mark.parametrize(
     ("spoil", "fault"),
     [
@@ -87,7 +86,6 @@ def test_what_must_not_be_there_is_named(tmp_path: Path, spoil: Callable[[Path],
     assert fault in found
 
 
-@pytest.mark.promise("O3")
 @pytest.mark.parametrize(
     ("mode", "owner", "fault"),
     [
@@ -116,7 +114,7 @@ def with_entry(root: Path, folder: Path, mode: int, owner: int) -> Path:
     return write(folder / "image.tar", "x:1", layer, ImageSettings(USER), "x86_64").archive
 
 
-@pytest.mark.promise("S52", "O2")
+@pytest.mark.promise("S52")
 def test_an_image_that_runs_as_root_is_a_fault(tmp_path: Path) -> None:
     (found,) = scan(image_of(fill(tmp_path / "root"), tmp_path, user="").archive).faults
     assert "it runs as root instead of" in found

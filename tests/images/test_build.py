@@ -28,7 +28,7 @@ def archives() -> Iterator[list[Path]]:
         pytest.skip(str(error))
 
 
-@pytest.mark.promise("R24", "O1")
+@pytest.mark.promise("O1")
 @pytest.mark.when_changed("hack/images", "pyproject.toml", "requirements.lock")
 def test_two_builds_of_the_same_sources_are_one_digest(archives: list[Path], tmp_path: Path) -> None:
     again = build(LABELER, tmp_path / "again.tar", images.name_of(LABELER.name))
@@ -37,7 +37,7 @@ def test_two_builds_of_the_same_sources_are_one_digest(archives: list[Path], tmp
     assert earlier.read_bytes() == again.archive.read_bytes()
 
 
-@pytest.mark.promise("R24", "O1", "O2")
+@pytest.mark.promise("O1", "S52")
 def test_no_image_has_a_fault_and_each_lists_what_it_holds(archives: list[Path]) -> None:
     for archive in archives:
         report = scan(archive)
@@ -67,7 +67,6 @@ def described(archive: Path) -> tuple[dict[str, str], dict[str, str]]:
     return labels, files
 
 
-@pytest.mark.promise("O262")
 def test_each_image_has_its_licence_and_version_and_brings_the_texts(archives: list[Path]) -> None:
     for archive in archives:
         labels, files = described(archive)

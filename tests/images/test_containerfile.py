@@ -44,7 +44,6 @@ def pairs(words: list[str], target: str) -> dict[str, str]:
     return dict(word.split("=", 1) for word in filled(words, target))
 
 
-@pytest.mark.promise("O4")
 def test_it_takes_every_file_that_decides_the_image() -> None:
     make, _ = stages()
     taken = {path for name, words in make if name == "COPY" for path in words[:-1]}
@@ -54,7 +53,6 @@ def test_it_takes_every_file_that_decides_the_image() -> None:
         assert (ROOT / Path(path)).exists()
 
 
-@pytest.mark.promise("O4")
 @pytest.mark.parametrize("name", TARGETS)
 def test_its_one_command_makes_the_root_that_the_build_makes(name: str) -> None:
     make, _ = stages()
@@ -69,7 +67,6 @@ def test_its_one_command_makes_the_root_that_the_build_makes(name: str) -> None:
     assert copies == [["--from=build", str(options.output), "/"]]
 
 
-@pytest.mark.promise("O4", "O262")
 @pytest.mark.parametrize("target", TARGETS.values(), ids=lambda target: target.name)
 def test_its_image_starts_as_ours_does_and_holds_nothing_else(target: Target) -> None:
     _, image = stages()

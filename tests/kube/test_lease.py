@@ -132,7 +132,7 @@ STEPS = st.lists(
 )
 
 
-@pytest.mark.promise("I5")
+@pytest.mark.promise("O321")
 @pytest.mark.parametrize("names", [("a", "b"), ("same", "same")], ids=["two-names", "one-name"])
 @settings(max_examples=150, deadline=None, derandomize=True)
 @given(steps=STEPS)

@@ -88,7 +88,7 @@ def test_a_plan_that_was_written_meanwhile_is_not_overwritten(cluster: Cluster, 
     assert refused.value.status == 409
 
 
-@pytest.mark.promise("D8")
+@pytest.mark.promise("R6")
 def test_a_plan_of_20_000_pods_is_stored_and_a_smaller_one_after_it_is_plain_again(
     cluster: Cluster, namespace: str
 ) -> None:

@@ -115,7 +115,7 @@ def test_the_screen_that_the_firmware_left_beside_a_gpu_hides_nothing() -> None:
     assert labels(screen)["count"] == "1"
 
 
-@pytest.mark.promise("O301")
+@pytest.mark.promise("O300")
 @pytest.mark.parametrize(
     "gpu",
     [
@@ -132,13 +132,13 @@ def test_an_operator_adds_drivers_whose_devices_are_gpus(gpu: Card) -> None:
 # --- integrated GPUs ------------------------------------------------------------------------------
 
 
-@pytest.mark.promise("O302")
+@pytest.mark.promise("O300")
 def test_an_integrated_gpu_beside_another_vendors_cards_neither_counts_nor_hides_their_model() -> None:
     found = labels(RAPHAEL, RTX_4090, replace(RTX_4090, number=7))
     assert (found["count"], found["model"]) == ("2", "GeForce-RTX-4090")
 
 
-@pytest.mark.promise("O302")
+@pytest.mark.promise("O300")
 @pytest.mark.parametrize(
     ("gpu", "integrated"),
     [

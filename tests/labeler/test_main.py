@@ -235,7 +235,7 @@ def test_the_shipped_configurations_are_right() -> None:
     assert found >= 2
 
 
-@pytest.mark.promise("R30")
+@pytest.mark.promise("O17")
 def test_the_source_that_finds_gpus_is_shipped_switched_on() -> None:
     (text,) = _config_texts(ROOT / "manifests/base/labeler.yaml")
     assert [name for name, _ in parse_config(yaml.safe_load(text), "labeler.yaml").sources] == ["udev"]

@@ -54,7 +54,7 @@ def api(installed: Installed) -> Iterator[NodeApi]:
     installed.cluster.api().request("PATCH", "/api/v1/nodes/n0", body=body, content_type=MERGE_PATCH)
 
 
-@pytest.mark.promise("S26")
+@pytest.mark.promise("S5")
 @pytest.mark.parametrize(
     ("metadata", "kind"),
     [
@@ -84,7 +84,7 @@ def test_a_labeler_reads_its_node(api: NodeApi) -> None:
     assert api.metadata()["name"] == "n0"
 
 
-@pytest.mark.promise("S5", "S26", "O18", "I18")
+@pytest.mark.promise("S5", "O18")
 @pytest.mark.parametrize(
     ("body", "sentence"),
     [
@@ -165,7 +165,7 @@ def test_a_token_that_is_not_bound_to_a_pod_on_the_node_changes_nothing(
         )
 
 
-@pytest.mark.promise("S26")
+@pytest.mark.promise("S5")
 @pytest.mark.parametrize(
     ("method", "path", "body"),
     [
@@ -198,7 +198,7 @@ def with_a_role_for_everything(installed: Installed) -> Iterator[None]:
     admin.request("DELETE", f"{group}/clusterroles/test-labeler-everything")
 
 
-@pytest.mark.promise("S5", "I18")
+@pytest.mark.promise("S5")
 @pytest.mark.parametrize(
     ("method", "path", "body"),
     [

@@ -49,7 +49,7 @@ def test_only_what_differs_is_written(caplog: pytest.LogCaptureFixture) -> None:
     assert caplog.text == "", "its own label is nobody else's"
 
 
-@pytest.mark.promise("W17")
+@pytest.mark.promise("O237")
 def test_an_own_label_that_no_longer_holds_is_removed() -> None:
     metadata = node({RACK: "r", CARDS: "card0"}, {OWNED: f"{CARDS},{RACK}"})
     assert difference(metadata, want({RACK: "r"}), LEVELS) == LabelChange({CARDS: None}, {OWNED: RACK})
@@ -62,7 +62,7 @@ def test_when_nothing_holds_any_more_nothing_of_ours_stays() -> None:
     )
 
 
-@pytest.mark.promise("W17")
+@pytest.mark.promise("O237")
 @pytest.mark.parametrize("label", ["gpu.intel.com/device-id.0300-56c1.count", RACK, "example.com/a"])
 def test_a_label_that_another_client_wrote_stays(label: str) -> None:
     assert not difference(node({label: "theirs"}), want({}), LEVELS)

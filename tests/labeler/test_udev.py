@@ -38,7 +38,7 @@ def card(number: int, *, numa: int | None = None, memory: int | None = None, til
     )
 
 
-@pytest.mark.promise("R30", "O17")
+@pytest.mark.promise("O17")
 def test_one_card_is_described_as_the_device_plugin_describes_it() -> None:
     with Machine(card(0, memory=8086)) as machine:
         expected = {

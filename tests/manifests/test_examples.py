@@ -86,21 +86,21 @@ def gangs_of(installed: Installation, namespace: str) -> dict[str, int]:
     return {each["spec"]["gang"]: len(each["spec"]["pods"]) for each in found["items"]}
 
 
-@pytest.mark.promise("R3", "R34", "R87")
+@pytest.mark.promise("R3", "O238", "R230")
 def test_an_indexed_job_is_one_gang_in_one_subblock(installed: Installation, opted_in: str) -> None:
     pods = applied(installed, opted_in, "01-indexed-job.yaml", 4)
     assert len(set(subblocks_of(pods))) == 1
     assert gangs_of(installed, opted_in) == {"Job/train": 4}
 
 
-@pytest.mark.promise("R34", "R36")
+@pytest.mark.promise("O238", "R230")
 def test_the_jobs_of_a_jobset_are_one_gang_in_one_block(installed: Installation, opted_in: str) -> None:
     pods = applied(installed, opted_in, "02-jobset.yaml", 5)
     assert len(blocks_of(pods)) == 1
     assert gangs_of(installed, opted_in) == {"JobSet/pretrain": 5}
 
 
-@pytest.mark.promise("R34", "R37")
+@pytest.mark.promise("O238", "R230")
 def test_each_group_of_a_leaderworkerset_is_a_gang_in_a_subblock(
     installed: Installation, opted_in: str
 ) -> None:
@@ -113,7 +113,7 @@ def test_each_group_of_a_leaderworkerset_is_a_gang_in_a_subblock(
         assert len(set(subblocks_of(members))) == 1
 
 
-@pytest.mark.promise("R38")
+@pytest.mark.promise("R230")
 def test_master_and_workers_of_a_pytorchjob_are_one_gang_in_one_subblock(
     installed: Installation, opted_in: str
 ) -> None:
@@ -122,14 +122,14 @@ def test_master_and_workers_of_a_pytorchjob_are_one_gang_in_one_subblock(
     assert gangs_of(installed, opted_in) == {"TrainingJob/finetune": 3}
 
 
-@pytest.mark.promise("R42", "W5")
+@pytest.mark.promise("R42")
 def test_pods_with_the_gang_annotation_are_one_gang(installed: Installation, opted_in: str) -> None:
     pods = applied(installed, opted_in, "05-bare-gang.yaml", 3)
     assert len(set(subblocks_of(pods))) == 1
     assert gangs_of(installed, opted_in) == {"Gang/ring": 3}
 
 
-@pytest.mark.promise("R34")
+@pytest.mark.promise("O238")
 def test_two_pods_share_one_intel_card(installed: Installation, opted_in: str) -> None:
     pods = applied(installed, opted_in, "06-shared-intel-cards.yaml", 2)
     cards = {pod["metadata"]["annotations"][keys.GAS_CARDS_ANNOTATION] for pod in pods}
@@ -137,21 +137,21 @@ def test_two_pods_share_one_intel_card(installed: Installation, opted_in: str) -
     assert cards in ({"card0"}, {"card1"})
 
 
-@pytest.mark.promise("R2", "R40", "R41", "W4")
+@pytest.mark.promise("R2", "R41")
 def test_a_tier_becomes_a_class_and_a_model_a_selector(installed: Installation, opted_in: str) -> None:
     (pod,) = applied(installed, opted_in, "07-tiers-and-models.yaml", 1)
     assert (pod["spec"]["priorityClassName"], pod["spec"]["priority"]) == ("gpu-high-priority", 100)
     assert pod["spec"]["nodeSelector"] == {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"}
 
 
-@pytest.mark.promise("R34", "R46")
+@pytest.mark.promise("O238", "R46")
 def test_each_slice_has_a_subblock(installed: Installation, opted_in: str) -> None:
     pods = applied(installed, opted_in, "08-slices.yaml", 6)
     places = subblocks_of(pods)
     assert [places[rank] == places[rank + 1] for rank in (0, 2, 4)] == [True] * 3
 
 
-@pytest.mark.promise("R39", "W3")
+@pytest.mark.promise("R39")
 def test_a_pod_that_opts_out_is_left_alone(installed: Installation, opted_in: str) -> None:
     (pod,) = applied(installed, opted_in, "09-opt-out.yaml", 1)
     assert "affinity" not in pod["spec"]
@@ -188,7 +188,7 @@ def test_the_workers_of_a_gputask_are_one_gang_in_one_block(installed: Installat
     )
 
 
-@pytest.mark.promise("R34", "R48")
+@pytest.mark.promise("O238", "R48")
 def test_the_replicas_of_a_service_are_spread_over_both_blocks(
     installed: Installation, opted_in: str
 ) -> None:
@@ -197,7 +197,7 @@ def test_the_replicas_of_a_service_are_spread_over_both_blocks(
     assert sorted(blocks.count(block) for block in set(blocks)) == [2, 2]
 
 
-@pytest.mark.promise("R34", "R126")
+@pytest.mark.promise("O238", "R126")
 @pytest.mark.kubernetes("1.34")
 def test_a_gang_with_claims_is_packed_onto_the_nodes_with_devices(
     installed: Installation, opted_in: str
@@ -213,7 +213,7 @@ def test_a_gang_with_claims_is_packed_onto_the_nodes_with_devices(
     assert gangs_of(installed, opted_in) == {"Job/claims": 4}
 
 
-@pytest.mark.promise("R34", "O238")
+@pytest.mark.promise("O238")
 def test_every_example_has_a_test() -> None:
     tested = re.findall(r'"(\d\d-[a-z-]+\.yaml)"', Path(__file__).read_text())
     assert sorted(tested) == sorted(path.name for path in EXAMPLES.glob("*.yaml"))

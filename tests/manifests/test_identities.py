@@ -384,7 +384,7 @@ def answer_to(cluster: Cluster, account: str, deed: Deed, tenant: str) -> int:
     return 200
 
 
-@pytest.mark.promise("R10", "S9", "S10", "S11", "S13", "S15", "S17", "S58", "S57", "I13")
+@pytest.mark.promise("R10", "S9", "S10", "S11", "S13", "S15", "S17", "S58")
 def test_with_a_stolen_token_nobody_gets_more_than_the_trust_model_lists(
     module_cluster: Cluster, tenant: str
 ) -> None:
@@ -403,7 +403,7 @@ def test_with_a_stolen_token_nobody_gets_more_than_the_trust_model_lists(
     assert {deed: status for deed, status in answers.items() if status != 403} == {}
 
 
-@pytest.mark.promise("S9", "S11", "I13")
+@pytest.mark.promise("S9", "S11")
 def test_what_cannot_be_refused_is_reported(module_cluster: Cluster, tenant: str) -> None:
     rows = (ROOT / "SECURITY.md").read_text().splitlines()
     faults = []
@@ -457,7 +457,6 @@ OF_FEATURES: Final[dict[str, list[tuple[tuple[str, ...], str, tuple[str, ...]]]]
 """Feature of the table in docs/users/costs.md -> verbs, API group, and resources."""
 
 
-@pytest.mark.promise("R211")
 def test_the_sweeper_has_the_rights_that_its_features_need_from_the_base(
     module_cluster: Cluster, tenant: str
 ) -> None:
@@ -484,7 +483,7 @@ def may_sweeper(cluster: Cluster, verb: str, group: str, resource: str) -> bool:
     return bool(as_(cluster, "sweeper").json("POST", ACCESS, body=body)["status"]["allowed"])
 
 
-@pytest.mark.promise("S8", "I13")
+@pytest.mark.promise("S9")
 def test_every_account_of_the_manifests_is_tried() -> None:
     texts = (path.read_text() for path in (ROOT / "manifests" / "base").glob("*.yaml"))
     named = {

@@ -62,7 +62,7 @@ def served(module_cluster: Cluster) -> Iterator[Cluster]:
     clean(module_cluster)
 
 
-@pytest.mark.promise("R27", "O5")
+@pytest.mark.promise("O5")
 def test_the_api_server_accepts_every_object_of_each_overlay_and_of_the_page(served: Cluster) -> None:
     """What several overlays share is asked once."""
     rendered = [render(overlay) for overlay in OVERLAYS] + [render("base", "ui")]
@@ -143,7 +143,7 @@ def test_the_overlay_of_the_page_on_configuration_replaces_the_shipped_one(
     assert found.settings.reserve_share == 0.25
 
 
-@pytest.mark.promise("D31")
+@pytest.mark.promise("S9")
 @pytest.mark.usefixtures("control_plane")
 def test_no_program_holds_rights_over_everything() -> None:
     faults = []

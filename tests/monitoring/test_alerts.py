@@ -83,7 +83,7 @@ def assert_fires(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Alerted]:
     assert alerted.judgement.faults(tmp_path_factory.mktemp("judgement")) == ""
 
 
-@pytest.mark.promise("R201", "O208")
+@pytest.mark.promise("O206", "O208")
 def test_prometheus_takes_the_rules_without_complaints(tmp_path: Path) -> None:
     (tmp_path / "rules.yaml").write_text(yaml.safe_dump(rules()))
     found = subprocess.run(
@@ -277,7 +277,7 @@ def test_nodes_on_which_gangs_fail_are_alerted(calm: State, assert_fires: Alerte
     assert_fires("TopogateNodesAvoided", calm.but(SWEEPER, (*calm.jobs[SWEEPER], series)), model="h100")
 
 
-@pytest.mark.promise("O206", "R302")
+@pytest.mark.promise("O206")
 @pytest.mark.parametrize(
     ("name", "job", "series", "more"),
     [
@@ -313,7 +313,7 @@ def test_an_allocator_that_refuses_a_container_is_alerted(
         assert_fires("TopogateAllocatorAmbiguous", calm.but(ALLOCATOR, rising))
 
 
-@pytest.mark.promise("O242")
+@pytest.mark.promise("O35")
 def test_an_allocator_beside_another_plugin_is_alerted(
     calm: State, allocating: Site, assert_fires: Alerted
 ) -> None:
@@ -328,13 +328,13 @@ def test_an_allocator_beside_another_plugin_is_alerted(
     assert_fires("TopogateAllocatorConflict", calm.but(ALLOCATOR, allocator_series()))
 
 
-@pytest.mark.promise("R201", "O206")
+@pytest.mark.promise("O206")
 def test_every_alert_is_fired_by_a_test() -> None:
     text = Path(__file__).read_text()
     assert [name for name in NAMES if f'"{name}"' not in text] == []
 
 
-@pytest.mark.promise("R201", "O209")
+@pytest.mark.promise("O206", "O209")
 def test_the_dashboard_is_json_that_grafana_finds() -> None:
     dashboard = json.loads((COMPONENT / "topogate.json").read_text())
     assert dashboard["uid"] == "topogate"

@@ -99,7 +99,7 @@ def test_the_table_is_what_is_served(by: str, scrape: Callable[[Path], str], tmp
     assert served(scrape(tmp_path)) == rows
 
 
-@pytest.mark.promise("O261")
+@pytest.mark.promise("O260")
 @pytest.mark.parametrize("scrape", PROGRAMS.values(), ids=PROGRAMS)
 def test_every_program_that_is_scraped_exports_its_version(
     scrape: Callable[[Path], str], tmp_path: Path
@@ -209,7 +209,7 @@ def test_values_that_a_query_asks_for_are_found() -> None:
     ]
 
 
-@pytest.mark.promise("R201", "O207")
+@pytest.mark.promise("O206")
 def test_each_alert_names_its_section_in_a_page_of_runbooks() -> None:
     """Failed? Add a section named as the alert to a page docs/operators/runbooks-*.md, its `runbook_url`."""
     found_pages = ROOT.glob("docs/operators/runbooks-*.md")
@@ -222,7 +222,6 @@ def test_each_alert_names_its_section_in_a_page_of_runbooks() -> None:
     assert sum(text.count("\n## Topogate") for text in pages.values()) == len(alerts())
 
 
-@pytest.mark.promise("O204")
 def test_every_cause_for_which_a_gang_waits_is_explained() -> None:
     text = (ROOT / "docs/operators/waiting-causes.md").read_text()
     assert set(re.findall(r"^\| `([\w-]+)` \|", text, re.MULTILINE)) == set(Cause)

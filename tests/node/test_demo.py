@@ -13,7 +13,6 @@ from hack.local.build import ROOT, programs
 from labeler.contract.annotations import SlotCard
 
 
-@pytest.mark.promise("R15")
 @pytest.mark.cluster
 @pytest.mark.node
 @pytest.mark.when_changed("hack/demos", "hack/local", "labeler/allocator")
@@ -45,7 +44,6 @@ OTHERS = frozenset(path.rpartition("/")[2] for path in CARDS[1].nodes)
 TILE = (SlotCard(0, (1,)),)
 
 
-@pytest.mark.promise("R15")
 @pytest.mark.parametrize(
     ("promised", "files", "mask", "fault"),
     [

@@ -33,7 +33,7 @@ def installed(real_control_plane: Cluster) -> Iterator[Cluster]:
     devices.unplug(real_control_plane.namespaces, CARDS)
 
 
-@pytest.mark.promise("R25", "S52")
+@pytest.mark.promise("S52")
 def test_every_program_runs_as_restricted_as_its_manifest_requires(installed: Cluster) -> None:
     pods = pods_of(installed, SYSTEM) + pods_of(installed, LABELER)
     components = {pod["metadata"]["labels"].get("app.kubernetes.io/component", "labeler") for pod in pods}

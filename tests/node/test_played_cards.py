@@ -73,7 +73,7 @@ def seen_tiles(text: str) -> tuple[set[str], set[tuple[int, int]]]:
     return files, {every[int(entry)] for entry in mask.split(",")}
 
 
-@pytest.mark.promise("S53", "O38")
+@pytest.mark.promise("S53")
 def test_the_allocator_has_no_capability_and_writes_to_nothing_but_the_sockets_folder(site: Site) -> None:
     (pod,) = pods_of(site.cluster, ALLOCATOR)
     seen = look_inside(site.cluster, pod)
@@ -84,7 +84,7 @@ def test_the_allocator_has_no_capability_and_writes_to_nothing_but_the_sockets_f
     assert seen["megabytes"] * 2**20 < 60 * 10**6
 
 
-@pytest.mark.promise("R31", "O24")
+@pytest.mark.promise("O24")
 @pytest.mark.timeout(900)
 def test_each_container_sees_exactly_its_cards_and_tiles_and_no_pod_is_refused(site: Site) -> None:
     assert run_jobs(site, waves=[6, 6], victims=[]) == {}

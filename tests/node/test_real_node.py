@@ -24,7 +24,6 @@ def inside(cluster: Cluster, namespace: str, name: str, *command: str) -> str:
     return cluster.kubectl("exec", "-n", namespace, name, "--", *command).stdout
 
 
-@pytest.mark.promise("R22")
 def test_a_container_runs_as_its_pod_asks_which_logs_and_exec_show(real_cluster: Cluster) -> None:
     namespace = create_namespace(real_cluster)
     command = ["sh", "-c", "echo started; exec sleep 1000"]
@@ -68,7 +67,6 @@ def test_pods_reach_each_other_through_a_service_and_the_api_server_through_its_
     assert "400 Bad Request" in refused.stdout
 
 
-@pytest.mark.promise("R22")
 def test_simulated_pods_stay_with_kwok_and_real_ones_with_the_kubelet(real_cluster: Cluster) -> None:
     namespace = create_namespace(real_cluster)
     register_nodes(real_cluster, nodes.grid(nodes.Shape(nodes=2, blocks=1, subblocks=1)))
@@ -180,7 +178,6 @@ def networks() -> set[Path]:
     return found
 
 
-@pytest.mark.promise("R16")
 def test_without_root_one_sentence_reports_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     with pytest.raises(Exception, match="a real node needs root"):
@@ -188,7 +185,6 @@ def test_without_root_one_sentence_reports_it(monkeypatch: pytest.MonkeyPatch, t
     assert not (tmp_path / "cluster").exists()
 
 
-@pytest.mark.promise("R16")
 def test_missing_packages_are_named_in_one_line_to_type(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

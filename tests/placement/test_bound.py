@@ -33,7 +33,7 @@ from webhook.placement.place import FIRST_FIT
 BOUND = 100_000
 
 
-@pytest.mark.promise("S49", "D17")
+@pytest.mark.promise("S49")
 @pytest.mark.parametrize(
     ("family", "seed"),
     [*(("small", n) for n in range(20)), *((family, n) for family in FAMILIES for n in range(2))],
@@ -74,7 +74,7 @@ def test_a_program_that_the_remaining_steps_cannot_write_is_not_begun(seed: int)
     assert budget.spent <= 2 * bound
 
 
-@pytest.mark.promise("D17")
+@pytest.mark.promise("S49")
 @pytest.mark.parametrize(
     "rules",
     [

@@ -95,7 +95,7 @@ def test_a_key_that_is_of_several_levels_is_no_name_of_one() -> None:
     assert (topology.level("a"), topology.level("c"), Topology().level(HOST)) == (0, 1, 3)
 
 
-@pytest.mark.promise("R50", "W8")
+@pytest.mark.promise("R50")
 def test_every_key_of_the_shipped_families_names_one_level() -> None:
     for family in keys.TOPOLOGY_FAMILIES:
         for key in family:

@@ -114,7 +114,7 @@ def test_the_smallest_domain_with_the_most_headroom_is_filled_from_the_best_node
     assert Fraction(sum(penalties), len(penalties)) == min(map(case.value, lowest))
 
 
-@pytest.mark.promise("O88")
+@pytest.mark.promise("O87")
 def test_gangs_of_different_pods_are_placed_as_by_best_fit() -> None:
     nodes = [node("large", ("b", "r", "h0"), 8, memory=1000), node("small", ("b", "r", "h1"), 3, memory=300)]
     snapshot = Snapshot.build(nodes, [])

@@ -73,7 +73,7 @@ def test_a_value_is_found_among_few_as_among_many(operator: str, more: int) -> N
     assert isinstance(wanted.among, tuple if more == 1 else frozenset), "each node would read all of them"
 
 
-@pytest.mark.promise("D19")
+@pytest.mark.promise("S49")
 @pytest.mark.parametrize("by_field", [True, False])
 def test_four_hundred_pods_that_are_pinned_to_a_node_each_are_placed_and_proven(by_field: bool) -> None:
     made = [node(f"n{n}", (f"b{n // 400}", f"r{n // 20}", f"h{n}"), 8) for n in range(8000)]

@@ -121,7 +121,7 @@ def test_pods_that_differ_in_their_preferences_alone_are_placed_as_identical() -
     assert "n3" in found.nodes.values()
 
 
-@pytest.mark.promise("R120")
+@pytest.mark.promise("R118")
 @pytest.mark.parametrize(("small", "large", "liked"), [(4, 1, "n6"), (2, 3, "n7")])
 def test_of_different_pods_what_the_most_frequent_prefer_counts(small: int, large: int, liked: str) -> None:
     hdd = Term((Requirement("disk", "In", ("hdd",)),))

@@ -33,7 +33,7 @@ LEVELS = ("block", "subblock", "host", "node")
 THREE = {"b0": {"s": {"a1": 4, "a2": 4}}, "b1": {"s": {"b1": 4}}, "b2": {"s": {"c1": 1, "c2": 1}}}
 
 
-@pytest.mark.promise("D33")
+@pytest.mark.promise("R48")
 @pytest.mark.parametrize("seed", seeds(12))
 def test_spread_pods_get_the_optimum(seed: int) -> None:
     dice = random.Random(seed)

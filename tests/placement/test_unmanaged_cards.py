@@ -39,7 +39,7 @@ SYNTHETIC_CAPACITY = gpu_node("0.1", i915="2")
 ONE = gpu_pod({"i915": 1})
 
 
-@pytest.mark.promise("W23")
+@pytest.mark.promise("O46")
 @pytest.mark.parametrize(("has", "next_gets"), [("card0", "card1"), ("card1", "card0")])
 def test_the_card_that_the_node_reports_is_not_planned_for_another(has: str, next_gets: str) -> None:
     node = annotated(SYNTHETIC_CAPACITY, offered(1, 1), f"uid-a={has}")
@@ -117,7 +117,7 @@ def test_without_a_report_the_sweeper_guesses_what_the_allocator_gives(
     assert unmanaged_use(node_of(node), [convert.usage_of(pod) for pod in pods]) == given_by_card
 
 
-@pytest.mark.promise("W23")
+@pytest.mark.promise("O46")
 @pytest.mark.parametrize("allocatable", ["20", "10"], ids=["before the kubelet says so", "after"])
 def test_a_card_that_the_allocator_took_out_of_use_is_planned_for_nobody(allocatable: str) -> None:
     node = annotated(gpu_node("0.1", i915=allocatable), offered(0, 10))

@@ -46,7 +46,7 @@ def test_none_is_broken_where_all_together_do_not_suffice() -> None:
     assert choose(whole_nodes(3), full, OPTIONS, [unit("x", "a"), unit("y", "b")]) is None
 
 
-@pytest.mark.promise("R99", "O180")
+@pytest.mark.promise("O180")
 def test_one_gang_is_evicted_rather_than_two_of_fewer_pods() -> None:
     full = cluster({name: name for name in NAMES})
     units = [unit("large", "a", "b", "c"), unit("one", "d"), unit("two", "e")]
@@ -87,7 +87,7 @@ def test_gangs_that_are_together_in_one_domain_are_evicted_where_a_domain_is_req
     assert gone(found) == {"third": ("b", "c")}
 
 
-@pytest.mark.promise("R102", "O182")
+@pytest.mark.promise("O182")
 def test_an_elastic_gang_loses_what_it_can_spare_before_any_gang_is_broken() -> None:
     full = cluster({name: name for name in NAMES})
     units = [unit("elastic", "a", "b", "c", spare=2), unit("single", "d")]
@@ -141,7 +141,7 @@ def best_by_trying(gang: Gang, snapshot: Snapshot, units: list[Unit]) -> tuple[i
     return min(values, default=None)
 
 
-@pytest.mark.promise("R99", "I28")
+@pytest.mark.promise("O180")
 @pytest.mark.parametrize("seed", range(5))
 def test_no_set_of_gangs_is_better_than_the_one_that_is_evicted(seed: int) -> None:
     dice = random.Random(seed)

@@ -85,7 +85,7 @@ def test_the_node_with_the_fewest_pods_is_emptied_among_equals() -> None:
     assert found.names == ("c",)
 
 
-@pytest.mark.promise("S48", "I71")
+@pytest.mark.promise("S48")
 def test_pods_of_the_same_or_higher_priority_are_no_victims() -> None:
     assert find(gang(1, 8), cluster([("equal", 8, 100)], [("higher", 1, 200)]), OPTIONS, below(100)) is None
 

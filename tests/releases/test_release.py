@@ -220,7 +220,6 @@ def test_the_notes_are_the_dated_entry_of_the_changelog() -> None:
         release.notes("v99.0.0")
 
 
-@pytest.mark.promise("O347")
 def test_the_command_line_needs_nothing_that_only_linux_has() -> None:
     """What it imports is read in a new process: no source of devices, no gRPC, no server of ours."""
     names = "{'pyudev', 'pynvml', 'grpc', 'gunicorn'}"

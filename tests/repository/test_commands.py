@@ -31,7 +31,6 @@ def called_by_hack_test(folder: Path, *words: str) -> list[str]:
     return [re.sub(r"\S*hack/", "", line).strip() for line in lines]
 
 
-@pytest.mark.promise("R20")
 def test_hack_test_runs_all_checks_and_then_all_tests(tmp_path: Path) -> None:
     called = called_by_hack_test(tmp_path)
     assert called[0] == "check"
@@ -49,7 +48,6 @@ def test_hack_test_builds_and_tests_the_release_of_kubernetes_that_it_is_given(
     assert called[-1] == "1.32 python -m pytest tests/cluster"
 
 
-@pytest.mark.promise("R20")
 @pytest.mark.parametrize("failing", ["", "ruff", "mypy", "lint-imports"])
 def test_hack_check_runs_lint_format_types_and_import_rules(tmp_path: Path, failing: str) -> None:
     for folder, names in (
@@ -80,7 +78,6 @@ def test_hack_check_runs_lint_format_types_and_import_rules(tmp_path: Path, fail
     )
 
 
-@pytest.mark.promise("R20")
 def test_hack_check_without_words_runs_all_of_its_checks() -> None:
     text = (ROOT / "hack/check").read_text()
     (default,) = re.findall(r"checks=\((lint .*?)\)", text)

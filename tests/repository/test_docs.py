@@ -147,7 +147,6 @@ def test_a_page_fits_on_two_screens() -> None:
     assert [page for page, text in texts.items() if len(text.split()) > MOST_WORDS] == []
 
 
-@pytest.mark.promise("O6")
 def test_every_overlay_and_component_is_documented_for_the_operator() -> None:
     manifests = ROOT / "manifests"
     folders = {
@@ -169,7 +168,7 @@ def test_every_documented_metric_is_served() -> None:
     assert [name for name in sorted(documented) if name.removesuffix("_total") not in code] == []
 
 
-@pytest.mark.promise("S8")
+@pytest.mark.promise("S9")
 def test_every_identity_stands_in_the_trust_model() -> None:
     table = (ROOT / "SECURITY.md").read_text()
     for path in (ROOT / "manifests").rglob("*.yaml"):

@@ -45,7 +45,7 @@ def compared(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return seen
 
 
-@pytest.mark.promise("I61")
+@pytest.mark.promise("S49")
 def test_not_every_pod_is_compared_with_every_term_of_its_namespace(compared: list[str]) -> None:
     waiting = flood(60, 20)
     rules = conflicts.between(waiting, [])
@@ -144,7 +144,7 @@ def test_where_terms_are_too_many_pods_are_never_let_together_that_must_not_be(
 # --- shares ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.promise("I61")
+@pytest.mark.promise("S49")
 @pytest.mark.parametrize("assigned", [[], ["flood"]], ids=["only waiting", "also assigned"])
 def test_what_one_namespace_has_too_much_of_touches_no_other(assigned: Sequence[str]) -> None:
     good = [decode(body(name, {"app": "v"}, [away_from("v")], [{"hostPort": 80}])) for name in "ab"]

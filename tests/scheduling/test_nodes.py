@@ -71,7 +71,7 @@ def test_a_card_whose_pods_are_to_be_evicted_gets_no_new_ones(marks: dict[str, s
     assert text_of(marked, gpu_pod({"i915": 1})) == expected
 
 
-@pytest.mark.promise("O240", "W22")
+@pytest.mark.promise("O240")
 @pytest.mark.parametrize("cards", [1, 2, 3])
 def test_monitoring_is_the_node_s_and_not_the_cards(cards: int) -> None:
     node = gpu_node(".".join(map(str, range(cards))), i915=str(cards), i915_monitoring="1")

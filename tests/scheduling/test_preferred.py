@@ -42,7 +42,7 @@ def test_a_pod_that_is_given_its_node_counts_for_those_who_are_asked_about_next(
     assert [each.counts for each in counts] == [(("a", 1),), (("a", 2),), (("a", 1),)]
 
 
-@pytest.mark.promise("R119")
+@pytest.mark.promise("R118")
 def test_preferred_node_affinity_is_read_with_its_weights() -> None:
     expression = {"key": "disk", "operator": "In", "values": ["ssd"]}
     preferred = [{"weight": 7, "preference": {"matchExpressions": [expression]}}]
@@ -51,7 +51,7 @@ def test_preferred_node_affinity_is_read_with_its_weights() -> None:
     assert (found[0], found[1].expressions[0].key, found[1].expressions[0].values) == (7, "disk", ("ssd",))
 
 
-@pytest.mark.promise("R119")
+@pytest.mark.promise("R118")
 def test_a_preferred_spread_counts_the_pods_that_run() -> None:
     soft = {
         "topologyKey": ZONE,
@@ -64,7 +64,7 @@ def test_a_preferred_spread_counts_the_pods_that_run() -> None:
     assert not found.rules.exclusions
 
 
-@pytest.mark.promise("R119")
+@pytest.mark.promise("R118")
 def test_preferred_pod_affinity_and_anti_affinity_count_with_their_weights() -> None:
     term = {"topologyKey": ZONE, "labelSelector": SELECTOR}
     affinity = {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 5, "podAffinityTerm": term}]}

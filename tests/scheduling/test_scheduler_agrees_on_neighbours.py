@@ -111,7 +111,7 @@ def make_nodes(cluster: Cluster, names: Sequence[str]) -> None:
     register(cluster, [SimulatedNode(name, ("b", "s", name), False, 0).manifest() for name in names])
 
 
-@pytest.mark.promise("R112", "D1")
+@pytest.mark.promise("R112", "I22")
 def test_beside_which_pods_one_may_run_is_what_kube_scheduler_decides(
     cluster: Cluster, namespaces: list[str]
 ) -> None:
@@ -139,7 +139,7 @@ def test_beside_which_pods_one_may_run_is_what_kube_scheduler_decides(
     assert PAIRS // 5 < bound < PAIRS * 9 // 10, f"{bound} of {PAIRS} bound: the pairs do not tell enough"
 
 
-@pytest.mark.promise("D1")
+@pytest.mark.promise("I22")
 def test_a_gang_placed_on_several_nodes_is_bound_there_by_kube_scheduler(
     cluster: Cluster, namespaces: list[str]
 ) -> None:

@@ -170,7 +170,7 @@ def ours(
     return found
 
 
-@pytest.mark.promise("R106", "D1")
+@pytest.mark.promise("R106", "I22")
 @pytest.mark.timeout(900 + 3 * PAIRS)
 @pytest.mark.usefixtures("storage_ends")
 def test_our_decision_on_volumes_and_a_node_is_kube_scheduler_s(cluster: Cluster, namespace: str) -> None:

@@ -61,7 +61,7 @@ def test_a_gang_with_preemption_switched_off_waits(two_nodes: Cluster, namespace
     assert run_all(pods, "low", 2)
 
 
-@pytest.mark.promise("O99", "I50")
+@pytest.mark.promise("O99")
 def test_a_large_gang_that_has_waited_holds_its_nodes_against_smaller_ones(
     two_nodes: Cluster, namespace: str
 ) -> None:
@@ -233,7 +233,7 @@ UNUSUAL: list[tuple[dict[str, str], str]] = [
 """Annotations and CPUs: a size and a rank of 5,000 digits, a time stamp out of reach, too many CPUs."""
 
 
-@pytest.mark.promise("S2", "I10")
+@pytest.mark.promise("S2")
 def test_an_unusual_pod_of_one_tenant_stops_nobody_else(two_nodes: Cluster, namespace: str) -> None:
     for number, (annotations, quantity) in enumerate(UNUSUAL):
         for gated in (True, False):

@@ -97,7 +97,7 @@ def test_it_is_deleted_also_where_the_one_that_took_the_place_is_gone_by_then() 
     assert gang.once() == ["low-1"]
 
 
-@pytest.mark.promise("O244")
+@pytest.mark.promise("O194")
 def test_a_gang_that_lost_its_pod_to_nobody_more_important_stays() -> None:
     assert PartlyRunning(priority=1).look() == []
 
@@ -119,7 +119,7 @@ def test_a_gang_that_this_pass_has_not_asked_about_stays_and_is_deleted_once_it_
     assert gang.once() == ["low-1"]
 
 
-@pytest.mark.promise("O196")
+@pytest.mark.promise("O194")
 @pytest.mark.parametrize(
     ("label", "expected"), [("ray.io/cluster", []), (marks.JOBSET_NAME_LABEL, ["low-1"])]
 )
@@ -168,7 +168,7 @@ def beside(name: str, *, owner: Mapping[str, Any] | None = None, namespace: str 
     return gpu_pod(name, gpus=gpus, node="n0", priority=CRITICAL, metadata=metadata, affinity=affinity)
 
 
-@pytest.mark.promise("O244")
+@pytest.mark.promise("O194")
 @pytest.mark.parametrize(
     "there",
     [
@@ -184,7 +184,7 @@ def test_a_gang_that_lost_its_pod_by_a_crash_stays_whatever_else_is_on_that_node
     assert gang.look() == []
 
 
-@pytest.mark.promise("O244")
+@pytest.mark.promise("O194")
 def test_a_gang_that_lost_its_pod_by_a_drain_stays() -> None:
     gang = PartlyRunning()
     node = gang.cluster.nodes["n0"]
@@ -192,7 +192,7 @@ def test_a_gang_that_lost_its_pod_by_a_drain_stays() -> None:
     assert gang.look() == []
 
 
-@pytest.mark.promise("O197")
+@pytest.mark.promise("O194")
 def test_a_gang_near_its_end_stays_though_others_have_come_where_its_pods_have_succeeded() -> None:
     gang = PartlyRunning()
     gang.cluster.placements = gang.plan(**{"ns-low-8": "n2", "ns-low-9": "n2"})
@@ -219,7 +219,7 @@ def revised(pod: Pod, kind: str, uid: str, revision: str) -> Pod:
     return msgspec.structs.replace(pod, metadata=metadata)
 
 
-@pytest.mark.promise("O197")
+@pytest.mark.promise("O194")
 @pytest.mark.parametrize(
     ("kind", "recreated", "revision", "expected"),
     [

@@ -90,7 +90,7 @@ def test_a_gang_that_was_whole_waits_for_a_pod_to_be_recreated_as_long_as_for_a_
     assert case.remaining(150, 0) == 10, "the loss of another does not begin it anew"
 
 
-@pytest.mark.promise("I32")
+@pytest.mark.promise("R101")
 @pytest.mark.parametrize(
     ("failed", "is_running", "wait"),
     [(1, False, 60), (4, False, 90), (7, False, 610), (500, False, 610), (7, True, 60)],

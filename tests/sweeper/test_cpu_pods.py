@@ -76,7 +76,7 @@ BESIDE: dict[str, Any] = {
 }
 
 
-@pytest.mark.promise("R74", "R75", "I3", "D9")
+@pytest.mark.promise("R74", "R75")
 @pytest.mark.parametrize("case", NEAREST)
 def test_a_launcher_is_placed_on_the_nearest_node_that_it_may_use_and_its_workers_as_without_it(
     case: str,
@@ -95,7 +95,7 @@ def test_a_launcher_that_tolerates_it_is_placed_on_a_node_of_its_workers() -> No
     assert found["launcher"] in {"g00", "g01"}
 
 
-@pytest.mark.promise("D9")
+@pytest.mark.promise("R74")
 def test_all_of_it_is_one_plan_that_shows_where_the_launcher_is() -> None:
     (plan,) = placing([*GPUS, node("near", "b0/s0/c")], *workers(2), launcher()).one().plans
     assert (
@@ -113,7 +113,7 @@ def test_the_level_that_workers_require_does_not_bind_their_launcher(level: str)
     assert len(found) == 3
 
 
-@pytest.mark.promise("R77")
+@pytest.mark.promise("R74")
 def test_a_launcher_that_requires_the_level_itself_is_a_member_as_the_others() -> None:
     asked = {keys.REQUIRED_TOPOLOGY_ANNOTATION: "block"}
     made = placing([*GPUS, node("c", "b1/s1/c")], *workers(2, asked=asked), launcher(asked=asked))
@@ -206,7 +206,7 @@ def free(orders: Orders) -> bool:
     return bool(orders.plans) and all(each.is_unpinned for each in orders.plans)
 
 
-@pytest.mark.promise("R78", "D10")
+@pytest.mark.promise("R78")
 def test_a_gang_of_which_no_pod_asks_for_a_gpu_is_released_at_once() -> None:
     made = placing(
         [node("c", "b0/s0/c")],
@@ -254,7 +254,7 @@ def test_one_whose_author_asks_for_it_is_placed_though_it_has_no_gpu(
 LWS = next(each for each in WORKLOADS if each.kind == "LeaderWorkerSet")
 
 
-@pytest.mark.promise("R72", "R94")
+@pytest.mark.promise("R72", "R74")
 def test_a_leader_on_cpus_that_its_workers_wait_for_is_placed_where_they_are_planned() -> None:
     def template(amounts: dict[str, str]) -> dict[str, Any]:
         return {"spec": {"containers": [{"name": "c", "resources": {"limits": amounts}}]}}

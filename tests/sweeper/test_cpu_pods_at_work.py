@@ -54,7 +54,7 @@ def kubeflow_pod(role: str, index: int | None, body: dict[str, Any]) -> dict[str
     return {**body, "metadata": {"labels": labels}}
 
 
-@pytest.mark.promise("R74", "R96")
+@pytest.mark.promise("R74")
 @pytest.mark.parametrize("policy", ["AtStartup", "WaitForWorkersReady"])
 def test_a_launcher_on_cpus_is_placed_beside_its_workers(
     tainted: Cluster, namespace: str, defined: list[str], policy: str
@@ -87,7 +87,7 @@ def test_a_launcher_on_cpus_is_placed_beside_its_workers(
     assert where(pods, "train-launcher")[0].startswith("cpu-b1")
 
 
-@pytest.mark.promise("R94")
+@pytest.mark.promise("R74")
 def test_a_driver_on_cpus_that_the_workers_wait_for_is_placed_where_these_will_be(
     tainted: Cluster, namespace: str, defined: list[str]
 ) -> None:

@@ -210,7 +210,7 @@ def _audit(cluster: Cluster, agents: set[str]) -> list[dict[str, Any]]:
     ]
 
 
-@pytest.mark.promise("R6", "O183", "I1", "I70", "D8")
+@pytest.mark.promise("R6", "O183", "I1", "I70")
 def test_whichever_write_the_sweeper_dies_at_the_next_one_reaches_the_same_end(
     definitions: Cluster,
 ) -> None:

@@ -53,7 +53,7 @@ class Capacity:
         return made, Assignment((), Objective((), 0, (), 0), True, "")
 
 
-@pytest.mark.promise("R43", "W7")
+@pytest.mark.promise("R43")
 @given(st.integers(2, 60), st.data())
 def test_as_many_as_fit_are_placed_and_never_fewer_than_the_minimum(count: int, data: st.DataObject) -> None:
     minimum = data.draw(st.integers(1, count - 1))
@@ -90,7 +90,7 @@ def test_a_gang_that_has_its_minimum_grows_by_one_at_least() -> None:
     assert (needed(gang, gang.gated[8:]), has_enough(gang, gang.gated[8:])) == (1, True)
 
 
-@pytest.mark.promise("W7")
+@pytest.mark.promise("R43")
 @pytest.mark.parametrize(
     ("texts", "owner", "expected"),
     [

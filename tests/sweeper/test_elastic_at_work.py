@@ -57,7 +57,7 @@ def pod_of_group(number: int) -> dict[str, Any]:
     return body
 
 
-@pytest.mark.promise("R95")
+@pytest.mark.promise("R43")
 def test_of_a_pod_group_as_many_run_as_fit_and_the_others_join_as_capacity_comes(
     five_nodes: Cluster, namespace: str, defined: list[str]
 ) -> None:
@@ -81,7 +81,7 @@ def test_of_a_pod_group_as_many_run_as_fit_and_the_others_join_as_capacity_comes
     sweep(five_nodes, namespace, SETTINGS, grown, "all five to run")
 
 
-@pytest.mark.promise("R89")
+@pytest.mark.promise("R43")
 def test_an_elastic_job_below_its_minimum_waits_and_one_that_is_scaled_loses_no_pod(
     five_nodes: Cluster, namespace: str
 ) -> None:
@@ -116,7 +116,7 @@ def test_an_elastic_job_below_its_minimum_waits_and_one_that_is_scaled_loses_no_
 RAY_WORKERS = {"groupName": "w", "minReplicas": 1, "maxReplicas": 10}
 
 
-@pytest.mark.promise("R232")
+@pytest.mark.promise("R230")
 @pytest.mark.parametrize(
     ("kind", "group", "spec", "mark"),
     [
@@ -168,7 +168,7 @@ def test_of_a_gang_with_a_minimum_of_its_owner_s_as_many_run_as_fit(
     assert len(running(pods, "train")) == 4
 
 
-@pytest.mark.promise("R232")
+@pytest.mark.promise("R230")
 def test_an_autoscaled_cluster_grows_by_as_many_as_fit(
     five_nodes: Cluster, namespace: str, defined: list[str]
 ) -> None:

@@ -137,7 +137,7 @@ def test_those_that_ask_for_something_else_are_asked_about(asked: Asked) -> None
     assert asked.names == ["a", "b", "c"]
 
 
-@pytest.mark.promise("S49", "I37")
+@pytest.mark.promise("S49")
 def test_a_pass_ends_in_time_and_those_that_it_did_not_reach_come_next(asked: Asked) -> None:
     pods = [gpu_pod(f"p{number}", gpus=20 + number, priority=9 - number) for number in range(9)]
     case = Placing(Nodes(1, *pods), Settings(pass_seconds=4))
@@ -296,7 +296,7 @@ def small(name: str, **spec: Any) -> Any:
 BUSY = gpu_pod("busy", node="n7")
 
 
-@pytest.mark.promise("S47", "O265", "I38")
+@pytest.mark.promise("S47", "O74")
 @pytest.mark.parametrize(("share", "free"), [(0.25, 5), (0.5, 3), (0.0, 7)])
 def test_gangs_that_wait_hold_no_more_than_a_share_of_the_nodes(share: float, free: int) -> None:
     pods = [*waiting_gang("big", 8), *waiting_gang("huge", 8), BUSY]
@@ -315,7 +315,7 @@ def test_an_unused_reservation_is_not_repeated_for_as_long() -> None:
     assert reserved == [True, True, False, False, True]
 
 
-@pytest.mark.promise("O101")
+@pytest.mark.promise("S36")
 def test_who_is_excluded_gets_a_reason_with_by_whom_and_until_when() -> None:
     pods = [*waiting_gang("big", 8), BUSY, small("s")]
     case = Placing(Nodes(8, *pods), Settings(reserve_share=1.0))
@@ -330,7 +330,7 @@ def of(namespace: str, name: str, **more: Any) -> Any:
     )
 
 
-@pytest.mark.promise("S36", "O101", "I54")
+@pytest.mark.promise("S36")
 def test_who_is_excluded_by_another_namespace_gets_a_reason_without_names() -> None:
     pods = [*waiting_gang("big", 8), BUSY, of("theirs", "s"), small("t")]
     case = Placing(Nodes(8, *pods), Settings(reserve_share=1.0))
@@ -362,7 +362,7 @@ def test_what_is_reserved_for_a_gang_of_another_namespace_is_reported_without_it
     )
 
 
-@pytest.mark.promise("S36", "I54")
+@pytest.mark.promise("S36")
 def test_no_sentence_names_pods_of_others_that_asked_the_same() -> None:
     pods = []
     for namespace, name in (("ns", "first"), ("theirs", "second")):

@@ -45,7 +45,7 @@ def broken(*_: object) -> PodGang:
     raise KeyError("not foreseen")
 
 
-@pytest.mark.promise("S46")
+@pytest.mark.promise("S2")
 def test_what_is_wrong_with_one_gang_stops_no_other_and_it_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     cache = GangCache()
 

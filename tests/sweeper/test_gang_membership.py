@@ -19,7 +19,7 @@ def test_jobs_of_one_name_in_two_namespaces_are_two_gangs() -> None:
     assert [gang.key.namespace for gang in gangs] == ["x", "y"]
 
 
-@pytest.mark.promise("R36")
+@pytest.mark.promise("R230")
 def test_the_jobs_of_a_jobset_are_one_gang() -> None:
     pods = []
     for job in ("leader", "workers"):
@@ -69,13 +69,13 @@ def test_a_gated_pod_without_labels_or_annotations_is_read_as_any_other() -> Non
     assert key_of(decode(bare)).kind == "Pod"
 
 
-@pytest.mark.promise("R35")
+@pytest.mark.promise("R1")
 def test_pods_that_nothing_joins_are_gangs_of_one() -> None:
     gangs = gather_all(decode(pod_json("a")), decode(pod_json("b")))
     assert [(gang.key.kind, gang.key.name, gang.size) for gang in gangs] == [("Pod", "a", 1), ("Pod", "b", 1)]
 
 
-@pytest.mark.promise("R178", "D25")
+@pytest.mark.promise("R178")
 def test_gangs_come_by_priority_then_by_age() -> None:
     old, new = "2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z"
     pods = []

@@ -21,7 +21,7 @@ def test_a_job_recreated_under_its_name_is_another_gang_with_another_placement()
     assert first.key.placement_name != second.key.placement_name
 
 
-@pytest.mark.promise("R37")
+@pytest.mark.promise("R230")
 def test_the_groups_of_a_leader_worker_set_are_gangs_of_their_own() -> None:
     pods = [
         decode(
@@ -46,7 +46,7 @@ def test_the_groups_of_a_leader_worker_set_are_gangs_of_their_own() -> None:
     ]
 
 
-@pytest.mark.promise("W5")
+@pytest.mark.promise("R42")
 def test_the_users_own_gang_annotation_comes_first() -> None:
     pods = [job_pod(0, job, annotations={keys.GANG_ANNOTATION: "both"}) for job in ("a", "b")]
     (gang,) = gather_all(*pods)

@@ -135,7 +135,7 @@ def test_no_more_nodes_are_reserved_than_the_operator_allows() -> None:
     assert passes.nodes == {"n1"}
 
 
-@pytest.mark.promise("I44")
+@pytest.mark.promise("R73")
 def test_nodes_that_gangs_hold_which_have_waited_long_count_as_well() -> None:
     passes = PlanPasses(Settings(reserve_share=0.5), Clock())
     passes.observe(seen(LEADER), reserved={"n3"})
@@ -222,7 +222,7 @@ def test_no_stage_begins_before_the_pods_of_the_earlier_ones_ran() -> None:
     assert passes.nodes == {"n1", "n2"}
 
 
-@pytest.mark.promise("I44")
+@pytest.mark.promise("R73")
 def test_whatever_stages_come_a_plan_keeps_nodes_for_one_hold_more_than_it_keeps_nodes() -> None:
     clock = Clock()
     passes = PlanPasses(SETTINGS, clock)
@@ -256,7 +256,7 @@ def test_unused_reservations_of_gangs_that_waited_are_not_repeated_for_later_sta
     assert passes.nodes == {"n1", "n2"}
 
 
-@pytest.mark.promise("I44")
+@pytest.mark.promise("R73")
 def test_an_unused_reservation_is_not_taken_by_a_gang_that_waits() -> None:
     busy = gpu_pod("busy", node="n3")
     metadata = {
@@ -273,7 +273,7 @@ def test_an_unused_reservation_is_not_taken_by_a_gang_that_waits() -> None:
     assert case.reserved == {"n0", "n1", "n2", "n3"}
 
 
-@pytest.mark.promise("I44")
+@pytest.mark.promise("R73")
 @pytest.mark.parametrize(("priority", "is_excluded"), [(1, True), (2, False)])
 def test_nodes_are_reserved_with_the_priority_of_those_that_ask_for_devices(
     priority: int, is_excluded: bool

@@ -46,7 +46,7 @@ def test_a_pod_that_its_controller_made_loses_its_managed_fields() -> None:
     assert after == pod
 
 
-@pytest.mark.promise("R203")
+@pytest.mark.promise("O111")
 @pytest.mark.parametrize(
     "pod",
     [
@@ -107,7 +107,7 @@ def refuse_forgetting(status: int) -> Callable[[Any], None]:
     return refuse
 
 
-@pytest.mark.promise("R8", "D11")
+@pytest.mark.promise("R8")
 def test_release_and_forgetting_are_one_request() -> None:
     server = Server(written(UPDATED))
     assert released(server, written(UPDATED)) is Outcome.RELEASED
@@ -122,7 +122,7 @@ def test_nothing_is_forgotten_where_that_is_switched_off() -> None:
     assert server.pod["metadata"]["managedFields"] == [UPDATED]
 
 
-@pytest.mark.promise("R203", "O111")
+@pytest.mark.promise("O111")
 @pytest.mark.parametrize("keeps", [False, True])
 def test_a_setting_switches_it_off(keeps: bool) -> None:
     server, cache = Server(written(UPDATED)), SimpleNamespace(expect=lambda _: None)
@@ -180,7 +180,7 @@ def test_a_pod_that_was_written_meanwhile_is_no_reason_to_ask_no_more() -> None:
     assert server.pod["metadata"]["managedFields"] == [{}]
 
 
-@pytest.mark.promise("D11")
+@pytest.mark.promise("R8")
 def test_a_pod_that_was_applied_to_meanwhile_is_released_and_keeps_its_managers() -> None:
     server = Server(written(UPDATED, APPLIED, version="8"))
     assert released(server, written(UPDATED)) is Outcome.RELEASED
@@ -215,7 +215,7 @@ def apply_label(api: Api, path: str, manager: str, labels: dict[str, str]) -> di
     return answer
 
 
-@pytest.mark.promise("O110")
+@pytest.mark.promise("O109")
 def test_pods_of_a_job_run_without_managed_fields_and_can_be_applied_to(
     two_nodes: Cluster, namespace: str
 ) -> None:

@@ -160,7 +160,7 @@ def test_a_gang_is_placed_only_after_its_members_have_their_labels() -> None:
     assert model_label_step([selected], view(), POLICY).outcomes == ()
 
 
-@pytest.mark.promise("O216")
+@pytest.mark.promise("O214")
 @pytest.mark.parametrize(
     ("found", "is_missed"),
     [

@@ -284,7 +284,7 @@ def test_a_pod_of_a_gang_that_is_recreated_whole_is_deleted_though_its_status_ha
     assert api.body["preconditions"] == {"uid": "u"}
 
 
-@pytest.mark.promise("R122", "D2")
+@pytest.mark.promise("R122")
 def test_of_a_pod_that_is_not_bound_the_scheduler_s_own_reason_is_reported() -> None:
     body = msgspec.to_builtins(released())
     reason = {

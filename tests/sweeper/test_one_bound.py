@@ -36,7 +36,7 @@ def hard_gang(dice: random.Random) -> Nodes:
     return Nodes(24, *pods, *running, gpus=16)
 
 
-@pytest.mark.promise("D18")
+@pytest.mark.promise("S49")
 @pytest.mark.parametrize("seed", range(2))
 def test_place_victims_and_reserved_nodes_of_one_gang_take_no_more_than_one_budget(
     seed: int, monkeypatch: pytest.MonkeyPatch

@@ -124,7 +124,7 @@ def subblocks_of(pods: list[dict[str, Any]]) -> set[str]:
     return {re.sub(r"-h\d+$", "", pod["spec"]["nodeName"]) for pod in pods}
 
 
-@pytest.mark.promise("R35", "R104")
+@pytest.mark.promise("R1", "R104")
 @pytest.mark.parametrize("manifest", [SHARED_GATE, OWN_GATE], ids=["one gate for all", "a gate for each"])
 def test_two_gated_jobs_run_as_two_gangs_each_in_one_subblock(
     installed: Installation, plain: str, manifest: str

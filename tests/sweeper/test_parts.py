@@ -217,7 +217,7 @@ def with_labels(pod: Pod, labels: dict[str, str]) -> Pod:
     return msgspec.structs.replace(pod, metadata=metadata)
 
 
-@pytest.mark.promise("I4")
+@pytest.mark.promise("R69")
 def test_whatever_the_cluster_all_parts_have_what_they_request_or_nobody_has_a_place() -> None:
     for seed in range(20):
         check_parts(seed)

@@ -165,7 +165,7 @@ def test_a_plan_that_adds_to_a_gang_does_not_count_in_the_spread() -> None:
     assert passes.shown("topogate_spread_ratio_sum") == {}
 
 
-@pytest.mark.promise("O251")
+@pytest.mark.promise("O200")
 def test_gpus_of_reserved_nodes_are_reported_by_what_they_are_reserved_for() -> None:
     passes = Passes(Nodes(3, gpus=8))
     waiting, stages, scale_up = (kind.name for kind in (STARVATION, LATER_STAGE, NEW_NODES))
@@ -190,7 +190,6 @@ def cause_of(pod: Pod, *others: Pod, **settings: Any) -> Cause:
     return outcome.cause
 
 
-@pytest.mark.promise("O204")
 @pytest.mark.parametrize(
     ("more", "cause"),
     [
@@ -220,7 +219,6 @@ def test_what_was_not_decided_within_its_bound_is_counted() -> None:
     assert passes.shown("topogate_undecided_decisions_total")['{outcome="waiting"}'] == 1
 
 
-@pytest.mark.promise("O204")
 def test_causes_are_counted_and_those_that_nobody_waits_for_are_zero() -> None:
     metrics = Metrics()
     metrics.count_causes(

@@ -60,7 +60,7 @@ def test_a_pod_without_required_node_affinity_gets_one_term_with_the_pin(
         assert value.items() <= after["spec"]["affinity"][key].items()
 
 
-@pytest.mark.promise("R7", "I7")
+@pytest.mark.promise("R7")
 def test_the_pin_is_appended_to_every_term_and_earlier_requirements_stay_first() -> None:
     after = released(with_terms({"matchExpressions": [SSD]}, {"matchFields": [NAMED]}))
     assert terms_of(after) == [
@@ -128,7 +128,7 @@ def test_a_released_pod_keeps_no_cards_that_its_author_copied_from_another_pod(
     assert after["metadata"]["annotations"] == {**others, **given}
 
 
-@pytest.mark.promise("R8", "I6")
+@pytest.mark.promise("R8")
 @pytest.mark.parametrize(
     "changed",
     [

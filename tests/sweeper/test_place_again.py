@@ -31,7 +31,7 @@ def test_a_gang_is_recreated_where_all_of_it_fits(sizes: tuple[int, ...], spread
     assert case.place_again(gang) == spread
 
 
-@pytest.mark.promise("I26")
+@pytest.mark.promise("O97")
 @pytest.mark.parametrize(
     ("reserved", "spread"), [("", True), ("n1", False)], ids=["nothing held", "one held"]
 )

@@ -59,7 +59,7 @@ def test_what_is_left_of_a_gang_that_is_partly_evicted_is_evicted_too() -> None:
 LEAVING = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
 
 
-@pytest.mark.promise("R101", "O185", "I32")
+@pytest.mark.promise("R101", "O184")
 @pytest.mark.parametrize("node", ["n2", ""], ids=["is bound", "was sent to a node"])
 def test_a_pod_that_came_after_its_gang_was_chosen_is_evicted_first_and_with_it(node: str) -> None:
     """The leader finds it as long as one is left that the plan names."""
@@ -130,7 +130,7 @@ def test_the_plan_waits_for_victims_that_take_their_time_to_end() -> None:
     assert (going(found), found.waiting_uids) == ([], frozenset({"ns-high-0"}))
 
 
-@pytest.mark.promise("I29")
+@pytest.mark.promise("I1")
 def test_who_was_chosen_is_evicted_though_others_would_be_cheaper_by_now() -> None:
     scene = Scene()
     scene.cluster.pods.append(member("cheap", 0, "n2"))
@@ -319,7 +319,7 @@ def test_a_plan_that_preempts_holds_on_a_node_as_long_as_none_but_lower_pods_fil
     assert {each.node for each in left.planned.values()} == planned
 
 
-@pytest.mark.promise("I32")
+@pytest.mark.promise("R101")
 @pytest.mark.parametrize("is_leaving", [False, True], ids=["stays", "ends"])
 @pytest.mark.parametrize("is_bound", [True, False], ids=["bound", "released"])
 def test_a_plan_that_preempts_is_invalid_once_another_gang_of_ours_has_got_its_node(

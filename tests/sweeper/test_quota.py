@@ -41,7 +41,7 @@ def placement(cluster: Cluster, namespace: str) -> dict[str, dict[str, object]]:
     return found[0] if found else {"spec": {}, "status": {}}
 
 
-@pytest.mark.promise("R88", "O76", "O106")
+@pytest.mark.promise("R88", "O106")
 def test_a_gang_of_which_a_quota_allows_a_part_waits_with_the_quotas_message_until_it_is_raised(
     quota: Cluster, namespace: str
 ) -> None:

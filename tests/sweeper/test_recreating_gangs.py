@@ -65,7 +65,7 @@ def partly_released() -> tuple[View, PodGang]:
     return View([waiting], [running], {"n1": NODE}, {gang.key.placement_key: placement}), gang
 
 
-@pytest.mark.promise("O97", "I25")
+@pytest.mark.promise("O97")
 @pytest.mark.parametrize(("place_again", "gone"), [("", []), ("1 block, 2 nodes", ["a"])])
 def test_a_running_pod_is_deleted_for_its_gang_s_size_only_where_all_of_the_gang_then_fits(
     place_again: str, gone: list[str]

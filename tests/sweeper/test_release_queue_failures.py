@@ -74,7 +74,7 @@ def test_whose_releases_fail_keeps_the_node_from_others_for_a_bounded_time(
     assert [name for name, _ in found] == ["good-20", "good-21", "good-22"]
 
 
-@pytest.mark.promise("I34")
+@pytest.mark.promise("I33")
 @pytest.mark.parametrize("paused", [None, "a", "b"], ids=["all may go", "the first may not", "the second"])
 def test_a_new_leader_reads_the_pods_planned_for_a_node_before_it_releases_one_there(
     paused: str | None,
@@ -92,7 +92,7 @@ def test_a_new_leader_reads_the_pods_planned_for_a_node_before_it_releases_one_t
     assert found[0][1] <= 2
 
 
-@pytest.mark.promise("I34")
+@pytest.mark.promise("I33")
 def test_what_the_leader_before_has_released_keeps_its_position_though_the_watch_does_not_show_it() -> None:
     server, planned = cluster(given_to(WELL), "a", "b")
     server.bind_seconds = lambda _: 60.0

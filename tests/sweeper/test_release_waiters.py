@@ -35,7 +35,7 @@ def after(leader: Leader, seconds: int) -> dict[str, str]:
     return {pod.metadata.name: sentence for pod, sentence in by_gang.values()}
 
 
-@pytest.mark.promise("I75")
+@pytest.mark.promise("I74")
 @pytest.mark.parametrize(
     ("namespaces", "whose"),
     [(("bad", "good"), "a pod of another namespace"), (("bad", "bad"), "pod bad-0")],

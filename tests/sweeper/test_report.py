@@ -222,7 +222,7 @@ def test_what_a_pass_has_no_time_to_write_the_next_ones_write_in_order() -> None
     assert written == ["Job/a", "Job/b", "Job/c"]
 
 
-@pytest.mark.promise("W34")
+@pytest.mark.promise("R173")
 def test_what_is_reserved_for_a_gang_stands_in_its_status() -> None:
     api, copy, (gang,) = Answers(), Copy(), gangs_of("a")
     cache: Any = copy

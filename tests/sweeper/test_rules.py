@@ -77,7 +77,7 @@ def test_a_gang_is_spread_over_zones_by_its_rule(spec: dict[str, Any], count: in
     assert sorted(zones_of(nodes, places(Placing(nodes, SETTINGS).one()))) == sorted(zones)
 
 
-@pytest.mark.promise("R114", "D3")
+@pytest.mark.promise("R114")
 def test_pods_are_planned_in_an_order_in_which_none_breaks_its_rule() -> None:
     nodes = cluster("ab", *gang(6, **spread()))
     order = zones_of(nodes, places(Placing(nodes, SETTINGS).one()))
@@ -100,7 +100,7 @@ def test_a_pod_that_wants_to_be_near_another_waits_for_it_and_is_placed_there() 
     assert places(placing.one()) == {"train-0": "n1"}
 
 
-@pytest.mark.promise("R113")
+@pytest.mark.promise("R112")
 def test_pods_that_run_keep_others_out_of_their_zone_by_their_own_rule() -> None:
     nodes = cluster("aab", *gang(2), resident("alone", "n0", **near("podAntiAffinity")))
     assert zones_of(nodes, places(Placing(nodes, SETTINGS).one())) == ["b", "b"]

@@ -79,7 +79,7 @@ def subblocks(found: dict[str, str] | str) -> dict[str, str]:
 # --- the request ------------------------------------------------------------------------------------
 
 
-@pytest.mark.promise("R46", "W9")
+@pytest.mark.promise("R46")
 def test_each_run_of_ranks_shares_a_domain_where_without_the_request_it_would_not() -> None:
     nodes = cluster(a1=3, b1=3)
     wished = subblocks(placed(gang_of(*(worker(rank, PAIRS) for rank in range(4))), nodes))
@@ -88,7 +88,7 @@ def test_each_run_of_ranks_shares_a_domain_where_without_the_request_it_would_no
     assert free["p2"] != free["p3"]
 
 
-@pytest.mark.promise("R50", "W8")
+@pytest.mark.promise("R50")
 @pytest.mark.parametrize("level", ["subblock", keys.GCE_TOPOLOGY[1], keys.PRERELEASE_TOPOLOGY[1]])
 def test_a_level_is_named_as_in_the_other_topology_requests(level: str) -> None:
     pods = [worker(rank, {LEVEL: level, SIZE: "2"}) for rank in range(4)]
@@ -103,7 +103,7 @@ def test_kueues_own_names_are_left_to_kueue() -> None:
     assert gang_of(*(worker(rank, asked) for rank in range(4))).slices == ()
 
 
-@pytest.mark.promise("R53", "R57", "R58")
+@pytest.mark.promise("R53", "R47", "R58")
 @pytest.mark.parametrize(
     ("asked", "complaint"),
     [
@@ -169,7 +169,7 @@ def test_pods_without_ranks_make_slices_of_any() -> None:
 NESTED = {LEVEL: "subblock,host", SIZE: "4,2"}
 
 
-@pytest.mark.promise("R47", "W9")
+@pytest.mark.promise("R47", "R46")
 def test_slices_in_slices_share_a_domain_each() -> None:
     found = placed(gang_of(*(worker(rank, NESTED) for rank in range(8))), cluster(a1=3, a2=3, b1=3, b2=3))
     assert isinstance(found, dict)
@@ -236,7 +236,7 @@ def test_a_pod_that_fails_when_its_mates_have_finished_is_placed_all_the_same() 
     assert placed(gang_of(worker(3, PAIRS), size=1), cluster(a1=1)) == {"p3": "a1"}
 
 
-@pytest.mark.promise("R60")
+@pytest.mark.promise("R59")
 def test_several_that_are_left_of_one_slice_still_share_a_domain() -> None:
     fours = {LEVEL: "subblock", SIZE: "4"}
     gang = gang_of(worker(4, fours), worker(6, fours), worker(0, fours), size=3)
@@ -244,7 +244,7 @@ def test_several_that_are_left_of_one_slice_still_share_a_domain() -> None:
     assert found == {"p4": "c", "p6": "c"}, "apart, they would have left more capacity whole"
 
 
-@pytest.mark.promise("R61")
+@pytest.mark.promise("R59")
 def test_what_is_left_of_several_slices_is_placed_near_its_neighbours() -> None:
     gang = gang_of(worker(0, PAIRS), worker(1, PAIRS), worker(2, PAIRS), worker(5, PAIRS), size=4)
     found = placed(gang, cluster(a1=2, b1=2), {0: "a1"})
@@ -252,7 +252,7 @@ def test_what_is_left_of_several_slices_is_placed_near_its_neighbours() -> None:
     assert set(found) == {"p1", "p2", "p5"}
 
 
-@pytest.mark.promise("R61")
+@pytest.mark.promise("R59")
 def test_what_is_left_of_several_slices_takes_the_places_beside_those_that_run() -> None:
     gang = gang_of(worker(0, PAIRS), worker(2, PAIRS), worker(5, PAIRS), size=3)
     for near, far in (("a", "b"), ("b", "a")):
@@ -294,7 +294,7 @@ def with_equal_leader() -> PodGang:
     return replace(gang, key=replace(gang.key, kind="LeaderWorkerSet"))
 
 
-@pytest.mark.promise("R55")
+@pytest.mark.promise("R54")
 def test_a_leader_that_asks_for_what_its_workers_ask_stands_beside_the_slices() -> None:
     found = subblocks(placed(with_equal_leader(), cluster(a1=1, b1=2, c1=2)))
     assert found["p1"] == found["p2"]

@@ -50,7 +50,7 @@ def placed(cluster: Nodes, placing: Placing | None = None) -> dict[str, str]:
 # --- the request -------------------------------------------------------------------------------------
 
 
-@pytest.mark.promise("W10")
+@pytest.mark.promise("R48")
 @pytest.mark.parametrize(
     ("value", "requested"),
     [
@@ -80,7 +80,7 @@ def test_what_is_no_request_is_reported_and_not_ignored(value: str) -> None:
 # --- replicas of a Deployment, each a gang of its own --------------------------------------------------
 
 
-@pytest.mark.promise("W10")
+@pytest.mark.promise("R48")
 @pytest.mark.parametrize(
     ("requested", "expected"),
     [(None, [6]), ("block", [2, 2, 2]), ("block:2", [2, 2, 2]), ("block:4", [2, 4])],
@@ -90,13 +90,13 @@ def test_replicas_that_come_at_once_are_spread(requested: str | None, expected: 
     assert sorted(list(found.values()).count(block) for block in set(found.values())) == expected
 
 
-@pytest.mark.promise("R63")
+@pytest.mark.promise("R62")
 def test_a_replica_that_comes_alone_counts_those_of_its_owner_that_run() -> None:
     run = (replica("a", "block", "n0"), replica("b", "block", "n2"))
     assert placed(blocks(2, 2, 2, pods=(*run, replica("new", "block")))) == {"new": "b2"}
 
 
-@pytest.mark.promise("R63")
+@pytest.mark.promise("R62")
 @pytest.mark.parametrize(
     "other",
     [
@@ -159,7 +159,7 @@ def test_the_pods_of_a_gang_are_spread_together_and_a_replaced_one_is_placed_whe
 # --- on the real API server, with Kubernetes' own controllers ---------------------------------------------
 
 
-@pytest.mark.promise("R63")
+@pytest.mark.promise("R62")
 def test_the_replicas_of_a_deployment_are_spread_and_those_of_its_scale_up_as_well(
     two_subblocks: Cluster, namespace: str
 ) -> None:

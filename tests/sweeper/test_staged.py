@@ -18,7 +18,7 @@ IN_ONE_SUBBLOCK = {keys.REQUIRED_TOPOLOGY_ANNOTATION: "subblock"}
 SETTINGS = Settings(settle_seconds=0, reserve_seconds=1e12)
 
 
-@pytest.mark.promise("I72")
+@pytest.mark.promise("R213")
 @pytest.mark.parametrize("seed", range(2))
 def test_groups_of_one_set_that_exactly_fit_all_run(seed: int) -> None:
     scene = Stages(
@@ -28,7 +28,7 @@ def test_groups_of_one_set_that_exactly_fit_all_run(seed: int) -> None:
     assert scene.sizes() == [4] * 10
 
 
-@pytest.mark.promise("I72")
+@pytest.mark.promise("R213")
 @pytest.mark.parametrize("seed", range(2))
 def test_of_more_groups_than_fit_those_that_do_not_wait_as_a_whole(seed: int) -> None:
     scene = Stages(
@@ -38,7 +38,7 @@ def test_of_more_groups_than_fit_those_that_do_not_wait_as_a_whole(seed: int) ->
     assert scene.sizes() == [4] * 10 + [0] * 3
 
 
-@pytest.mark.promise("R213", "I72")
+@pytest.mark.promise("R213")
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("requests", [IN_ONE_SUBBLOCK, {}], ids=["required", "no level"])
 def test_groups_that_need_more_than_the_share_that_may_be_reserved_all_run(
@@ -229,7 +229,7 @@ def test_workers_of_a_gang_that_begins_do_not_pass_over_what_others_hold() -> No
     assert scene.placed(first) == 1
 
 
-@pytest.mark.promise("R217")
+@pytest.mark.promise("R213")
 @pytest.mark.parametrize("requests", [{}, IN_ONE_SUBBLOCK], ids=["no level", "required"])
 def test_a_gang_in_stages_begins_though_all_that_may_be_reserved_is_reserved_for_one_that_never_fits(
     requests: dict[str, str],

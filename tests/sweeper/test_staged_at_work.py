@@ -57,7 +57,7 @@ def nodes_by_rank(pods: Pods) -> list[str]:
     return [pod["spec"]["nodeName"] for pod in sorted(pods, key=rank)]
 
 
-@pytest.mark.promise("R72", "R91", "D23")
+@pytest.mark.promise("R72")
 @pytest.mark.parametrize(
     ("start", "annotations"),
     [("InOrder", {}), ("dependsOn", {keys.REQUIRED_TOPOLOGY_ANNOTATION: "block"})],
@@ -78,7 +78,7 @@ def test_a_jobset_in_stages_runs_where_all_of_it_fits_best(
     assert found == [f"node-b1-s{subblock}-h{host:02}" for subblock in range(2) for host in range(3)]
 
 
-@pytest.mark.promise("R92", "D23")
+@pytest.mark.promise("R72")
 def test_a_group_whose_workers_wait_for_their_leader_runs_where_all_of_it_fits_best(
     fragmented: Cluster, namespace: str, defined: list[str]
 ) -> None:
@@ -102,7 +102,7 @@ def test_a_group_whose_workers_wait_for_their_leader_runs_where_all_of_it_fits_b
     assert found[0].startswith("node-b1")
 
 
-@pytest.mark.promise("R93")
+@pytest.mark.promise("R72")
 def test_a_group_whose_workers_do_not_wait_for_their_leader_is_placed_at_once(
     fragmented: Cluster, namespace: str, defined: list[str]
 ) -> None:

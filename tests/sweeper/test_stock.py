@@ -37,7 +37,7 @@ def stock_of(snapshot: Snapshot) -> Stock:
     return take_stock(snapshot, COUNTING)
 
 
-@pytest.mark.promise("R156", "O247")
+@pytest.mark.promise("R156", "O200")
 def test_gpus_are_summed_by_model_and_use() -> None:
     assert stock_of(two_blocks(("n0", 3), ("n3", 4))).gpus == {
         ("H", "used"): 3,
@@ -47,21 +47,21 @@ def test_gpus_are_summed_by_model_and_use() -> None:
     }
 
 
-@pytest.mark.promise("O249")
+@pytest.mark.promise("O200")
 def test_the_largest_gang_of_whole_nodes_counts_only_nodes_that_nobody_uses() -> None:
     largest = stock_of(two_blocks(("n0", 1))).largest
     assert [largest[level, "H"] for level in ("block", "subblock", "host", "node")] == [16, 8, 8, 8]
     assert [largest[level, "A"] for level in ("block", "subblock", "host", "node")] == [4, 4, 4, 4]
 
 
-@pytest.mark.promise("O248")
+@pytest.mark.promise("O200")
 def test_domains_are_free_partly_used_or_full() -> None:
     domains = stock_of(two_blocks(("n0", 1), ("n1", 8), ("n3", 4))).domains
     found = {level: [domains[level, state] for state in ("free", "partly", "full")] for level, _ in domains}
     assert found == {"block": [0, 1, 1], "subblock": [1, 1, 1], "host": [1, 1, 2], "node": [1, 1, 2]}
 
 
-@pytest.mark.promise("O247")
+@pytest.mark.promise("O200")
 @pytest.mark.parametrize(
     "change", [{"unschedulable": True}, {"ready": False}, {"problem": "unreadable"}], ids=str
 )
@@ -71,7 +71,7 @@ def test_gpus_of_nodes_that_take_no_pods_are_excluded_and_fit_nobody(change: dic
     assert (dict(stock.gpus), dict(stock.largest)) == ({("H", "excluded"): 8}, {})
 
 
-@pytest.mark.promise("O250")
+@pytest.mark.promise("O200")
 def test_gpu_nodes_without_topology_labels_are_counted_and_others_not() -> None:
     nodes = [gpu_node("a", None), gpu_node("b", ("b0", "s0", "h0")), node("cpu", None, 8)]
     assert stock_of(Snapshot.build(nodes, [])).unplaced == 1

@@ -167,7 +167,7 @@ def bears_two_failures(namespace: str, name: str, uid: str) -> Job:
     return Job(Metadata(name, namespace, uid), spec, status)
 
 
-@pytest.mark.promise("S4", "I64")
+@pytest.mark.promise("S4", "S2")
 @pytest.mark.parametrize(("namespace", "may_be_evicted"), [("ns", False), ("thief", True)])
 def test_pods_that_name_another_namespace_s_job_spend_none_of_its_failures(
     namespace: str, may_be_evicted: bool
@@ -255,7 +255,7 @@ def test_a_gang_s_name_cannot_begin_a_line_or_command_a_terminal() -> None:
     assert key.id == HOSTILE, "two gangs are told apart by what was written"
 
 
-@pytest.mark.promise("S3", "I49")
+@pytest.mark.promise("S3")
 @pytest.mark.parametrize("form", logs.FORMATS)
 def test_a_log_line_is_one_line_whatever_it_quotes(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
     stream = io.StringIO()

@@ -101,7 +101,7 @@ def test_while_their_scheduler_is_away_released_pods_are_not_deleted(
     assert {pod["metadata"]["uid"] for pod in pods} == uids
 
 
-@pytest.mark.promise("S46")
+@pytest.mark.promise("S2")
 def test_beside_many_pods_that_fit_nowhere_a_gang_runs_and_each_of_them_has_a_reason(
     two_nodes: Cluster, namespace: str
 ) -> None:

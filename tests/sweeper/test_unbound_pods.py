@@ -56,7 +56,7 @@ def shown(pod: Pod, seconds: float) -> float | None:
     return metrics.registry.get_sample_value("topogate_unbound_pods")
 
 
-@pytest.mark.promise("R302")
+@pytest.mark.promise("O206")
 @pytest.mark.parametrize(
     "pod",
     [

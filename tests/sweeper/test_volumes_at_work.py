@@ -66,7 +66,7 @@ def with_volume(name: str, gpus: int = 8, **volume: Any) -> dict[str, Any]:
     return body
 
 
-@pytest.mark.promise("R106", "I68")
+@pytest.mark.promise("R106")
 @pytest.mark.parametrize("kind", ["Deployment", "StatefulSet"])
 def test_every_pod_gets_to_a_node_where_its_volume_is(
     local_volumes: Cluster, namespace: str, kind: str
@@ -108,7 +108,7 @@ def test_two_pods_of_a_gang_do_not_count_on_the_same_free_volume(
     assert places(pods) == set(LAST)
 
 
-@pytest.mark.promise("R108", "I67")
+@pytest.mark.promise("R108")
 def test_a_node_is_given_no_more_volumes_than_its_driver_attaches(
     local_volumes: Cluster, namespace: str
 ) -> None:

@@ -55,7 +55,7 @@ def high_runs_and_low_waits(cluster: Cluster, namespace: str) -> None:
     )
 
 
-@pytest.mark.promise("R99", "R100", "O180", "O184")
+@pytest.mark.promise("O180", "O184")
 def test_a_job_that_blocks_one_pod_is_evicted_whole_and_waits_as_a_gang(
     two_nodes: Cluster, namespace: str
 ) -> None:
@@ -81,7 +81,7 @@ def test_a_job_that_blocks_one_pod_is_evicted_whole_and_waits_as_a_gang(
     assert "conditions" not in job["status"]
 
 
-@pytest.mark.promise("R100", "O184")
+@pytest.mark.promise("O184")
 def test_a_stateful_set_that_blocks_is_evicted_whole_and_waits_as_a_gang(
     two_nodes: Cluster, namespace: str
 ) -> None:
@@ -105,7 +105,7 @@ def test_a_stateful_set_that_blocks_is_evicted_whole_and_waits_as_a_gang(
     high_runs_and_low_waits(two_nodes, namespace)
 
 
-@pytest.mark.promise("R102", "O182")
+@pytest.mark.promise("O182")
 def test_an_elastic_gang_loses_only_what_it_can_spare(two_nodes: Cluster, namespace: str) -> None:
     fill(two_nodes, namespace, annotations={keys.GANG_MIN_SIZE_ANNOTATION: "1"})
     create_job(two_nodes.api(), namespace, "high", 1, template(8, priorityClassName="high"))
@@ -173,7 +173,7 @@ def test_a_job_that_would_fail_for_it_is_evicted_only_where_nothing_else_helps(
     assert other_fails or run_all(pods, "a-fails", 1)
 
 
-@pytest.mark.promise("R103", "O194", "I32")
+@pytest.mark.promise("O194", "R101")
 def test_what_kube_scheduler_leaves_of_a_gang_is_evicted_as_well(two_nodes: Cluster, namespace: str) -> None:
     fill(two_nodes, namespace)
     create_pod(two_nodes.api(), namespace, "other", template(8, gated=False, priorityClassName="high"))
@@ -209,7 +209,7 @@ def test_what_is_left_of_a_gang_stays_where_that_is_switched_off(two_nodes: Clus
     assert len(bound(pods, "low")) == 1
 
 
-@pytest.mark.promise("I29")
+@pytest.mark.promise("I1")
 @pytest.mark.parametrize(
     ("moment", "write"), [(AFTER, "POST pod low-1 #1"), (BEFORE, "POST pod low-0 #1")], ids=["first", "last"]
 )

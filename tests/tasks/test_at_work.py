@@ -52,7 +52,7 @@ def allow_none(team: Team, lives: Lives, resource: str) -> str:
     return f"{path}/none"
 
 
-@pytest.mark.promise("O172")
+@pytest.mark.promise("R172")
 def test_what_the_api_server_refuses_is_reported_and_tried_again(team: Team, lives: Lives) -> None:
     quota = allow_none(team, lives, "count/jobs.batch")
     team.create("train", {})
@@ -65,7 +65,7 @@ def test_what_the_api_server_refuses_is_reported_and_tried_again(team: Team, liv
     lives.until("train runs after all", lambda: team.phase("train") == "Running")
 
 
-@pytest.mark.promise("R170", "R172", "O172")
+@pytest.mark.promise("R170", "R172")
 def test_why_no_pod_can_be_made_is_reported_until_one_can(team: Team, lives: Lives) -> None:
     quota = allow_none(team, lives, "requests.nvidia.com/gpu")
     team.create("train", {})

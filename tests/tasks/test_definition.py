@@ -215,7 +215,6 @@ def test_server_side_apply_merges_variables_by_name(tasks: Tasks) -> None:
     assert [each["name"] for each in both["spec"]["env"]] == ["A", "BB"]
 
 
-@pytest.mark.promise("R164")
 def test_kubectl_shows_and_explains_tasks(tasks: Tasks, control_plane: Cluster) -> None:
     tasks.create({**SEED, "gpu-amount": 4}, "shown")
     table = control_plane.kubectl("get", "gt", "shown", "-n", tasks.namespace).stdout.splitlines()

@@ -136,7 +136,7 @@ def under(account: Any) -> dict[str, Any]:
 # --- tenants ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.promise("R168", "O158")
+@pytest.mark.promise("O158")
 def test_who_may_make_jobs_may_make_change_and_delete_tasks(
     installed: Cluster, team: str, tmp_path: Path
 ) -> None:
@@ -176,14 +176,14 @@ def test_who_may_edit_a_namespace_may_write_tasks_there(
             someone.create()
 
 
-@pytest.mark.promise("R168", "O158")
+@pytest.mark.promise("O158")
 def test_who_may_not_make_jobs_may_not_make_tasks(installed: Cluster, team: str, tmp_path: Path) -> None:
     someone = tenant(installed, tmp_path, team)
     with pytest.raises(ApiError, match=rf"you need the right to create jobs\.batch in namespace {team}"):
         someone.create()
 
 
-@pytest.mark.promise("R168", "O160", "I66")
+@pytest.mark.promise("O158", "O160", "O159")
 @pytest.mark.parametrize(
     "spec",
     [
@@ -205,7 +205,7 @@ def test_who_may_make_but_not_delete_jobs_ends_no_task_by_a_change(
     someone.change(name, {"metadata": {"labels": {"a": "b"}}})
 
 
-@pytest.mark.promise("O159", "I66")
+@pytest.mark.promise("O159")
 @pytest.mark.parametrize("more", [(), (NO_DELETE,)], ids=["no right to jobs", "may make jobs"])
 def test_nobody_without_the_right_to_delete_jobs_has_a_task_collected_with_an_owner(
     installed: Cluster, team: str, tmp_path: Path, more: tuple[dict[str, Any], ...]
@@ -253,7 +253,7 @@ def test_who_may_not_make_jobs_starts_no_task_of_others(
     someone.change(name, {"metadata": {"labels": {"a": "b"}}})
 
 
-@pytest.mark.promise("R168", "O159", "I66")
+@pytest.mark.promise("O158", "O159")
 def test_who_may_not_delete_jobs_ends_no_task(installed: Cluster, team: str, tmp_path: Path) -> None:
     someone = tenant(installed, tmp_path, team, NO_DELETE)
     name = someone.create()
@@ -338,7 +338,7 @@ def test_the_controller_makes_changes_and_deletes_the_job_of_a_task(
     controller.request("DELETE", path)
 
 
-@pytest.mark.promise("S22", "O162")
+@pytest.mark.promise("S22", "S58")
 @pytest.mark.parametrize(
     "owner",
     [None, {"kind": "Job"}, {"apiVersion": "falldio.com/v2"}, {"controller": False}, {"name": "another"}],
@@ -371,7 +371,7 @@ def secured(**context: Any) -> dict[str, Any]:
     return having(securityContext=context)
 
 
-@pytest.mark.promise("R169", "S23", "O163", "I65")
+@pytest.mark.promise("O163", "S23")
 @pytest.mark.parametrize(
     "spec",
     [
@@ -460,7 +460,7 @@ def test_the_controller_makes_the_job_of_a_template_with_all_that_may_be(
     controller.request("POST", task_objects.jobs_path(team), body=made)
 
 
-@pytest.mark.promise("S22", "O162")
+@pytest.mark.promise("S22", "S58")
 @pytest.mark.parametrize("act", ["PATCH", "DELETE"])
 def test_the_controller_leaves_the_jobs_of_others_alone(
     installed: Cluster, controller: Api, team: str, act: str

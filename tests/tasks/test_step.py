@@ -285,7 +285,7 @@ def complaint(message: str = QUOTA, at: str = "2026-11-21T12:00:00Z") -> Complai
     return msgspec.convert({"metadata": {"name": "e"}, "message": message, "lastTimestamp": at}, Complaint)
 
 
-@pytest.mark.promise("R172", "O172")
+@pytest.mark.promise("R172")
 @pytest.mark.parametrize(
     ("workers", "pods", "phase", "reason"),
     [

@@ -32,7 +32,7 @@ def fault_of(spec: dict[str, Any], **container: Any) -> str:
     return first_fault({"spec": {"containers": [first], **spec}})
 
 
-@pytest.mark.promise("R169")
+@pytest.mark.promise("O163")
 @pytest.mark.parametrize(
     ("spec", "words"),
     [
@@ -64,7 +64,7 @@ def test_what_reaches_out_of_the_pod_is_refused_with_its_place(spec: dict[str, A
     assert words in fault_of(spec)
 
 
-@pytest.mark.promise("R169")
+@pytest.mark.promise("O163")
 @pytest.mark.parametrize(
     ("container", "words"),
     [
@@ -197,7 +197,7 @@ def test_whatever_a_template_holds_it_becomes_a_job_or_a_sentence(
         assert (made["kind"], bool(json.dumps(made))) == ("Job", True)
 
 
-@pytest.mark.promise("S23", "I65")
+@pytest.mark.promise("S23", "O163")
 def test_the_policy_for_the_controllers_token_has_the_same_limits() -> None:
     text = documents("manifests/base/tasks-policies.yaml")
     named = re.search(r"capabilities\.\?add\.orValue\(\[\]\)\.all\(a, a in \[(.*?)\]", text, re.DOTALL)

@@ -20,7 +20,7 @@ def pod_of(made: Task) -> dict[str, Any]:
     return dict(job_wanted(made, rules())["spec"]["template"]["spec"])
 
 
-@pytest.mark.promise("R149", "O153", "W28")
+@pytest.mark.promise("R149", "O153")
 def test_the_five_fields_become_class_selector_gate_and_amounts() -> None:
     job = job_wanted(task(SEED), rules())
     pod = job["spec"]["template"]
@@ -39,7 +39,7 @@ def test_the_five_fields_become_class_selector_gate_and_amounts() -> None:
     }
 
 
-@pytest.mark.promise("R167", "O152", "W28")
+@pytest.mark.promise("O152", "O153")
 def test_the_job_is_owned_by_the_task_and_has_its_name() -> None:
     metadata = job_wanted(task(SEED), rules())["metadata"]
     (owner,) = metadata["ownerReferences"]
@@ -100,7 +100,7 @@ def test_image_command_arguments_and_environment_are_taken_over() -> None:
     assert {"name": "A", "value": "1"} in container["env"]
 
 
-@pytest.mark.promise("R166", "O156")
+@pytest.mark.promise("O156")
 def test_without_an_image_the_operators_default_one_runs_its_default_command() -> None:
     given = rules(default_image="reg/shell", default_command=("wait", "here"))
     (container,) = job_wanted(task({}), given)["spec"]["template"]["spec"]["containers"]
@@ -223,7 +223,7 @@ def security_of(spec: dict[str, Any], **more: Any) -> dict[str, Any]:
     return dict(container["securityContext"])
 
 
-@pytest.mark.promise("R171", "O170")
+@pytest.mark.promise("O170")
 def test_a_pod_without_a_template_has_no_capabilities_and_the_runtimes_profile() -> None:
     assert security_of({"image": "i"}) == {
         "allowPrivilegeEscalation": False,
@@ -252,7 +252,7 @@ def test_a_template_is_its_authors_also_there() -> None:
     assert security_of({"template": {"spec": {"containers": containers}}}, restricted={"team"}) == own
 
 
-@pytest.mark.promise("W28")
+@pytest.mark.promise("O153")
 @pytest.mark.parametrize("letters", [58, 59, 60, 200])
 def test_the_label_of_a_class_is_a_label_and_unique_however_long_its_name(letters: int) -> None:
     labels = []

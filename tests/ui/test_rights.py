@@ -45,14 +45,14 @@ def pages(rights: Rights) -> FlaskClient:
     return page_of(scene_of(cluster_of(pods)), Granted(rights))
 
 
-@pytest.mark.promise("S35")
+@pytest.mark.promise("R196")
 def test_gangs_of_others_are_only_counted() -> None:
     body = json.loads(pages(MINE).get("/api/picture").data)
     assert [row["name"] for row in body["gangs"]] == ["my-job"]
     assert body["hiddenGangs"] == 1
 
 
-@pytest.mark.promise("S35")
+@pytest.mark.promise("R196")
 def test_pods_of_others_are_gpus_without_a_name() -> None:
     body = json.loads(pages(MINE).get("/api/nodes?domain=1/b0/s0").data)
     tile = next(each for each in body["nodes"] if each["name"] == FIRST)
@@ -63,7 +63,7 @@ def test_pods_of_others_are_gpus_without_a_name() -> None:
     ]
 
 
-@pytest.mark.promise("S35", "D29")
+@pytest.mark.promise("R196")
 @pytest.mark.parametrize(
     "path",
     ["/api/picture", "/api/nodes", "/api/history", "/api/gang?id=theirs/job-their-job"],
@@ -188,7 +188,7 @@ def test_rules_of_the_manifest_s_own_pods_hold_in_what_if_though_their_namespace
     assert len(set(places.values())) == 8
 
 
-@pytest.mark.promise("R196", "S35", "D29")
+@pytest.mark.promise("R196")
 @given(allowed=st.frozensets(st.sampled_from(["a", "b", "c"])))
 def test_a_name_is_shown_exactly_where_its_namespace_may_be_listed(allowed: frozenset[str]) -> None:
     pods = [bound_pod(f"pod-{name}", FIRST, 2, name) for name in ("a", "b", "c")]
@@ -292,7 +292,7 @@ def test_a_session_that_has_ended_leaves_no_token_behind(monkeypatch: pytest.Mon
     wait_until(lambda: not access.sessions, "the next one too")
 
 
-@pytest.mark.promise("S39")
+@pytest.mark.promise("S38")
 def test_one_viewer_takes_no_more_than_a_share_of_the_streams() -> None:
     page = page_of(scene_of(cluster_of([])), asked_by(Counted()))
 
@@ -325,7 +325,7 @@ def test_a_stream_ends_with_its_viewer_s_session(monkeypatch: pytest.MonkeyPatch
     wait_until(lambda: not access.sessions, "its token to be forgotten")
 
 
-@pytest.mark.promise("R196", "D29")
+@pytest.mark.promise("R196")
 def test_the_api_server_decides_who_a_token_is_and_what_it_may_list(cluster: Cluster) -> None:
     api = cluster.api()
     mine, theirs = create_namespace(cluster), create_namespace(cluster)
@@ -378,7 +378,7 @@ def test_a_header_names_the_viewer_where_a_proxy_is_believed_and_nowhere_else(
             assert (found.user, set(found.groups) - {"system:authenticated"}) == (user.user, {*user.groups})
 
 
-@pytest.mark.promise("S21", "S38", "S39", "S40", "S43")
+@pytest.mark.promise("S21", "S38", "S40", "S43")
 def test_the_bounds_are_those_of_the_trust_model() -> None:
     text = " ".join((ROOT / "SECURITY.md").read_text().split())
     assert access_room.TIDY_SECONDS == 60, "a minute"

@@ -88,7 +88,7 @@ def test_a_domain_whose_name_is_a_prefix_of_another_does_not_bring_its_nodes(pag
     assert page.get("/api/nodes?domain=1/b").json == {"version": 1, "nodes": [], "left": 0}
 
 
-@pytest.mark.promise("R197")
+@pytest.mark.promise("R235")
 def test_what_is_more_than_one_answer_holds_is_left_out_and_counted(
     page: FlaskClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -52,7 +52,7 @@ def connected(stack: contextlib.ExitStack, port: int, sent: bytes) -> socket.soc
     return client
 
 
-@pytest.mark.promise("S43", "I55")
+@pytest.mark.promise("S43")
 @pytest.mark.parametrize(
     "first", [b"", HEADERS, BODY, WHOLE], ids=["silent", "headers", "body", "kept alive"]
 )
@@ -63,7 +63,7 @@ def test_more_slow_clients_than_there_are_threads_keep_nobody_out(port: int, fir
         assert is_healthy(port)
 
 
-@pytest.mark.promise("S43", "I55")
+@pytest.mark.promise("S43")
 def test_a_client_that_proves_itself_and_stalls_then_keeps_nobody_out_either(port: int) -> None:
     with contextlib.ExitStack() as stack:
         for _ in range(2 * THREADS):

@@ -305,7 +305,7 @@ def test_an_extended_resource_has_a_domain_of_its_own(resource: str, expected: b
     assert is_extended(resource) == expected
 
 
-@pytest.mark.promise("R96")
+@pytest.mark.promise("R74")
 @pytest.mark.parametrize("works", [False, True])
 def test_workers_of_an_mpijob_are_a_stage_as_the_operator_marks_them(works: bool) -> None:
     roles = {"Launcher": {"template": template(8 * works)}, "Worker": {"replicas": 2, "template": template()}}

@@ -154,7 +154,7 @@ SIZES = [
 ]
 
 
-@pytest.mark.promise("R38")
+@pytest.mark.promise("R230")
 @pytest.mark.parametrize(("name", "spec", "status", "expected"), SIZES)
 def test_a_gang_has_the_size_of_its_owner(
     name: str, spec: dict[str, Any], status: dict[str, Any], expected: int | None

@@ -76,7 +76,7 @@ def test_each_job_of_an_exclusive_jobset_gets_a_domain_of_its_own_before_its_fol
     sweep(two_subblocks, namespace, AT_ONCE, waits, "another JobSet to wait, and to say why")
 
 
-@pytest.mark.promise("R81")
+@pytest.mark.promise("R80")
 def test_subgroups_of_a_group_get_a_domain_each(
     two_subblocks: Cluster, namespace: str, defined: list[str]
 ) -> None:
@@ -156,7 +156,7 @@ def plan_of(job: str, domain: str, **nodes: str) -> dict[str, Placement]:
     }
 
 
-@pytest.mark.promise("I42")
+@pytest.mark.promise("R79")
 @pytest.mark.parametrize("is_bound", [True, False], ids=["bound", "released"])
 def test_a_domain_is_still_a_job_s_where_the_node_of_its_pod_is_gone(is_bound: bool) -> None:
     """Its kubelet may still run the pod: no kubelet has reported that it does not."""
@@ -198,7 +198,7 @@ def test_a_plan_names_the_domain_its_gang_has_for_itself() -> None:
     assert again.domains == {}
 
 
-@pytest.mark.promise("I42")
+@pytest.mark.promise("R79")
 @pytest.mark.parametrize(
     ("others", "holds"),
     [
@@ -265,7 +265,7 @@ def bare(name: str, node: str) -> Pod:
     return gpu_pod(name, gpus=0, node=node, metadata=metadata)
 
 
-@pytest.mark.promise("R82", "I43")
+@pytest.mark.promise("R82")
 @pytest.mark.parametrize("has_affinity", [True, False])
 def test_an_annotation_alone_takes_no_domain_from_another_namespace(has_affinity: bool) -> None:
     mine = of_set("mine", "a", "ns", has_affinity=has_affinity)

@@ -129,7 +129,7 @@ DEEDS = st.one_of(
 WRITES = st.sampled_from((0, 1, 1, 2, 3, 99, 99, 99))
 
 
-@pytest.mark.promise("I42")
+@pytest.mark.promise("R79")
 @settings(max_examples=50, derandomize=True)
 @given(st.lists(st.tuples(WRITES, DEEDS), min_size=4, max_size=16))
 def test_each_exclusive_job_has_a_domain_of_its_own_whatever_happens(

@@ -172,7 +172,7 @@ def test_a_domain_where_a_job_runs_that_wants_none_is_nobody_s() -> None:
     assert domains(found(grid([3, 2]), *there, *jobset(2)), 0) == {"b0s1"}
 
 
-@pytest.mark.promise("R84")
+@pytest.mark.promise("R79")
 def test_the_other_pods_of_the_jobset_are_near_the_domains_and_in_none_of_them() -> None:
     driver = member(0, 0, over="", jobs=3)
     workers = [member(job, index, jobs=3) for job in (1, 2) for index in range(2)]
@@ -225,7 +225,7 @@ def test_jobs_of_which_there_are_too_many_are_placed_each_by_itself() -> None:
     assert len(orders.plans) == 2
 
 
-@pytest.mark.promise("R85")
+@pytest.mark.promise("R83")
 @pytest.mark.parametrize("level", ["block", "subblock"])
 def test_a_coarser_level_that_is_required_holds_the_whole_jobset(level: str) -> None:
     request = {keys.REQUIRED_TOPOLOGY_ANNOTATION: level}

@@ -47,7 +47,7 @@ def backlog(api: Api, namespace: str, count: int) -> None:
         create_pod(api, namespace, f"p{number}", body)
 
 
-@pytest.mark.promise("R179", "O77")
+@pytest.mark.promise("O60", "O77")
 def test_two_namespaces_of_weights_1_and_3_get_1_and_3_of_4_places(two_nodes: Cluster) -> None:
     api = two_nodes.api()
     one, three = create_namespace(two_nodes), create_namespace(two_nodes)
@@ -112,7 +112,7 @@ def clock() -> Clock:
     return Clock()
 
 
-@pytest.mark.promise("S57", "O79")
+@pytest.mark.promise("S17", "O79")
 def test_the_next_leader_reads_what_the_last_one_wrote(recording: Cluster, clock: Clock) -> None:
     first = Leader(recording, clock)
     first.one_pass(5.0)

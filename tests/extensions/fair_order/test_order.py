@@ -121,13 +121,13 @@ def runs(namespace: str, name: str = "runs", **more: Any) -> Pod:
     return pod(name, namespace, node="n0", **more)
 
 
-@pytest.mark.promise("R179", "O60")
+@pytest.mark.promise("O60")
 def test_who_has_gpus_comes_behind_who_has_none() -> None:
     assert Case(*WAITING).order() == ["a1", "b1"], "by name, as they are of one age"
     assert Case(*WAITING, runs("a")).order() == ["b1", "a1"]
 
 
-@pytest.mark.promise("R207", "O59")
+@pytest.mark.promise("O59")
 def test_without_the_policy_s_word_nothing_changes_and_nothing_is_read() -> None:
     case = Case(*WAITING, runs("a"), fair=None)
     assert case.order() == ["a1", "b1"]
@@ -151,7 +151,7 @@ def test_use_counts_on_after_a_pod_has_gone_and_decays_by_a_half_life() -> None:
     assert case.order() == ["b1", "a1"]
 
 
-@pytest.mark.promise("S50", "O65")
+@pytest.mark.promise("O65")
 @pytest.mark.parametrize(
     "more",
     [
@@ -165,14 +165,14 @@ def test_a_pod_counts_from_its_place_to_its_end_whatever_its_status_is(more: dic
     assert Case(*WAITING, runs("a", **more)).order() == ["b1", "a1"]
 
 
-@pytest.mark.promise("O66")
+@pytest.mark.promise("O65")
 def test_nodes_that_a_plan_keeps_for_later_stages_count() -> None:
     ends = datetime(2027, 1, 15, 9, tzinfo=UTC)
     stored = Reservation(LATER_STAGE, "a/job-staged", frozenset({"n0"}), 0.0, HOUR, ends)
     assert Case(*WAITING).order({"a/job-staged": stored}) == ["b1", "a1"]
 
 
-@pytest.mark.promise("O67")
+@pytest.mark.promise("O65")
 @pytest.mark.parametrize(("claims_make_gpu_pods", "first"), [(True, "b1"), (False, "a1")])
 def test_a_claim_on_devices_counts_as_a_gpu_where_claims_make_gpu_pods(
     claims_make_gpu_pods: bool, first: str
@@ -181,7 +181,7 @@ def test_a_claim_on_devices_counts_as_a_gpu_where_claims_make_gpu_pods(
     assert Case(*WAITING, claims, resource_claims=claims_make_gpu_pods).order()[0] == first
 
 
-@pytest.mark.promise("O67")
+@pytest.mark.promise("O65")
 def test_a_claim_counts_as_many_gpus_as_devices_that_it_asks_for() -> None:
     """Eight of one claim are more than four of a device plugin, one of an unknown claim is less."""
     known = supply(claims=(claim("mine", claim_spec(exactly(8))),))
@@ -215,7 +215,7 @@ def test_a_pod_without_gpus_counts_nothing() -> None:
     assert Case(*WAITING, runs("a", gpus=0)).order() == ["a1", "b1"]
 
 
-@pytest.mark.promise("S51", "O63")
+@pytest.mark.promise("O63")
 def test_namespaces_of_one_account_share_its_position() -> None:
     labels = {"a": {"team": "x"}, "a2": {"team": "x"}, "b": {}}
     fair = FairOrder(account_label="team")
@@ -250,7 +250,7 @@ def test_what_still_runs_counts_for_the_time_between_two_leaders() -> None:
     assert case.order() == ["b1", "a1"]
 
 
-@pytest.mark.promise("O80", "I53")
+@pytest.mark.promise("O80")
 @pytest.mark.parametrize("error", [0, 403, 404, 500])
 def test_an_api_server_that_does_not_give_it_stops_no_order(error: int) -> None:
     case = Case(*WAITING, runs("a"), stored=Stored("{" if not error else "", error))
@@ -259,7 +259,7 @@ def test_an_api_server_that_does_not_give_it_stops_no_order(error: int) -> None:
     assert case.stored.reads == 1, "it is asked again a minute later"
 
 
-@pytest.mark.promise("I53")
+@pytest.mark.promise("O80")
 def test_a_clock_that_jumps_by_years_leaves_an_order_by_what_runs() -> None:
     for written in (0.0, NOW + 1e9):
         stored = Stored(encode({"b": {"": 100.0}}, written, FairOrder()))
@@ -277,7 +277,7 @@ def test_switched_off_and_on_again_it_begins_from_what_is_written() -> None:
     assert case.stored.reads == 2
 
 
-@pytest.mark.promise("R180", "S36", "O77")
+@pytest.mark.promise("O77", "S36")
 def test_each_gang_sees_how_its_own_account_stands_and_nobody_who_the_others_are() -> None:
     case = Case(*WAITING, runs("a"), fair=FairOrder(weights={"b": 3.0}))
     case.order()

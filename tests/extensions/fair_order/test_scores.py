@@ -70,7 +70,7 @@ def test_a_gang_of_many_gpus_moves_its_account_s_position_back_by_as_much() -> N
     assert order(*waiters) == ["a1", "c1", "c2", "a2"]
 
 
-@pytest.mark.promise("O68")
+@pytest.mark.promise("O69")
 def test_what_an_account_has_now_counts_before_it_is_used() -> None:
     known = account_scores({}, {"a": {"m": 8}}, {"c"}, FAIR)
     assert known["a"].score == PROJECTED * FAIR.half_life_seconds * 8
@@ -113,7 +113,7 @@ def test_models_count_by_their_costs() -> None:
 LATE = FAIR.maximum_wait_seconds
 
 
-@pytest.mark.promise("O74", "O265")
+@pytest.mark.promise("O74")
 def test_the_oldest_that_did_not_fit_for_the_longest_wait_comes_before_all_positions() -> None:
     late = waiter("a1", no_fit=True, waited=LATE)
     assert order(waiter("c1"), late, waiter("a0", created=7), use={"a": 1e9}) == ["a1", "c1", "a0"]

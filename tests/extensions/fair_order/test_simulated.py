@@ -64,7 +64,7 @@ def test_who_asks_for_less_than_its_share_has_all_of_it_at_once() -> None:
     assert cluster.share("b") > 0.1
 
 
-@pytest.mark.promise("O74", "I51")
+@pytest.mark.promise("O74")
 def test_a_gang_runs_within_the_longest_wait_though_new_accounts_come_without_end() -> None:
     fair = FairOrder(maximum_wait_seconds=4 * HOUR)
     names, random = itertools.count(), Random(5)
@@ -82,7 +82,7 @@ def test_a_gang_runs_within_the_longest_wait_though_new_accounts_come_without_en
     assert 4 * HOUR <= cluster.started["old"] <= 5 * HOUR
 
 
-@pytest.mark.promise("I52")
+@pytest.mark.promise("O75")
 def test_a_flood_of_old_gangs_gets_no_more_than_its_share_by_their_age() -> None:
     fair = FairOrder(maximum_wait_seconds=HOUR)
     random = Random(4)

@@ -22,7 +22,7 @@ def test_what_is_less_than_a_gpu_second_is_forgotten() -> None:
     assert advanced({"a": {"m": 1.9}, "b": {"m": 9.0}}, HOUR, {}, HOUR) == {"b": {"m": 4.5}}
 
 
-@pytest.mark.promise("D28")
+@pytest.mark.promise("O79")
 @given(st.lists(st.floats(0.1, 1e5), min_size=1, max_size=20), st.integers(1, 1000), st.floats(1, 1e6))
 def test_steps_of_any_length_come_to_what_one_step_does(
     steps: list[float], gpus: int, half_life: float
@@ -34,13 +34,13 @@ def test_steps_of_any_length_come_to_what_one_step_does(
     assert isclose(use["a"]["m"], gained(gpus, sum(steps), half_life), rel_tol=1e-9)
 
 
-@pytest.mark.promise("D28")
+@pytest.mark.promise("O79")
 @pytest.mark.parametrize("seconds", [1e4, 1e9, 1e18])
 def test_in_all_eternity_use_comes_to_no_more_than_the_window(seconds: float) -> None:
     assert advanced({}, seconds, {"a": {"m": 8}}, HOUR)["a"]["m"] <= 8 * window(HOUR)
 
 
-@pytest.mark.promise("D28")
+@pytest.mark.promise("O79")
 @pytest.mark.parametrize("back", [-1.0, -1e9])
 def test_a_clock_that_jumps_back_changes_nothing(back: float) -> None:
     book = Book({"a": {"m": 100.0}}, {"a": {"m": 8}}, at=50.0)

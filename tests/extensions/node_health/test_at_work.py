@@ -76,7 +76,7 @@ def avoided(api: Api) -> list[str]:
     return [each.node for each in avoided_nodes.avoided(api.json("GET", PATH)["data"])]
 
 
-@pytest.mark.promise("R184", "O139")
+@pytest.mark.promise("O139")
 def test_a_node_where_gangs_of_two_namespaces_failed_is_avoided_by_a_third_while_others_have_capacity(
     two_subblocks: Cluster, tenants: tuple[str, str, str]
 ) -> None:
@@ -140,7 +140,7 @@ def test_what_a_kubelet_has_refused_runs_elsewhere(
     assert stored(api) == []
 
 
-@pytest.mark.promise("R185", "I48")
+@pytest.mark.promise("R185")
 def test_a_program_that_fails_wherever_it_runs_condemns_no_node(
     two_subblocks: Cluster, tenants: tuple[str, str, str]
 ) -> None:
@@ -159,7 +159,7 @@ def test_a_program_that_fails_wherever_it_runs_condemns_no_node(
     assert avoided(api) == []
 
 
-@pytest.mark.promise("R189", "O150")
+@pytest.mark.promise("O150")
 def test_the_successor_of_a_pod_on_a_bad_node_uses_the_spare_node_of_its_block(
     two_subblocks: Cluster, tenants: tuple[str, str, str]
 ) -> None:

@@ -45,7 +45,7 @@ def examined(data: dict[str, str], **reset_at: str) -> list[tuple[bool, str]]:
     return [(not each.remedy, each.sentence) for each in examine(given)]
 
 
-@pytest.mark.promise("O146", "O147")
+@pytest.mark.promise("O145", "W11")
 def test_the_doctor_warns_of_avoided_nodes_and_of_resets_that_are_no_time() -> None:
     data = {"avoided": f"[{avoided('n1')}, {avoided('n2', by='team')}]"}
     assert examined(data, n3="soon") == [

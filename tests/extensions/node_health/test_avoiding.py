@@ -51,7 +51,7 @@ def test_a_gang_is_placed_where_no_node_is_bad_as_long_as_it_fits_there() -> Non
     assert sorted(places(orders).values()) == ["n2", "n3"]
 
 
-@pytest.mark.promise("O144")
+@pytest.mark.promise("O145")
 def test_it_gets_a_sentence_on_which_nodes_it_does_without_and_why() -> None:
     (plan,) = placing(Nodes(3, *gang(2)), bad("n0")).one().plans
     assert list(plan.avoided) == ["n0"]
@@ -102,7 +102,7 @@ def test_where_it_is_off_nothing_is_taken_in() -> None:
     assert made.observe(1e10, ended("p", "n0", status=status)) == HealthMemory()
 
 
-@pytest.mark.promise("R183", "O137")
+@pytest.mark.promise("O137")
 def test_a_gang_that_has_failed_somewhere_is_placed_elsewhere_first() -> None:
     """Also though it is not known yet whether the node is at fault."""
     cluster = Nodes(2, *gang(1))
@@ -180,7 +180,7 @@ def test_failures_on_missing_nodes_or_in_namespaces_of_the_system_are_not_stored
     assert made.observe(float(seconds_of(clock_time(100)) or 0), elsewhere, of_system).failures == ()
 
 
-@pytest.mark.promise("O147")
+@pytest.mark.promise("W11")
 def test_a_reset_of_failures_that_is_no_time_resets_nothing_and_is_reported() -> None:
     cluster = Nodes(2)
     cluster.nodes["n0"] = node("n0", annotations={"topogate.io/reset-failures": "yes"})
@@ -209,7 +209,7 @@ def in_blocks(blocks: int, each: int, *pods: Pod) -> Nodes:
 ONE_SPARE = replace(SETTINGS, spare_nodes=SpareNodes(per_block=1))
 
 
-@pytest.mark.promise("R189", "O150")
+@pytest.mark.promise("O150")
 def test_a_new_gang_leaves_a_node_of_each_block_free() -> None:
     made = HealthPlacing(in_blocks(2, 3, *gang(5)), ONE_SPARE)
     orders = made.one()
@@ -226,7 +226,7 @@ def test_a_new_gang_takes_them_if_nothing_else_fits_where_the_operator_allows_it
     assert "n2" not in places(HealthPlacing(in_blocks(1, 3, *gang(2)), settings).one()).values()
 
 
-@pytest.mark.promise("O259")
+@pytest.mark.promise("O150")
 @pytest.mark.parametrize(("left", "nodes"), [(2, {"n2"}), (0, set[str]())], ids=["one is lost", "all are"])
 def test_a_gang_that_loses_all_its_pods_at_once_begins_as_a_new_one(left: int, nodes: set[str]) -> None:
     annotations = {"topogate.io/gang": "train", "topogate.io/gang-size": "3"}

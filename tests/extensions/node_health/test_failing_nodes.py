@@ -33,7 +33,7 @@ def three(node: str, *namespaces: str, at: int = 100) -> list[GangFailure]:
     ]
 
 
-@pytest.mark.promise("R184")
+@pytest.mark.promise("O139")
 def test_a_node_where_gangs_of_three_namespaces_failed_is_avoided_by_all() -> None:
     found = of(*three("n0", "a", "b", "c"))
     assert list(found.for_all) == ["n0"]
@@ -75,7 +75,7 @@ def test_one_gang_that_fails_often_is_one() -> None:
     assert of(*failures).of("a") == {}
 
 
-@pytest.mark.promise("R185", "O136", "I48")
+@pytest.mark.promise("R185", "O136")
 def test_a_gang_that_fails_on_another_node_too_counts_against_none() -> None:
     also = proven("n1", gang="n0-g0", namespace="a", state=FailureState.OPEN)
     assert of(*three("n0", "a", "b", "c"), also).for_all == {}
@@ -88,7 +88,7 @@ def test_a_node_is_avoided_for_twice_as_long_with_each_further_gang_up_to_the_ma
     assert untils == [1100, 2100, 4100, 5100, 5100, 5100]
 
 
-@pytest.mark.promise("R184", "O141")
+@pytest.mark.promise("O139", "O141")
 def test_a_node_is_used_again_when_its_time_is_over() -> None:
     assert of(*three("n0", "a", "b", "c"), now=1099).for_all
     assert not of(*three("n0", "a", "b", "c"), now=1100).for_all
@@ -117,7 +117,7 @@ def test_a_node_that_is_gone_is_not_avoided() -> None:
     assert of(*three("gone", "a", "b", "c")).for_all == {}
 
 
-@pytest.mark.promise("R187")
+@pytest.mark.promise("O142")
 def test_of_each_model_a_share_is_avoided_the_worst_first() -> None:
     failures = [each for number in range(6) for each in three(f"n{number}", *"abcd"[: 3 + (number == 5)])]
     found = of(*failures, *three("n6", "a", "b", "c"), *three("n7", "a", "b", "c"))
@@ -136,7 +136,7 @@ def test_nodes_that_fail_for_one_namespace_share_the_bound_with_those_that_all_a
     assert list(found.of("a")) == ["n0"]
 
 
-@pytest.mark.promise("R183", "O137")
+@pytest.mark.promise("O137")
 def test_a_gang_avoids_where_it_has_failed_from_the_first_time_on() -> None:
     first = proven("n0", gang="g", namespace="a", state=FailureState.OPEN)
     assert of(first).for_gangs == {("a", "g"): {"n0"}}
@@ -205,7 +205,7 @@ def test_random_failures_exclude_the_nodes_of_the_rule(failures: list[GangFailur
     assert set(found) == {node for node in NODES if is_bad(node, failures, now)}
 
 
-@pytest.mark.promise("R186", "I46")
+@pytest.mark.promise("R186")
 @given(failures_of("abc"), failures_of("h"), st.integers(0, 4000))
 def test_one_hostile_namespace_condemns_no_node_that_others_would_not_almost(
     honest: list[GangFailure], hostile: list[GangFailure], now: int
@@ -219,7 +219,7 @@ def test_one_hostile_namespace_condemns_no_node_that_others_would_not_almost(
         assert {key: each for key, each in found.for_gangs.items() if key[0] != "h"} == alone.for_gangs
 
 
-@pytest.mark.promise("R187", "O142", "I47")
+@pytest.mark.promise("O142")
 @given(failures_of("abcde"), st.integers(0, 4000), st.floats(0, 1))
 def test_whatever_fails_no_more_than_a_share_of_a_model_is_avoided(
     failures: list[GangFailure], now: int, share: float

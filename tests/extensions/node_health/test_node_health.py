@@ -126,7 +126,7 @@ def failed(name: str = "p") -> Pod:
     return ended(name, "n0", status={"phase": "Failed", "containerStatuses": [exited(1, 50)]})
 
 
-@pytest.mark.promise("R182", "O148")
+@pytest.mark.promise("O132", "O148")
 def test_what_one_life_has_seen_the_next_one_knows() -> None:
     api = OneConfigMap()
     seen = Life(api, Nodes(2), failed()).step()
@@ -240,7 +240,7 @@ def test_what_an_operator_has_emptied_meanwhile_is_forgotten() -> None:
     assert life.step() == ()
 
 
-@pytest.mark.promise("O144")
+@pytest.mark.promise("O145")
 def test_an_event_on_the_node_reports_once_that_it_is_avoided_and_once_that_it_is_used_again() -> None:
     api = OneConfigMap({"failures": encoded(TWO[:1])})
     life = Life(api, Nodes(2))
@@ -263,7 +263,7 @@ def sample(metrics: Metrics, name: str, **labels: str) -> float | None:
     return metrics.registry.get_sample_value(name, labels)
 
 
-@pytest.mark.promise("O144")
+@pytest.mark.promise("O145")
 def test_metrics_count_avoided_nodes_by_model_and_name_each() -> None:
     life = Life(OneConfigMap({"failures": encoded(TWO)}), Nodes(2))
     life.step()

@@ -57,7 +57,7 @@ COUNTS: dict[str, tuple[dict[str, Any], str, int]] = {
 }
 
 
-@pytest.mark.promise("R182", "O132")
+@pytest.mark.promise("O132")
 @pytest.mark.parametrize("how", COUNTS)
 def test_it_counts_that(how: str) -> None:
     status, cause, ran = COUNTS[how]

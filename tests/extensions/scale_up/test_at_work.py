@@ -56,7 +56,7 @@ def until(cluster: Cluster, one_pass: Any, what: str, holds: Any, seconds: float
     cluster.wait_for(what, done, seconds)
 
 
-@pytest.mark.promise("R176", "O114", "O124")
+@pytest.mark.promise("O114", "O124")
 def test_from_no_node_to_sixteen_the_gang_runs_at_the_optimum_and_nothing_is_left(
     empty: Cluster, namespace: str
 ) -> None:
@@ -107,7 +107,7 @@ def test_a_request_has_the_gang_s_shape_and_nothing_that_only_its_author_should_
     assert owners == {"Placement"}
 
 
-@pytest.mark.promise("O125")
+@pytest.mark.promise("O124")
 def test_the_request_of_a_deleted_gang_is_deleted(empty: Cluster, namespace: str, one_pass: Any) -> None:
     create_job(empty.api(), namespace, "train", 3, template(8))
     until(empty, one_pass, "the request", lambda: requests_of(empty, namespace))
@@ -134,7 +134,7 @@ def test_a_gang_that_changes_asks_again(empty: Cluster, namespace: str, one_pass
     assert before["metadata"]["name"] not in left_of(empty, namespace)
 
 
-@pytest.mark.promise("R176", "O121", "W36")
+@pytest.mark.promise("O114", "O121")
 def test_a_refused_request_is_reported_and_retried_until_there_are_nodes(
     empty: Cluster, namespace: str, one_pass: Any
 ) -> None:
@@ -192,7 +192,7 @@ def test_nodes_that_were_removed_before_the_gang_could_use_them_are_asked_for_ag
     assert nodes_left == {GRID[2].name, GRID[3].name}
 
 
-@pytest.mark.promise("R177", "O264", "O126")
+@pytest.mark.promise("O126", "O121")
 def test_a_node_that_came_for_a_gang_is_not_taken_by_a_smaller_one_and_that_is_reported(
     empty: Cluster, namespace: str, one_pass: Any
 ) -> None:
@@ -222,7 +222,7 @@ def test_a_node_that_came_for_a_gang_is_not_taken_by_a_smaller_one_and_that_is_r
     until(empty, one_pass, "the gang that asked to run", runs)
 
 
-@pytest.mark.promise("D27")
+@pytest.mark.promise("I1")
 @pytest.mark.parametrize("kind", ["podtemplates", "provisioningrequests"])
 def test_whichever_write_a_sweeper_dies_at_the_next_one_asks_once(
     empty: Cluster, namespace: str, kind: str

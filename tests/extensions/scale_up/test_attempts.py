@@ -31,7 +31,7 @@ def test_the_progress_of_a_request_follows_its_conditions(
     assert progress_of(request(want(), conditions=conditions)).state is state
 
 
-@pytest.mark.promise("R176")
+@pytest.mark.promise("O114")
 @pytest.mark.parametrize("conditions", [{}, {"Provisioned": "False"}, {"Provisioned": "True"}])
 def test_a_request_in_progress_is_left_alone_and_reported(conditions: dict[str, str]) -> None:
     wanted = want()
@@ -46,7 +46,7 @@ def test_a_request_that_nobody_answers_is_reported_as_that() -> None:
     assert made.notes[wanted.gang.key].endswith("no autoscaler has answered yet")
 
 
-@pytest.mark.promise("O122")
+@pytest.mark.promise("O121")
 @pytest.mark.parametrize("end", ["Failed", "BookingExpired", "CapacityRevoked"])
 def test_what_has_ended_is_asked_for_again_after_a_pause_that_grows(end: str) -> None:
     wanted = want()
@@ -58,7 +58,7 @@ def test_what_has_ended_is_asked_for_again_after_a_pause_that_grows(end: str) ->
         assert asked(steps([wanted], set(), there, CHOICES, BEGAN + pause)) == [("train", attempt + 1)]
 
 
-@pytest.mark.promise("O122")
+@pytest.mark.promise("O121")
 def test_the_pause_grows_to_an_hour_whatever_attempt_is_written_there() -> None:
     assert pause_seconds(999, CHOICES) == 3600
 

@@ -90,7 +90,7 @@ def outcome(orders: Orders, name: str) -> GangOutcome:
     return found
 
 
-@pytest.mark.promise("R177", "O126", "I40")
+@pytest.mark.promise("O126")
 def test_new_nodes_wait_for_the_gang_that_asked_until_all_of_it_fits() -> None:
     scene = Scene()
     for count in (1, 2):
@@ -176,7 +176,7 @@ def test_no_more_nodes_are_reserved_than_the_gang_needs() -> None:
     assert {name.split("-")[0] for name in places(orders)} == {"g", "p"}
 
 
-@pytest.mark.promise("I40")
+@pytest.mark.promise("O126")
 @pytest.mark.parametrize(("share", "reserved"), [(1.0, 2), (0.5, 1), (0.0, 0)])
 def test_no_more_than_a_share_of_all_nodes_is_reserved(share: float, reserved: int) -> None:
     settings = Settings(settle_seconds=0, reserve_share=share, reserve_seconds=1e12)
@@ -185,7 +185,7 @@ def test_no_more_than_a_share_of_all_nodes_is_reserved(share: float, reserved: i
     assert len(scene.reserved()) == reserved
 
 
-@pytest.mark.promise("O128", "I63")
+@pytest.mark.promise("O128")
 @pytest.mark.parametrize(
     ("share", "is_served", "reserved"),
     [(0.5, True, 3), (0.5, False, 2), (0.0, True, 0)],
@@ -215,7 +215,7 @@ def test_what_was_made_for_one_gang_leaves_others_their_share_and_no_more(nodes:
     assert sum(sizes.values()) == reserved, "half of the nodes beside what was made"
 
 
-@pytest.mark.promise("I40")
+@pytest.mark.promise("O126")
 def test_an_unused_reservation_expires_in_time_and_has_a_cooldown() -> None:
     scene = Scene()
     assert places(scene.come(1)) == {}

@@ -80,7 +80,7 @@ def test_the_sweeper_makes_and_removes_its_own(place: tuple[Cluster, str, str]) 
     sweeper.request("DELETE", f"{path}/own")
 
 
-@pytest.mark.promise("R206", "S18", "W13")
+@pytest.mark.promise("O113", "S18")
 def test_the_sweeper_makes_no_other(place: tuple[Cluster, str, str]) -> None:
     cluster, kind, path = place
     with pytest.raises(ApiError, match=f"label {keys.SCALE_UP_LABEL} alone"):
@@ -104,14 +104,14 @@ def test_the_sweeper_changes_none(place: tuple[Cluster, str, str]) -> None:
         sweeper.request("PATCH", f"{path}/fixed", body=[CHANGES[kind]], content_type=JSON_PATCH)
 
 
-@pytest.mark.promise("W13")
+@pytest.mark.promise("S18")
 def test_a_tenant_makes_none_that_could_be_the_sweepers(place: tuple[Cluster, str, str]) -> None:
     cluster, kind, path = place
     with pytest.raises(ApiError, match="only the topogate sweeper"):
         make(cluster.api().acting_as(TENANT), kind, path, "forged", ours=True)
 
 
-@pytest.mark.promise("W13")
+@pytest.mark.promise("S18")
 @pytest.mark.parametrize("what", ["the shape", "the label"])
 def test_a_tenant_changes_nothing_of_the_sweepers(place: tuple[Cluster, str, str], what: str) -> None:
     cluster, kind, path = place
@@ -130,7 +130,7 @@ def test_a_tenant_may_delete_what_was_asked_for(place: tuple[Cluster, str, str])
     cluster.api().acting_as(TENANT).request("DELETE", f"{path}/unwanted")
 
 
-@pytest.mark.promise("R206", "O113")
+@pytest.mark.promise("O113")
 def test_without_the_component_the_sweeper_may_do_none_of_it(place: tuple[Cluster, str, str]) -> None:
     text = (ROOT / "manifests" / "base" / "sweeper.yaml").read_text()
     assert place[1] not in text

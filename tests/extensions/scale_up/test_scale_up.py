@@ -105,7 +105,7 @@ class Scene:
 ASKED = ["create podtemplates", "create provisioningrequests"]
 
 
-@pytest.mark.promise("R176", "O114")
+@pytest.mark.promise("O114")
 def test_a_gang_asks_once_it_has_waited_and_not_twice() -> None:
     scene = Scene(gpu_pod("p"), after_seconds=5.0)
     assert scene.step() == []
@@ -156,7 +156,7 @@ def test_a_gang_that_waits_for_anything_but_capacity_asks_for_nothing(cause: Cau
     assert scene.step(cause) == []
 
 
-@pytest.mark.promise("O119")
+@pytest.mark.promise("O118")
 def test_a_gang_that_no_node_can_help_waits_for_its_request_and_not_for_capacity() -> None:
     annotations = {"topogate.io/gang": "g", keys.REQUIRED_TOPOLOGY_ANNOTATION: "block"}
     pods = [

@@ -108,14 +108,14 @@ def test_what_is_planned_or_fits_beside_the_others_is_not_asked_for() -> None:
     assert members(gang, view) == [pods[1]]
 
 
-@pytest.mark.promise("W36")
+@pytest.mark.promise("O114")
 def test_the_shape_is_the_same_for_the_same_pods_recreated_and_another_for_others() -> None:
     first = wanted(job_pod(0, uid="u1"), job_pod(1, uid="u2"))
     again = wanted(job_pod(0, uid="u3"), job_pod(1, uid="u4"))
     assert first.shape == again.shape != wanted(job_pod(0, uid="u1")).shape
 
 
-@pytest.mark.promise("W36")
+@pytest.mark.promise("O114")
 def test_names_differ_by_gang_shape_and_attempt_and_are_values_of_labels() -> None:
     long = Placement(metadata=Metadata(name="job-" + "x" * 200, namespace="ns", uid="other"))
     (gang,) = gather_all(job_pod(0))
