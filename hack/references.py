@@ -165,7 +165,7 @@ TABLES: Final[Mapping[tuple[str, str], Callable[[], str]]] = {
     ("docs/operators/configuration.md", "labeler keys"): labeler_keys,
     ("docs/design/wire-contract.md", "keys"): wire_keys,
     ("docs/operators/events.md", "event reasons"): event_reasons,
-    ("docs/operators/task-events.md", "task event reasons"): task_event_reasons,
+    ("docs/operators/events.md", "task event reasons"): task_event_reasons,
     ("docs/operators/metrics.md", "metrics"): program_metrics,
     ("docs/operators/alerts.md", "alerts"): alerts,
     ("docs/users/options.md", "command options"): command_options,

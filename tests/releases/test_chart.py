@@ -496,7 +496,7 @@ def authority_of(cluster: Cluster) -> str:
 def test_runbooks_open_at_the_address_that_is_given() -> None:
     base = "https://git.example.com/topogate/blob/v0.1.0/docs"
     shipped = runbooks()
-    assert all(each.startswith("docs/operators/runbooks-") for each in shipped)
+    assert all(each.startswith("docs/operators/runbooks.md#") for each in shipped)
     for end in ("", "/"):
         given = runbooks(f"monitoring.runbookBase={base}{end}")
         assert given == [base + each.removeprefix("docs") for each in shipped]

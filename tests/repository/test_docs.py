@@ -14,10 +14,11 @@ from tests.repository.pages import DOCS, anchors, path_in_repository
 from webhook.cli.main import COMMANDS
 
 PAGES = [path for path in DOCS if path.is_relative_to(ROOT / "docs") and path != ROOT / "docs/README.md"]
-MOST_LINES, MOST_WORDS = 95, 1100
+MOST_WORDS = 1500
 TABLES = {
     ROOT / "docs" / name
     for name in (
+        "design/decisions.md",
         "design/invariants.md",
         "design/wire-contract.md",
         "operators/configuration.md",
@@ -140,10 +141,9 @@ def test_the_readme_is_at_most_150_lines_and_1000_words() -> None:
     assert len(text.split()) <= 1000
 
 
-def test_a_page_fits_on_two_screens() -> None:
+def test_a_page_has_at_most_1500_words() -> None:
     """Failed? Give what answers another question a page of its own, and link it."""
     texts = {path_in_repository(page): page.read_text() for page in PAGES if page not in TABLES}
-    assert [page for page, text in texts.items() if len(text.splitlines()) > MOST_LINES] == []
     assert [page for page, text in texts.items() if len(text.split()) > MOST_WORDS] == []
 
 

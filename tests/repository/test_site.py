@@ -18,7 +18,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_link_out_of_docs_leads_to_that_page_in_the_site(site: Path) -> None:
-    text = (site / "operators/runbooks-nodes/index.html").read_text()
+    text = (site / "operators/runbooks/index.html").read_text()
     assert 'href="../topology/"' in text
     assert 'href="../../repository/#annotations"' in (site / "users/gangs/index.html").read_text()
     assert 'id="annotations"' in (site / "repository/index.html").read_text()

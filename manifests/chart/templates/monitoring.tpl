@@ -879,7 +879,7 @@ spec:
       rules:
         - alert: TopogateWebhookDown
           annotations:
-            runbook_url: {{ printf "%s/operators/runbooks-webhook.md#topogatewebhookdown" (trimSuffix "/" .Values.monitoring.runbookBase) | quote }}
+            runbook_url: {{ printf "%s/operators/runbooks.md#topogatewebhookdown" (trimSuffix "/" .Values.monitoring.runbookBase) | quote }}
             summary: 'No replica of the webhook answers: GPU pods are created ungated, or not at all with the overlay strict.'
           expr: absent(up{job="topogate-webhook"} == 1)
           for: 2m
@@ -887,7 +887,7 @@ spec:
             severity: critical
         - alert: TopogateWebhookFailsOpen
           annotations:
-            runbook_url: {{ printf "%s/operators/runbooks-webhook.md#topogatewebhookfailsopen" (trimSuffix "/" .Values.monitoring.runbookBase) | quote }}
+            runbook_url: {{ printf "%s/operators/runbooks.md#topogatewebhookfailsopen" (trimSuffix "/" .Values.monitoring.runbookBase) | quote }}
             summary: 'The API server admitted GPU pods without the webhook: they have no gate, PriorityClass or selector.'
           expr: |
             sum(increase(apiserver_admission_webhook_fail_open_count{name="pods.topogate.io"}[10m])) > 0
@@ -898,7 +898,7 @@ spec:
             severity: critical
         - alert: TopogateCertificateEnds
           annotations:
-            runbook_url: {{ printf "%s/operators/runbooks-webhook.md#topogatecertificateends" (trimSuffix "/" .Values.monitoring.runbookBase) | quote }}
+            runbook_url: {{ printf "%s/operators/runbooks.md#topogatecertificateends" (trimSuffix "/" .Values.monitoring.runbookBase) | quote }}
             summary: The certificate that the webhook serves ends within 7 days, and nothing has renewed it.
           expr: min(topogate_certificate_expiry_timestamp_seconds) - time() < 7 * 86400
           for: 1h
@@ -906,7 +906,7 @@ spec:
             severity: warning
         - alert: TopogateCertificateRejected
           annotations:
-            runbook_url: {{ printf "%s/operators/runbooks-webhook.md#topogatecertificaterejected" (trimSuffix "/" .Values.monitoring.runbookBase) | quote }}
+            runbook_url: {{ printf "%s/operators/runbooks.md#topogatecertificaterejected" (trimSuffix "/" .Values.monitoring.runbookBase) | quote }}
             summary: The webhook's certificate files cannot be served; an older certificate is.
           expr: max(topogate_certificate_rejected) > 0
           for: 10m
@@ -914,7 +914,7 @@ spec:
             severity: warning
         - alert: TopogateClassesSilent
           annotations:
-            runbook_url: {{ printf "%s/operators/runbooks-webhook.md#topogateclassessilent" (trimSuffix "/" .Values.monitoring.runbookBase) | quote }}
+            runbook_url: {{ printf "%s/operators/runbooks.md#topogateclassessilent" (trimSuffix "/" .Values.monitoring.runbookBase) | quote }}
             summary: 'The webhook''s watch of PriorityClasses is silent: pods are gated without a class.'
           expr: max(topogate_priority_classes_silence_seconds) > 300
           for: 5m
@@ -922,7 +922,7 @@ spec:
             severity: warning
         - alert: TopogateConfigurationRejected
           annotations:
-            runbook_url: {{ printf "%s/operators/runbooks-webhook.md#topogateconfigurationrejected" (trimSuffix "/" .Values.monitoring.runbookBase) | quote }}
+            runbook_url: {{ printf "%s/operators/runbooks.md#topogateconfigurationrejected" (trimSuffix "/" .Values.monitoring.runbookBase) | quote }}
             summary: The configuration cannot be used; an older one is in force.
           expr: max(topogate_configuration_rejected) > 0
           for: 5m
@@ -930,7 +930,7 @@ spec:
             severity: warning
         - alert: TopogateNoLeader
           annotations:
-            runbook_url: {{ printf "%s/operators/runbooks-sweeper.md#topogatenoleader" (trimSuffix "/" .Values.monitoring.runbookBase) | quote }}
+            runbook_url: {{ printf "%s/operators/runbooks.md#topogatenoleader" (trimSuffix "/" .Values.monitoring.runbookBase) | quote }}
             summary: 'No sweeper leads: gated pods wait until one does.'
           expr: (sum(topogate_leader) or vector(0)) < 1
           for: 3m
@@ -938,7 +938,7 @@ spec:
             severity: critical
         - alert: TopogateNotSynced
           annotations:
-            runbook_url: {{ printf "%s/operators/runbooks-sweeper.md#topogatenotsynced" (trimSuffix "/" .Values.monitoring.runbookBase) | quote }}
+            runbook_url: {{ printf "%s/operators/runbooks.md#topogatenotsynced" (trimSuffix "/" .Values.monitoring.runbookBase) | quote }}
             summary: 'The leading sweeper does not see the cluster as it is: it places nothing, or by old facts.'
           expr: |
             (sum(topogate_leader) > 0 unless on() topogate_oldest_gated_pod_seconds)
@@ -949,7 +949,7 @@ spec:
             severity: critical
         - alert: TopogateGatedPodOld
           annotations:
-            runbook_url: {{ printf "%s/operators/runbooks-sweeper.md#topogategatedpodold" (trimSuffix "/" .Values.monitoring.runbookBase) | quote }}
+            runbook_url: {{ printf "%s/operators/runbooks.md#topogategatedpodold" (trimSuffix "/" .Values.monitoring.runbookBase) | quote }}
             summary: A pod has been gated for more than 6 hours.
           expr: max(topogate_oldest_gated_pod_seconds) > 6 * 3600
           for: 10m
@@ -957,7 +957,7 @@ spec:
             severity: warning
         - alert: TopogateGangsUndecided
           annotations:
-            runbook_url: {{ printf "%s/operators/runbooks-sweeper.md#topogategangsundecided" (trimSuffix "/" .Values.monitoring.runbookBase) | quote }}
+            runbook_url: {{ printf "%s/operators/runbooks.md#topogategangsundecided" (trimSuffix "/" .Values.monitoring.runbookBase) | quote }}
             summary: Gangs wait because the search for a place ended at its work budget.
           expr: max(topogate_gangs_waiting{cause="undecided"}) > 0
           for: 30m
@@ -965,7 +965,7 @@ spec:
             severity: warning
         - alert: TopogateGangsFailing
           annotations:
-            runbook_url: {{ printf "%s/operators/runbooks-sweeper.md#topogategangsfailing" (trimSuffix "/" .Values.monitoring.runbookBase) | quote }}
+            runbook_url: {{ printf "%s/operators/runbooks.md#topogategangsfailing" (trimSuffix "/" .Values.monitoring.runbookBase) | quote }}
             summary: Gangs wait because the API server refuses their plan, or because of an error of topogate's own.
           expr: max(topogate_gangs_waiting{cause=~"refused|defect"}) > 0
           for: 15m
@@ -973,7 +973,7 @@ spec:
             severity: warning
         - alert: TopogatePodsUnbound
           annotations:
-            runbook_url: {{ printf "%s/operators/runbooks-sweeper.md#topogatepodsunbound" (trimSuffix "/" .Values.monitoring.runbookBase) | quote }}
+            runbook_url: {{ printf "%s/operators/runbooks.md#topogatepodsunbound" (trimSuffix "/" .Values.monitoring.runbookBase) | quote }}
             summary: kube-scheduler does not bind released pods to their planned nodes, and no other gang gets these nodes.
           expr: |
             max(topogate_unbound_pods) > 0
@@ -984,7 +984,7 @@ spec:
             severity: warning
         - alert: TopogateNodesAvoided
           annotations:
-            runbook_url: {{ printf "%s/operators/runbooks-nodes.md#topogatenodesavoided" (trimSuffix "/" .Values.monitoring.runbookBase) | quote }}
+            runbook_url: {{ printf "%s/operators/runbooks.md#topogatenodesavoided" (trimSuffix "/" .Values.monitoring.runbookBase) | quote }}
             summary: 'Pods of several gangs failed on nodes and ran elsewhere: these nodes are avoided, and their GPUs may be broken.'
           expr: sum by (model) (topogate_avoided_nodes) > 0
           for: 5m
@@ -992,7 +992,7 @@ spec:
             severity: warning
         - alert: TopogateUnreadableObjects
           annotations:
-            runbook_url: {{ printf "%s/operators/runbooks-sweeper.md#topogateunreadableobjects" (trimSuffix "/" .Values.monitoring.runbookBase) | quote }}
+            runbook_url: {{ printf "%s/operators/runbooks.md#topogateunreadableobjects" (trimSuffix "/" .Values.monitoring.runbookBase) | quote }}
             summary: 'Objects cannot be decoded: their last readable version counts, or nothing.'
           expr: max({__name__=~"topogate_unreadable_objects|topogate_tasks_unreadable_objects"}) > 0
           for: 10m
@@ -1000,7 +1000,7 @@ spec:
             severity: warning
         - alert: TopogateOwnersRefused
           annotations:
-            runbook_url: {{ printf "%s/operators/runbooks-sweeper.md#topogateownersrefused" (trimSuffix "/" .Values.monitoring.runbookBase) | quote }}
+            runbook_url: {{ printf "%s/operators/runbooks.md#topogateownersrefused" (trimSuffix "/" .Values.monitoring.runbookBase) | quote }}
             summary: 'The sweeper may not read some kinds of workloads: their gangs have no known size.'
           expr: max(topogate_refused_owners) > 0
           for: 10m
@@ -1008,14 +1008,14 @@ spec:
             severity: warning
         - alert: TopogateEventsDropped
           annotations:
-            runbook_url: {{ printf "%s/operators/runbooks-sweeper.md#topogateeventsdropped" (trimSuffix "/" .Values.monitoring.runbookBase) | quote }}
+            runbook_url: {{ printf "%s/operators/runbooks.md#topogateeventsdropped" (trimSuffix "/" .Values.monitoring.runbookBase) | quote }}
             summary: 'Events for users were not written: reasons are missing there.'
           expr: sum(increase(topogate_events_dropped_total[30m])) > 0
           labels:
             severity: info
         - alert: TopogateTasksNotLed
           annotations:
-            runbook_url: {{ printf "%s/operators/runbooks-sweeper.md#topogatetasksnotled" (trimSuffix "/" .Values.monitoring.runbookBase) | quote }}
+            runbook_url: {{ printf "%s/operators/runbooks.md#topogatetasksnotled" (trimSuffix "/" .Values.monitoring.runbookBase) | quote }}
             summary: 'No task controller leads: GPUTasks are accepted and wait.'
           expr: ((sum(topogate_tasks_leading) or vector(0)) < 1) or (max(topogate_tasks_watch_silence_seconds) > 120)
           for: 5m
@@ -1023,7 +1023,7 @@ spec:
             severity: warning
         - alert: TopogateLabelerAbsent
           annotations:
-            runbook_url: {{ printf "%s/operators/runbooks-nodes.md#topogatelabelerabsent" (trimSuffix "/" .Values.monitoring.runbookBase) | quote }}
+            runbook_url: {{ printf "%s/operators/runbooks.md#topogatelabelerabsent" (trimSuffix "/" .Values.monitoring.runbookBase) | quote }}
             summary: 'GPU nodes have no topology labels, or their labeler does not run: gangs are not placed close together there.'
           expr: |
             max(topogate_unplaced_gpu_nodes) > 0
@@ -1034,7 +1034,7 @@ spec:
             severity: warning
         - alert: TopogateAllocatorAmbiguous
           annotations:
-            runbook_url: {{ printf "%s/operators/runbooks-nodes.md#topogateallocatorambiguous" (trimSuffix "/" .Values.monitoring.runbookBase) | quote }}
+            runbook_url: {{ printf "%s/operators/runbooks.md#topogateallocatorambiguous" (trimSuffix "/" .Values.monitoring.runbookBase) | quote }}
             summary: 'The allocator could not identify the pod that it was asked about: it refused it, or guessed.'
           expr: |
             sum(increase(topogate_allocator_allocations_total{outcome=~"refused|oldest"}[15m])) > 0
@@ -1045,7 +1045,7 @@ spec:
             severity: warning
         - alert: TopogateAllocatorConflict
           annotations:
-            runbook_url: {{ printf "%s/operators/runbooks-nodes.md#topogateallocatorconflict" (trimSuffix "/" .Values.monitoring.runbookBase) | quote }}
+            runbook_url: {{ printf "%s/operators/runbooks.md#topogateallocatorconflict" (trimSuffix "/" .Values.monitoring.runbookBase) | quote }}
             summary: Another device plugin holds a resource that the allocator is to hand out.
           expr: max(topogate_allocator_conflict) > 0
           for: 10m
