@@ -1,5 +1,6 @@
 """What `topogate doctor` says of gangs that wait for long, and of those that no waiting helps."""
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, cast
 
@@ -13,6 +14,7 @@ from webhook.inquiry.findings import State
 from webhook.inquiry.reading import ClusterReading
 from webhook.kube.client import Api, ApiError
 from webhook.sweeper.observe.gangs import key_of
+from webhook.sweeper.observe.membership import LostOwner
 
 NOW = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)
 
@@ -86,6 +88,16 @@ def test_a_gang_that_can_never_be_placed_as_written_is_named(
     ((state, sentence),) = found(monkeypatch, pods, **annotations)
     assert state is State.ODD
     assert sentence.endswith(f"can never be placed as it is written: {why}")
+
+
+def test_what_is_left_of_a_deleted_gang_is_none_that_can_never_be_placed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    deleted = LostOwner("its controller is deleted")
+    reading = replace(cluster_of(waiting_job(9)), read_lost_owners=lambda _: lambda _: deleted)
+    monkeypatch.setattr(ClusterReading, "read_usage", lambda api: reading)
+    (finding,) = waiting_gangs.examine(cast(Api, Cluster("11:59")), NOW)
+    assert finding.state is State.WELL
 
 
 def test_a_gang_for_a_scheduler_that_is_not_served_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

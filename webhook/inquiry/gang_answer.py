@@ -85,7 +85,7 @@ def state_for(
     settings, view = replace(settings, preempt=False), replace(view, now=moment())
     uids = {pod.metadata.uid for gang in gangs for pod in gang.pods}
     others = [pod for pod in view.gated if pod.metadata.uid not in uids]
-    ordered = [*gather(others, (), lambda _: OwnerFacts(), view.gang_of), *gangs]
+    ordered = [*gather(others, (), lambda _: OwnerFacts(), view.gang_of, lost_owner=view.lost_owner), *gangs]
     ledger = ReservationLedger(reservations=tuple(reservations(ordered, view, settings)))
     opening = ReservationInput(ledger, ordered, view, snapshot)
     queue = ReleaseQueue(view, SentReleases(), view.now.seconds)

@@ -134,7 +134,10 @@ class NextPass:
 
 def next_pass(cluster: ClusterReading, settings: Settings, first: Pod, now: Moment) -> NextPass:
     """The pass at this moment on a reading of the cluster. first: a pod of the gang, see run_pass."""
-    lost_owner = cluster.lost_owners(first.metadata.namespace)
+    namespace = first.metadata.namespace
+    lost_owner = cluster.lost_owners(
+        lambda pod: bool(pod.spec.scheduling_gates) and pod.metadata.namespace == namespace
+    )
     snapshotter = Snapshotter(cluster, settings, owners=lambda: lost_owner)
     view = replace(view_of(snapshotter, cluster, settings), now=now)
     memory = Memory()
@@ -266,7 +269,7 @@ def _age(pod: Pod, now: Moment) -> float:
 def reservations(gangs: Sequence[PodGang], view: View, settings: Settings) -> Iterator[Reservation]:
     """The nodes reserved for gangs that have waited long, as the leader has written them."""
     for gang in gangs:
-        placement = view.placements.get(gang.key.placement_key)
+        placement = view.placements.get(gang.key.placement_key) if gang.lost_owner is None else None
         if placement is not None and (found := _reservation(gang, placement, view.now, settings)) is not None:
             yield found
 

@@ -17,7 +17,7 @@ from webhook.kube.client import Api, ApiError
 from webhook.kube.complaints import EVENTS, FAILED_CREATE, Complaint
 from webhook.kube.decoding import decoded, key_of
 from webhook.kube.disruption_budgets import BUDGETS, PodDisruptionBudget
-from webhook.kube.objects import Metadata, Namespace, Node, ObjectList, Pod
+from webhook.kube.objects import Metadata, Namespace, Node, ObjectList, OwnerReference, Pod
 from webhook.kube.placements import Placement
 from webhook.kube.state_config_map import path_of
 from webhook.kube.times import since_1970
@@ -42,6 +42,9 @@ T = TypeVar("T")
 
 LostOwnerOf = Callable[[Pod], LostOwner | None]
 """As View.lost_owner."""
+
+LookUpOwner = Callable[[str, OwnerReference], Metadata | None]
+"""As Owners.metadata_of."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +87,7 @@ class ClusterReading:
             functools.cache(lambda: _budgets(api)),
             functools.cache(lambda: tuple(read_all(api, PODS, Pod, fieldSelector=FAILED))),
             functools.cache(lambda: _leads_since(api)),
-            lambda pods: _lost_owners(api, owners, pods),
+            lambda pods: _lost_owners(api, owners.metadata_of, pods),
         )
 
     @classmethod
@@ -96,6 +99,7 @@ class ClusterReading:
             {},
             lambda key: OwnerFacts(None),
             read_objects=functools.cache(lambda collection: _objects(api, collection)),
+            read_lost_owners=lambda pods: _lost_owners(api, lambda *_: None, pods),
         )
 
     def pod_items(self) -> Iterable[Pod]:
@@ -137,14 +141,14 @@ class ClusterReading:
         """The PodDisruptionBudgets; of a user who may not read them, unread ones."""
         return self.read_budgets()
 
-    def lost_owners(self, namespace: str) -> LostOwnerOf:
-        """Returns which controller of a waiting pod of this namespace does not exist, see View.lost_owner.
+    def lost_owners(self, is_asked: Callable[[Pod], bool]) -> LostOwnerOf:
+        """Returns which controller of a pod does not exist, see View.lost_owner.
 
-        The controllers of other namespaces count as existing: each may take a request.
+        is_asked: of which pods that matters. Others count as having all controllers: each may take a request.
         """
-        pods = [pod for pod in self.pods if pod.metadata.namespace == namespace and pod.spec.scheduling_gates]
-        lost_owner = self.read_lost_owners(pods)
-        return lambda pod: lost_owner(pod) if pod.metadata.namespace == namespace else None
+        pods = [pod for pod in self.pods if is_asked(pod)]
+        lost_owner, uids = self.read_lost_owners(pods), {pod.metadata.uid for pod in pods}
+        return lambda pod: lost_owner(pod) if pod.metadata.uid in uids else None
 
     def failed(self) -> Sequence[Pod]:
         """The pods that have failed and still exist. Raises ApiError."""
@@ -259,8 +263,8 @@ def read_all(api: Api, path: str, kind: type[T], **query: str) -> Iterator[T]:
         more["continue"] = page.metadata.continue_
 
 
-def _lost_owners(api: Api, owners: Owners, pods: Sequence[Pod]) -> LostOwnerOf:
-    """Asks the API server for the controllers of these pods that were not read, level by level."""
+def _lost_owners(api: Api, known: LookUpOwner, pods: Sequence[Pod]) -> LostOwnerOf:
+    """Asks the API server for the controllers of these pods that are not known, level by level."""
 
     @functools.cache
     def is_leaving(namespace: str) -> bool:
@@ -270,7 +274,7 @@ def _lost_owners(api: Api, owners: Owners, pods: Sequence[Pod]) -> LostOwnerOf:
             return False  # the rest of the explanation does not need it
         return bool(found["metadata"].get("deletionTimestamp"))
 
-    existence = OwnerExistence(api, owners.metadata_of, lambda: None, is_leaving=is_leaving)
+    existence = OwnerExistence(api, known, lambda: None, is_leaving=is_leaving)
     for _ in range(MOST_LEVELS):
         lost = existence.lookup()
         if all(found is None or found.is_confirmed for found in map(lost, pods)):

@@ -30,7 +30,7 @@ def rehearse(cluster: ClusterReading, job: Mapping[str, Any], settings: Settings
         return OwnerFacts(len(pods)) if key == mine else cluster.size_of(key)
 
     fuller = replace(cluster, pods=(*cluster.pods, *pods), size_of=size_of)
-    snapshotter = Snapshotter(fuller, settings)
+    snapshotter = _snapshotter(fuller, settings)
     view = view_of(snapshotter, fuller, settings)
     gang = next(each for each in gather(view.gated, view.others, size_of, view.gang_of) if each.key == mine)
     return ask_gang(gang, state_for([gang], view, snapshotter.snapshot(view), settings)).found
@@ -44,9 +44,24 @@ def rehearse_manifest(cluster: ClusterReading, found: ManifestPods, settings: Se
     made = found.gangs()
     pods = tuple(pod for gang in made for pod in gang.pods)
     fuller = replace(cluster, pods=(*cluster.pods, *pods))
-    snapshotter = Snapshotter(fuller, settings)
+    snapshotter = _snapshotter(fuller, settings)
     view = view_of(snapshotter, fuller, settings)
     return Rehearsed(made, view, snapshotter.snapshot(view), found.notes, found.admitted, settings)
+
+
+def _snapshotter(cluster: ClusterReading, settings: Settings) -> Snapshotter:
+    """One that knows of each gang with planned or reserved nodes whether its controller still exists."""
+    roots = cluster.pod_group_roots()
+
+    def reserves(pod: Pod) -> bool:
+        plan = cluster.placements.get(key_of(pod, settings.owner_rules, roots).placement_key)
+        is_gated = bool(pod.spec.scheduling_gates)
+        return plan is not None and bool(
+            plan.spec.kept or (is_gated and (plan.spec.pods or plan.status.held))
+        )
+
+    lost_owner = cluster.lost_owners(reserves)
+    return Snapshotter(cluster, settings, owners=lambda: lost_owner)
 
 
 def _pods(job: Mapping[str, Any], settings: Settings) -> list[Pod]:

@@ -21,7 +21,7 @@ from webhook.placement import Gang, Member, Snapshot
 from webhook.scheduling.impossible_requests import impossible
 from webhook.sweeper.decide.orders import Cause
 from webhook.sweeper.observe.fewest_domains import FewestDomains
-from webhook.sweeper.observe.gangs import OwnerFacts
+from webhook.sweeper.observe.gangs import GangKey, OwnerFacts
 from webhook.sweeper.observe.snapshotter import Snapshotter
 from webhook.sweeper.observe.view import View
 from webhook.text import counted
@@ -67,8 +67,8 @@ def _key(placement: Mapping[str, Any]) -> str:
 def never_placed(api: Api, sizes: Mapping[str, int]) -> Iterator[tuple[str, str]]:
     """Name and reason of each gang that no free node helps, or that does not fit even into empty nodes.
 
-    The first is the sweeper's own reason. sizes: by the key of the Placement, how many pods a waiting gang
-    has in total. Raises ApiError.
+    The first is the sweeper's own reason. Gangs whose controller is gone are left out: they are not to be
+    placed. sizes: by the key of the Placement, how many pods a waiting gang has in total. Raises ApiError.
     """
     settings = replace(settings_or_defaults(api), settle_seconds=0.0, patience_seconds=math.inf)
     cluster = ClusterReading.read_usage(api)
@@ -77,7 +77,7 @@ def never_placed(api: Api, sizes: Mapping[str, int]) -> Iterator[tuple[str, str]
     snapshot = snapshotter.snapshot(view)
     facts = PassFacts(lambda key: OwnerFacts(sizes.get(key.placement_key) or None))
     made = run_pass(view, snapshot, settings, facts)
-    fewest = FewestDomains()
+    fewest, found_of = FewestDomains(), dict[GangKey, str]()
     for gang in sorted(made.seen.gangs, key=lambda each: str(each.key)):
         outcome = made.outcome(gang.key)
         if outcome is not None and outcome.cause in _FOR_EVER and not gang.lacks_pods:
@@ -85,7 +85,10 @@ def never_placed(api: Api, sizes: Mapping[str, int]) -> Iterator[tuple[str, str]
         else:
             why = gang.fault
         if why := why or _why_never(list(gang.gated), view, snapshot, settings, fewest):
-            yield str(gang.key), why
+            found_of[gang.key] = why
+    lost_owner = cluster.lost_owners(lambda pod: view.gang_of(pod) in found_of)
+    lost = {view.gang_of(pod) for pod in view.gated if lost_owner(pod) is not None}
+    yield from ((str(key), why) for key, why in found_of.items() if key not in lost)
 
 
 def _why_never(
