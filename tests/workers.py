@@ -16,10 +16,8 @@ from xdist.scheduler import LoadScopeScheduling
 NATIVE: Final = (
     "tests/cluster/test_bind.py",
     "tests/cluster/test_native_gangs.py",
-    "tests/cluster/test_nominated.py",
     "tests/cluster/test_strict_groups.py",
     "tests/extensions/test_bind_at_work.py",
-    "tests/extensions/test_nominated_at_work.py",
     "tests/workloads/test_owners.py",
 )
 """Files with tests on `native_control_plane`, of which one worker has one."""

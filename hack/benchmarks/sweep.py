@@ -5,7 +5,7 @@
 2. From the moment when the last gang is complete to the last pod bound, with both at work, against
    kube-scheduler alone with as many waiting pods.
 3. With --bind: gangs of several sizes that require a block, from complete to all bound, by each way of
-   binding: pinned, podgroup and nominated (policy bind), and kube-scheduler alone with PodGroups of its own.
+   binding: pinned and podgroup (binding.mode), and kube-scheduler alone with PodGroups of its own.
 
 kwok and the controllers are paused throughout, so that nothing else uses the cores; topogate runs
 under its own ServiceAccount, with its guards in force. Absolute figures belong to the machine.
@@ -18,34 +18,19 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-import msgspec
-
 from hack.local import native_gangs
 from hack.local.build import announce
-from hack.local.cluster import Cluster
 from hack.observing.loaded import Loaded
 from hack.observing.observer import ObservedRun, Observer, spread
 from labeler.contract import keys
-from webhook.kube.objects import Pod
-from webhook.sweeper.observe.plans import nominated_node
-from webhook.workloads.pod_group_names import NOMINATED_PREFIX, PREFIX, bind_group_name
+from webhook.workloads.pod_group_names import bind_group_name
 
 SIZES: Final = (16, 128, 1000)
 """Pods of the gangs of part 3."""
 
 
-PREFIXES: Final = {"podgroup": PREFIX, "nominated": NOMINATED_PREFIX}
-"""Of the names of PodGroups, by the ways of binding that have some."""
-
-
 class Bench(Loaded):
     """What is measured on a loaded cluster."""
-
-    def __init__(self, cluster: Cluster, options: argparse.Namespace) -> None:
-        """The cluster is fresh."""
-        super().__init__(cluster, options)
-        if options.bind:
-            self.installation.components = ("nominated-binding",)
 
     # --- parts 1 and 2 --------------------------------------------------------------------------
 
@@ -163,15 +148,13 @@ class Bench(Loaded):
 
     def bind(self) -> None:
         """Each way of binding with gangs of each size, alternately."""
-        ways = ("pinned", "podgroup", "nominated", "native", "native, no topology")
+        ways = ("pinned", "podgroup", "native", "native, no topology")
         found: dict[tuple[int, str], list[ObservedRun]] = {
             (size, mode): [] for size in SIZES for mode in ways
         }
         for number, (size, mode) in enumerate([*found] * self.options.rounds):
             found[size, mode].append(self._bound(self._members(mode, number, size)))
             announce(f"  {size} pods, {mode}: {found[size, mode][-1]}")
-            if mode == "nominated":
-                announce(f"  of these bound elsewhere than planned: {self._elsewhere()}")
             self.clear()
         print(f"\n3. Gangs of pods with 8 GPUs each that require one of {self.options.blocks} blocks, on")
         print(f"   {self.options.nodes} nodes, rounds in turns: medians (range), CPU in ms a pod")
@@ -185,12 +168,6 @@ class Bench(Loaded):
                 spread([run.cpu["kube-scheduler"] + run.cpu["sweeper"] for run in runs], 2),
             )
             print(f"   {size:>5} {mode:20}" + "".join(f"{each:22}" for each in cells))
-
-    def _elsewhere(self) -> int:
-        """How many nominated pods are bound to another node than planned."""
-        items = self.api.json("GET", f"/api/v1/namespaces/{self.namespace}/pods")["items"]
-        pods = [msgspec.convert(each, Pod) for each in items]
-        return sum(nominated_node(pod) != pod.spec.node_name for pod in pods)
 
     def _bound(self, pods: Sequence[dict[str, Any]]) -> ObservedRun:
         """From the creation of the gang's last pod to the last one bound."""
@@ -216,8 +193,8 @@ class Bench(Loaded):
             if not name:
                 annotations[keys.GANG_SIZE_ANNOTATION] = str(size)
                 annotations[keys.REQUIRED_TOPOLOGY_ANNOTATION] = "block"
-            if mode in PREFIXES:
-                own = bind_group_name({}, annotations, "", "default-scheduler", PREFIXES[mode])
+            if mode == "podgroup":
+                own = bind_group_name({}, annotations, "", "default-scheduler")
                 pod["spec"]["schedulingGroup"] = {"podGroupName": own}
             elif name:
                 pod["spec"]["schedulingGroup"] = {"podGroupName": name}

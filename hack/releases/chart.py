@@ -46,11 +46,6 @@ OPTIONS: Final = (
     Option("monitoring", ".Values.monitoring.enabled", ("monitoring",)),
     Option("reader", ".Values.reader.enabled", ("reader",)),
     Option("scale-up", '(dig "scaleUp" "provisioningClass" "" .Values.config)', ("scale-up",)),
-    Option(
-        "nominated-binding",
-        '(eq (dig "binding" "mode" "" .Values.config) "nominated")',
-        ("nominated-binding",),
-    ),
     Option("allocator", ".Values.allocator.enabled", ("allocator",)),
     Option(
         "allocator-before-1.36",

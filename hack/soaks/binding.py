@@ -4,7 +4,7 @@ Jobs, elastic ones, sets of two Jobs, groups of a LeaderWorkerSet and pods by an
 that is too small for them; some find a PodGroup of an earlier life. Pods of others take nodes between plan
 and bind, nodes are cordoned, fail and go, pods are deleted, more important pods preempt, and the sweeper is
 killed at each of its writes. What a gang loses itself after its first bind is excluded and counted. In the
-end the disturbances stop, and every Job must run to its end. With `--bind podgroup` and `nominated` no gang
+end the disturbances stop, and every Job must run to its end. With `--bind podgroup` no gang
 may run below its minimum; with `pinned` those are counted.
 """
 
@@ -27,7 +27,6 @@ from hack.local.install import Installation
 from hack.soaks.crowd import FOREIGN, OURS, UNFINISHED, Crowd
 from hack.soaks.dying_sweeper import (
     BY_ITSELF,
-    NOMINATION,
     OF_POD_GROUPS,
     REPLACING,
     WRITES,
@@ -36,7 +35,7 @@ from hack.soaks.dying_sweeper import (
 from hack.soaks.ending import unfinished
 from hack.soaks.partial_gangs import GANG, PartialGangs, annotations_of, loss_of
 from hack.soaks.passes import defects
-from hack.soaks.plan import NOMINATED, PINNED, POD_GROUP, SETTINGS
+from hack.soaks.plan import PINNED, POD_GROUP, SETTINGS
 from hack.soaks.reader import PLACEMENTS, PODS, CollectionReader
 from hack.soaks.sweepers import lines_of, set_bind
 from hack.soaks.takes import GPUS
@@ -45,10 +44,7 @@ from hack.soaks.trouble import Trouble
 from labeler.contract import keys
 from webhook.kube.client import Api, ApiError
 from webhook.workloads import marks
-from webhook.workloads.pod_group_names import NOMINATED_PREFIX, PREFIX, bind_group_name
-
-PREFIXES: Final = {POD_GROUP: PREFIX, NOMINATED: NOMINATED_PREFIX}
-"""Of the names of PodGroups, where the policy binds gangs as one."""
+from webhook.workloads.pod_group_names import bind_group_name
 
 SHAPE: Final = nodes.Shape(nodes=24, blocks=3, subblocks=2)
 BARE: Final = ("leaderworkerset", "pods")
@@ -165,9 +161,9 @@ class Gangs:
         labels = _labels_of(kind, name)
         if kind == "pods":
             annotations[keys.GANG_ANNOTATION] = name
-        if is_replacing and self._mode in PREFIXES:
-            priority_class, prefix = spec["priorityClassName"], PREFIXES[self._mode]
-            group = bind_group_name(labels, annotations, priority_class, SCHEDULER, prefix)
+        if is_replacing and self._mode == POD_GROUP:
+            priority_class = spec["priorityClassName"]
+            group = bind_group_name(labels, annotations, priority_class, SCHEDULER)
             self._post_misfit(group, size)
         if kind == "jobset":
             for part, count in (("a", size // 2), ("b", size - size // 2)):
@@ -208,8 +204,7 @@ class BindingRun:
         self.cluster, self.mode, self.gangs = cluster, mode, gangs
         self.api, self.done = cluster.api(), Counter[str]()
         self.is_as_one = mode != PINNED
-        components = ("nominated-binding",) if mode == NOMINATED else ()
-        self.installation = Installation(cluster, components=components)
+        self.installation = Installation(cluster)
         self.grid = {node.name: node for node in nodes.grid(SHAPE)}
         self._choices: Callable[[str], random.Random] = lambda whose: random.Random(f"{whose} {seed}")
         self.checker = PartialGangs(PATIENCE, self.is_as_one)
@@ -245,7 +240,6 @@ class BindingRun:
         self.cluster.make_namespace(FOREIGN)
         settings = {**SETTINGS, "patience_seconds": PATIENCE}
         writes = (*WRITES, *(OF_POD_GROUPS if self.is_as_one else ()))
-        writes = (*writes, NOMINATION) if self.mode == NOMINATED else writes
         choices = self._choices("deaths")
         self.sweeper = DyingSweeper(self.installation, choices, writes, settings)
         for reader in self.readers:
@@ -339,7 +333,7 @@ class BindingRun:
 def main(argv: list[str] | None = None) -> int:
     """Run hack/binding; returns the exit status."""
     parser = argparse.ArgumentParser(prog="hack/binding", description=__doc__.split("\n")[0])
-    parser.add_argument("--bind", choices=(PINNED, POD_GROUP, NOMINATED), default=POD_GROUP)
+    parser.add_argument("--bind", choices=(PINNED, POD_GROUP), default=POD_GROUP)
     parser.add_argument("--gangs", type=int, default=100)
     parser.add_argument("--seed", type=int, default=None, help="repeat the choices of an earlier run")
     parser.add_argument("--logs", type=Path, help="where to copy all programs' logs to")

@@ -37,8 +37,6 @@ REPLACING: Final = ("PATCH podgroups", "DELETE podgroups")
 """Writes that replace a PodGroup which does not fit."""
 OF_POD_GROUPS: Final = ("POST podgroups", *REPLACING)
 """Writes of a sweeper that binds gangs as one, beside the others."""
-NOMINATION: Final = "PATCH pods/status"
-"""That of one that nominates these to their nodes."""
 
 LIFE_SECONDS: Final = 7.0
 """After so long it is killed at whatever moment, as its write has not come."""

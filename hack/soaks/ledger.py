@@ -9,8 +9,7 @@ its victims. True at every moment is:
 2. What bound pods take, by any scheduler, never exceeds it either (kube-scheduler's own promise: if it
    broke here, the ledger itself would be wrong).
 3. No card is given out more than once.
-4. A pod is released after a plan that names its node was written, and it is bound to that node. One that is
-   nominated there may be bound to another, by kube-scheduler's own choice: it counts for claim 2 alone.
+4. A pod is released after a plan that names its node was written, and it is bound to that node.
 5. gas-ts grows strictly from one binding to the next on each node.
 6. A tenant whom no other has a reason to disturb loses no pod.
 7. The sweeper deletes no pod of a gang that runs (see losses.py).
@@ -39,7 +38,7 @@ from hack.soaks.mounts import Mounts
 from hack.soaks.partly_released import PartlyReleased
 from hack.soaks.reserved_nodes import Holdings
 from hack.soaks.takeovers import Takeovers
-from hack.soaks.takes import Take, has_ended, is_gated, listed, may_move, pinned_to, take_of
+from hack.soaks.takes import Take, has_ended, is_gated, listed, pinned_to, take_of
 from labeler.contract import keys
 
 NODE_GPUS: Final = 8
@@ -70,7 +69,6 @@ class Ledger:
     released: int = 0
     bound: int = 0
     stamped: int = 0
-    moved: int = 0
     unjudged: int = 0
     takes: dict[str, Take] = field(default_factory=dict)
     _plans: dict[str, list[tuple[int, str, bool]]] = field(default_factory=dict)
@@ -200,15 +198,12 @@ class Ledger:
     def _take(self, pod: Json, node: str) -> Take:
         is_hostile = pod["metadata"]["namespace"] in self.hostile
         is_ours = pod["metadata"]["uid"] in self._plans if is_hostile else bool(pinned_to(pod))
-        is_ours = is_ours and not self._has_moved(pod, node)
         take = take_of(pod, node, is_ours=is_ours)
         return replace(take, claims=()) if is_hostile else take
 
     def _check_binding(self, pod: Json, take: Take, *, in_order: bool) -> None:
         pin = "" if pod["metadata"]["namespace"] in self.hostile else pinned_to(pod)
-        if self._has_moved(pod, take.node):
-            self.moved += 1
-        elif pin and pin != take.node:
+        if pin and pin != take.node:
             self.faults.append(f"{_now()}: {take.name} is pinned to {pin} and runs on {take.node}")
         stamp = (pod["metadata"].get("annotations") or {}).get(keys.GAS_TIMESTAMP_ANNOTATION)
         if stamp is None:
@@ -222,11 +217,6 @@ class Ledger:
             )
         self.stamped += 1
         self._stamps[take.node] = max(last, int(stamp))
-
-    def _has_moved(self, pod: Json, node: str) -> bool:
-        """Whether kube-scheduler has bound it elsewhere than it was nominated to."""
-        is_hostile = pod["metadata"]["namespace"] in self.hostile
-        return not is_hostile and may_move(pod) and node != pinned_to(pod)
 
     def _check_node(self, node: str) -> None:
         here = {uid: take for uid, take in self.takes.items() if take.node == node}

@@ -9,7 +9,6 @@ from hack.soaks.crowd import OURS
 
 PINNED: Final = "pinned"
 POD_GROUP: Final = "podgroup"
-NOMINATED: Final = "nominated"
 """bind of the policy."""
 
 HOSTILE: Final = "soak-hostile"
@@ -29,10 +28,10 @@ SETTINGS: Final[dict[str, float]] = {
 }
 """Short, so that everything that takes patience in life happens within minutes."""
 
-FEATURES: Final = ("broken-nodes", "nominated", "podgroup", "preemption", "scale-up", "tasks", "volumes")
-"""What can be left out: nodes where all pods fail; gangs that are bound as one, in half of the soaks, some of
-these by nomination; gangs that fill the cluster and others that preempt them; an autoscaler (a stand-in) that
-makes and removes nodes; GPUTasks; claims on volumes."""
+FEATURES: Final = ("broken-nodes", "podgroup", "preemption", "scale-up", "tasks", "volumes")
+"""What can be left out: nodes where all pods fail; gangs that are bound as one, in half of the soaks; gangs
+that fill the cluster and others that preempt them; an autoscaler (a stand-in) that makes and removes nodes;
+GPUTasks; claims on volumes."""
 
 
 @dataclass(frozen=True)
@@ -74,11 +73,8 @@ class Plan:
 
     @property
     def bind(self) -> str:
-        """Of the policy: in half of the soaks gangs are bound as one, in a third of these by nomination."""
-        if not self.has("podgroup") or self.choices("bind").choice((PINNED, POD_GROUP)) == PINNED:
-            return PINNED
-        is_nominated = self.has("nominated") and self.choices("nominated").random() < 1 / 3
-        return NOMINATED if is_nominated else POD_GROUP
+        """binding.mode: in half of the soaks gangs are bound as one."""
+        return self.choices("bind").choice((PINNED, POD_GROUP)) if self.has("podgroup") else PINNED
 
     @property
     def fair_order(self) -> dict[str, Any] | None:

@@ -7,7 +7,7 @@ autoscaler makes nodes for gangs that lack some, and removes them; people start,
 whose programs are killed; nodes are cordoned, fail, go and come back, and on some all pods fail; pods are
 deleted; the API server restarts; of two sweepers the leader is killed; a tenant with the rights of `edit`
 writes whatever may hurt; gangs of one priority come by their age, or in a fair order; they are bound as one,
-by pins or nominations, or pod by pod. Invariants are checked throughout (see ledger.py). In the end the
+or pod by pod. Invariants are checked throughout (see ledger.py). In the end the
 disturbances stop, and then every gang must run to its end, beside what the hostile tenant has left, and each
 task be as its owner left it. The seed decides what is done, not the exact moment at which the cluster sees
 it.
@@ -39,7 +39,7 @@ from hack.soaks.hostile import Drawing
 from hack.soaks.ledger import Ledger
 from hack.soaks.partial_victims import Halving
 from hack.soaks.passes import defects, long_steps
-from hack.soaks.plan import FEATURES, HOSTILE, NOMINATED, PINNED, SETTINGS, SHAPE, Plan
+from hack.soaks.plan import FEATURES, HOSTILE, PINNED, SETTINGS, SHAPE, Plan
 from hack.soaks.reader import WATCHED, LedgerReader
 from hack.soaks.report import Faults, detailed
 from hack.soaks.reserved_nodes import bounds
@@ -71,10 +71,7 @@ class Soak:
         self.done: Counter[str] = Counter()
         scales = plan.has("scale-up")
         self.bind = plan.bind if cluster.native_gangs else PINNED
-        components = (("scale-up", scales), ("nominated-binding", self.bind == NOMINATED))
-        self.installation = Installation(
-            cluster, components=tuple(name for name, is_on in components if is_on)
-        )
+        self.installation = Installation(cluster, components=("scale-up",) if scales else ())
         self.grid = {node.name: node for node in nodes.grid(SHAPE)}
         with_gpus = [node.name for node in self.grid.values() if not node.intel]
         made = frozenset(NAMES) if scales else frozenset()

@@ -58,17 +58,11 @@ def claims_of(pod: Json) -> tuple[str, ...]:
 
 
 def pinned_to(pod: Json) -> str:
-    """The node that a release has pinned or nominated a pod to, "" for one not placed by topogate."""
+    """The node that a release has pinned a pod to, "" for one not placed by topogate."""
     for term in _terms(pod):
         for wanted in term.get("matchFields", []):
             return str(wanted["values"][0])
     return ""
-
-
-def may_move(pod: Json) -> bool:
-    """Whether a release has nominated a pod to its node: it may also be bound elsewhere."""
-    fields = [bool(term.get("matchFields")) for term in _terms(pod)]
-    return fields == [True, False]
 
 
 def _terms(pod: Json) -> list[Json]:

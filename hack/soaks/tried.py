@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from hack.soaks.crowd import KINDS
-from hack.soaks.plan import NOMINATED
 from hack.soaks.scaling import POOL_NODES
 
 if TYPE_CHECKING:
@@ -51,8 +50,6 @@ def tried(soak: "Soak") -> list[str]:
         "plans that keep nodes between stages": ledger.takeovers.judged,
         "deletions by the sweeper": ledger.losses.judged,
     }
-    if soak.bind == NOMINATED:
-        judged |= {"pods bound elsewhere than nominated": ledger.moved}
     if soak.volumes is not None:
         judged |= {"pods with volumes": ledger.mounts.judged, "nodes with all of a kind": ledger.mounts.full}
         judged |= {"claims that others had before": ledger.mounts.handovers}

@@ -59,12 +59,6 @@ class EventReason(StrEnum):
         True,
         "The gang has a plan, and the PodGroup by which it is bound as one could not be created.",
     )
-    BOUND_ELSEWHERE = (
-        "BoundElsewhere",
-        EventSource.SWEEPER,
-        True,
-        "A pod that was nominated to its planned node was bound to another one; its Placement is corrected.",
-    )
     MEMBERS_NOT_HELD = (
         "MembersNotHeld",
         EventSource.SWEEPER,

@@ -320,11 +320,6 @@ def test_where_the_policy_binds_gangs_as_one_each_pod_names_the_pod_group_of_its
     assert group_given(again) == {"podGroupName": name}
 
 
-def test_the_pod_group_of_pods_that_are_nominated_has_a_name_of_its_own() -> None:
-    given = group_given(GANGS["Job"], replace(BINDING, nominates_nodes=True))["podGroupName"]
-    assert re.fullmatch(r"topogate-nominated-job-train-me-[0-9a-f]{16}", given)
-
-
 def test_a_later_job_of_the_same_name_has_another_pod_group() -> None:
     later = gpu_pod(labels={**JOB_LABELS, "batch.kubernetes.io/controller-uid": "u2"})
     assert group_given(later) != group_given(GANGS["Job"])

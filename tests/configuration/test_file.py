@@ -322,7 +322,7 @@ WRONG_AFTER_HEAD = {
     "placement: {weights: {cpu: 0.5}}": "placement.weights.cpu: must be a whole number",
     "placement: {weights: {cpu: -1}}": "not -1",
     "placement: {weights: cpu}": "placement.weights: must be a mapping, not text",
-    "binding: {mode: together}": "binding.mode: must be one of pinned, podgroup, nominated, not 'together'",
+    "binding: {mode: together}": "binding.mode: must be one of pinned, podgroup, not 'together'",
     "repair: {enabled: 'no'}": "repair.enabled: must be true or false, not 'no'",
     "reservations: {share: 2}": "reservations.share: must be a number from 0 to 1, not 2",
     "nodeHealth: soft": "nodeHealth: must be a mapping, not text",

@@ -10,7 +10,7 @@ import yaml
 from webhook.configuration.cluster import read_configuration
 from webhook.configuration.document import ConfigurationError
 from webhook.configuration.file import from_document, parse
-from webhook.configuration.migrate import load_files, migrate
+from webhook.configuration.migrate import load_files, migrate, parse_files
 from webhook.kube.client import ApiError
 
 POLICY = """
@@ -172,3 +172,17 @@ def test_every_old_name_is_translated_or_dropped() -> None:
     document, notes = migrate([("policy", POLICY), ("settings", SETTINGS)])
     assert not {*yaml.safe_load(SETTINGS), "gpuModels", "gpuResources"} & (document.keys() - {"repair"})
     assert notes
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{apiVersion: topogate.io/v1beta1, kind: Configuration, binding: {mode: nominated}}",
+        "{apiVersion: topogate.io/v1alpha1, kind: AdmissionPolicy, bind: nominated}",
+    ],
+)
+def test_a_file_that_nominates_gangs_binds_them_as_one_and_is_reported(
+    text: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert parse_files([("file", text)]).policy.binds_by_pod_group
+    assert "set podgroup" in caplog.text

@@ -33,11 +33,12 @@ from webhook.sweeper.decide.plan import with_valid_plans, without_overbooked
 from webhook.sweeper.decide.release_queue import SentReleases
 from webhook.sweeper.extension import ObjectWrite, PodEvent, Verb, WriteResult
 from webhook.sweeper.observe.membership import GangKey, key_of
+from webhook.sweeper.observe.plans import required_terms, unpinned
 from webhook.sweeper.observe.snapshotter import Snapshotter
 from webhook.sweeper.observe.view import Moment, View
 from webhook.workloads.native_gangs import NativePodGroup
 from webhook.workloads.owners import OwnerRules
-from webhook.workloads.pod_group_names import bind_group_name
+from webhook.workloads.pod_group_names import NOMINATED_PREFIX, bind_group_name
 
 LABELS = {"batch.kubernetes.io/job-name": "train", "batch.kubernetes.io/controller-uid": "u"}
 NAME = bind_group_name(LABELS, {}, "", "")
@@ -48,7 +49,8 @@ COLLECTION = COLLECTIONS[-1]
 def member(number: int, node: str = "", **spec: Any) -> Pod:
     owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "u", "controller": True}
     metadata = {"uid": f"p{number}", "labels": LABELS, "namespace": "in", "ownerReferences": [owner]}
-    return gpu_pod(f"p{number}", node=node, metadata=metadata, schedulingGroup={"podGroupName": NAME}, **spec)
+    spec = {"schedulingGroup": {"podGroupName": NAME}, **spec}
+    return gpu_pod(f"p{number}", node=node, metadata=metadata, **spec)
 
 
 def group(
@@ -418,3 +420,23 @@ def test_a_gang_that_waits_for_long_gets_one_event_for_each_reason() -> None:
         taken, _ = events_of(scene.view(foreign=foreign), (), memory)
         assert ["a PodGroup that is not topogate's has its name" in each.note for each in taken] == [True]
         assert not writes_of(scene.view(foreign=foreign))
+
+
+# --- gangs of an earlier version ------------------------------------------------------------------------
+
+
+def test_a_gang_that_an_earlier_version_nominated_to_its_nodes_keeps_its_plan_and_its_pod_group() -> None:
+    """One pod was released by nomination, and the others are gated still."""
+    name = bind_group_name(LABELS, {}, "", "", NOMINATED_PREFIX)
+    members = [member(number, schedulingGroup={"podGroupName": name}) for number in range(3)]
+    here = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n0"]}]}
+    terms = [here, {"matchExpressions": [{"key": keys.CARDS_LABEL, "operator": "DoesNotExist"}]}]
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
+    body = msgspec.to_builtins(members[0])
+    body["spec"] |= {"schedulingGates": [], "affinity": {"nodeAffinity": required}}
+    scene = Scene(msgspec.convert(body, Pod), *members[1:])
+    (write,) = writes_of(scene.view())
+    assert (write.name, write.body["spec"]) == (name, {"schedulingPolicy": {"gang": {"minCount": 3}}})
+    assert hold_releases(scene.view()) == {"p1", "p2"}
+    assert [scene.view().occupied(pod) for pod in scene.cluster.pods] == ["n0", None, None]
+    assert required_terms(unpinned(scene.members[0], "n0")) == [], "as its controller would recreate it"

@@ -330,14 +330,13 @@ def test_plans_that_do_not_hold_are_dropped_and_pods_that_lack_something_are_not
     def checks(given: PlansInput) -> PlanCheck:
         uids = {pod.metadata.name: pod.metadata.uid for pod in given.view.gated}
         invalid = {uids["a"]} if uids["a"] not in given.sent else set[str]()
-        nominated = dict.fromkeys(uids.values(), ())
-        return PlanCheck(not_released={uids["b"]}, invalid=invalid, nominated=nominated)
+        return PlanCheck(not_released={uids["b"]}, invalid=invalid)
 
     scene = Scene(Extension("checks", check_plans=checks))
     view, _ = scene.hooks.begin(planned(scene.view), {})
     seen = scene.hooks.check_plans(view, SentReleases())
-    assert seen.planned.keys() == seen.nominated.keys() == {"uid-b"}
-    assert seen.not_released == {"uid-a", "uid-b"}, "other nodes that a may use are those of its old plan"
+    assert seen.planned.keys() == {"uid-b"}
+    assert seen.not_released == {"uid-b"}
     sent = SentReleases({"uid-a": SentRelease(view.planned["uid-a"], 0.0)})
     assert len(scene.hooks.check_plans(view, sent).planned) == 2
 

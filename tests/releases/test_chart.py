@@ -46,7 +46,6 @@ TABLE: list[tuple[str, tuple[str, ...], tuple[str, ...], str]] = [
     ("base", ("allocator",), ("allocator.enabled=true",), "1.36.0"),
     ("base", ("allocator", "allocator-before-1.36"), ("allocator.enabled=true",), "1.35.4"),
     ("base", ("scale-up",), (f"config.scaleUp.provisioningClass={CLASS}",), "1.36.0"),
-    ("base", ("nominated-binding",), ("config.binding.mode=nominated",), "1.36.0"),
     ("base", ("in-process-gate",), ("inProcessGate.enabled=true",), "1.36.0"),
     ("base", ("falldio",), ("falldio=label",), "1.36.0"),
     ("base", ("falldio-resource",), ("falldio=resource",), "1.36.0"),

@@ -23,7 +23,7 @@ from webhook.kube.objects import PriorityClass
 from webhook.policy.values import GpuModel, Policy, Tier
 from webhook.text import quote
 from webhook.workloads import marks
-from webhook.workloads.pod_group_names import NOMINATED_PREFIX, PREFIX, bind_group_name
+from webhook.workloads.pod_group_names import bind_group_name
 
 MUTATED: Final = "mutated"
 UNCHANGED: Final = "unchanged"
@@ -203,8 +203,7 @@ def _pod_group(pod: NewPod, policy: Policy, priority: Priority | None) -> str:
         return ""
     own = pod.spec.priority_class_name if priority is None else priority.priority_class_name
     labels, scheduler = pod.metadata.labels or {}, pod.spec.scheduler_name or ""
-    prefix = NOMINATED_PREFIX if policy.nominates_nodes else PREFIX
-    return bind_group_name(labels, pod.annotations, own or "", scheduler, prefix)
+    return bind_group_name(labels, pod.annotations, own or "", scheduler)
 
 
 def _priority(

@@ -3,6 +3,7 @@
 Unknown and repeated keys are faults, because a misspelt key would silently mean its default.
 """
 
+import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
@@ -19,12 +20,23 @@ from webhook.configuration.catalogue import (
 )
 from webhook.configuration.document import ConfigurationError, DocumentReader, read_yaml, shown
 from webhook.configuration.fair_weights import resolved_order
-from webhook.configuration.keys import API_VERSION, KEYS, KIND, Bind, NativeGangs, OptionKey
+from webhook.configuration.keys import (
+    API_VERSION,
+    KEYS,
+    KIND,
+    NOMINATED,
+    NOMINATED_NOTE,
+    Bind,
+    NativeGangs,
+    OptionKey,
+)
 from webhook.configuration.settings import Settings
 from webhook.configuration.value_kinds import Schema
 from webhook.policy.fair import FairOrder
 from webhook.policy.values import DEFAULT_EXCLUDED_NAMESPACES, EVERY_CLASS, Policy
 from webhook.scheduling.gpus import Counting
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -86,6 +98,9 @@ def _values(document: Any, reader: DocumentReader) -> dict[str, Any]:
         names = tuple(each.path.partition(".")[2] for each in KEYS if each.path.startswith(f"{section}."))
         for name, value in reader.mapping(root[section], section, names).items():
             given[f"{section}.{name}"] = value
+    if given.get("binding.mode") == NOMINATED:
+        logger.warning("old_configuration note=%r", NOMINATED_NOTE)
+        given["binding.mode"] = Bind.PODGROUP
     read = {
         each.path: each.kind.read(given[each.path], each.path, reader) for each in KEYS if each.path in given
     }
@@ -142,7 +157,6 @@ def _policy(given: dict[str, Any], found: Mapping[str, Any], reader: DocumentRea
         **given,
         adopts_native_gangs=found.get("gangs.native", NativeGangs.ADOPT) is NativeGangs.ADOPT,
         binds_by_pod_group=bind is not Bind.PINNED,
-        nominates_nodes=bind is Bind.NOMINATED,
         fair_order=_fair_order(found, models, reader),
     )
 

@@ -58,7 +58,11 @@ class Bind(StrEnum):
 
     PINNED = "pinned"
     PODGROUP = "podgroup"
-    NOMINATED = "nominated"
+
+
+NOMINATED: Final = "nominated"
+NOMINATED_NOTE: Final = "binding.mode: nominated is dropped: gangs are bound as with podgroup; set podgroup"
+"""A former value of binding.mode, which is still read, and the warning."""
 
 
 @dataclass(frozen=True)
@@ -313,7 +317,7 @@ KEYS: Final = (
         "binding.mode",
         one_of(Bind),
         "Whether each pod is bound by itself, or each gang as one by a PodGroup of kube-scheduler's own; "
-        "`nominated` is experimental; see [bind gangs as one](bind.md).",
+        "see [bind gangs as one](bind.md).",
         default=Bind.PINNED,
     ),
     OptionKey(

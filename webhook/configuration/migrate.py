@@ -12,7 +12,7 @@ from typing import Any, Final
 from labeler.contract import keys as labels
 from webhook.configuration.document import ConfigurationError, read_yaml
 from webhook.configuration.file import Configuration, from_document, parse
-from webhook.configuration.keys import API_VERSION, KIND
+from webhook.configuration.keys import API_VERSION, KIND, NOMINATED, NOMINATED_NOTE, Bind
 from webhook.configuration.value_kinds import duration_text
 from webhook.text import sentence_list
 
@@ -174,6 +174,9 @@ def _take_policy(old: Mapping[str, Any], new: Document, note: Callable[[str], No
         elif name == "topologyLevels":
             if value != list(labels.LEVEL_NAMES):
                 note(f"topologyLevels: {_listed(value)} is dropped; topology.levels names the levels")
+        elif name == "bind" and value == NOMINATED:
+            note(NOMINATED_NOTE)
+            _put(new, _POLICY[name], Bind.PODGROUP.value, note, name)
         else:
             _put(new, _POLICY.get(name, name), _policy_value(name, value), note, name)
 

@@ -7,8 +7,7 @@ from typing import Any, Final
 from labeler.contract import keys
 from webhook.configuration.cluster import policy_of
 from webhook.configuration.document import ConfigurationError
-from webhook.inquiry.findings import SYSTEM, Finding, State, found
-from webhook.kube.access import may
+from webhook.inquiry.findings import Finding, State, found
 from webhook.kube.client import Api
 from webhook.text import counted
 from webhook.workloads.native_gangs import GROUP, VERSIONS
@@ -16,9 +15,6 @@ from webhook.workloads.pod_group_names import PREFIX
 
 _NO_EFFECT: Final = "each pod is bound by itself, and bind: podgroup has no effect"
 _REMEDY: Final = "Switch Kubernetes' own gangs on, as docs/operators/bind.md says, or set bind: pinned."
-_COMPONENT: Final = "Install the component nominated-binding, or set bind: podgroup."
-_SWEEPER: Final = f"system:serviceaccount:{SYSTEM}:sweeper"
-_NOMINATE: Final = {"verb": "patch", "resource": "pods", "subresource": "status"}
 _POD: Final = {
     "metadata": {"generateName": "topogate-doctor-"},
     "spec": {
@@ -48,9 +44,6 @@ def examine(api: Api, now: datetime) -> Iterator[Finding]:
     if "schedulingGroup" not in pod["spec"]:
         yield found(State.ODD, f"{_NO_EFFECT}: the API server drops spec.schedulingGroup of pods", _REMEDY)
         return
-    if policy.nominates_nodes and not may(api, _SWEEPER, (), _NOMINATE):
-        sentence = "the sweeper may not write status.nominatedNodeName of pods: gangs are pinned"
-        yield found(State.ODD, f"{sentence}, as with bind: podgroup", _COMPONENT)
     selector = {"labelSelector": f"{keys.BIND_LABEL}={keys.BIND_POD_GROUP}"}
     yield _of_scheduler(api.json("GET", f"/apis/{GROUP}/{version}/podgroups", query=selector)["items"])
 

@@ -18,7 +18,7 @@ from webhook.sweeper.decide.attempt import GangPlaced, patience_for
 from webhook.sweeper.decide.orders import Cause, NewPlan
 from webhook.sweeper.extension import ExplainInput
 from webhook.sweeper.observe.gangs import PodGang
-from webhook.sweeper.observe.plans import is_gated, occupied_node, pinned_node, sent_node
+from webhook.sweeper.observe.plans import is_gated, occupied_node, pinned_node
 from webhook.sweeper.observe.view import Moment, View
 from webhook.sweeper.report_memory import GangReason
 from webhook.text import counted, few
@@ -236,7 +236,7 @@ def _not_ours(pod: Pod, gate_prefix: str) -> Iterator[str]:
     node = occupied_node(pod, gate_prefix)
     if pod.spec.node_name:
         yield f"Pod {name} does not wait: it is bound to node {pod.spec.node_name}."
-        if not sent_node(pod):
+        if not pinned_node(pod):
             yield f"It {never}."
     elif node is not None:
         yield f"Pod {name} was released by topogate to node {node}; kube-scheduler has not bound it yet."

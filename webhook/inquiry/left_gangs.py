@@ -13,7 +13,7 @@ from webhook.kube.objects import Namespace, Pod
 from webhook.policy.values import Policy
 from webhook.sweeper.observe.cache import NAMESPACES, PODS, UNFINISHED
 from webhook.sweeper.observe.membership import GangKey, key_of
-from webhook.sweeper.observe.plans import is_gated, sent_node
+from webhook.sweeper.observe.plans import is_gated, pinned_node
 from webhook.text import counted
 from webhook.workloads.native_gangs import GROUP, VERSIONS
 
@@ -51,5 +51,5 @@ def _left(api: Api, policy: Policy) -> Mapping[GangKey, list[Pod]]:
     """The pods that topogate has never gated, by gang. Raises ApiError."""
     labels = {each.metadata.name: each.metadata.labels for each in read_all(api, NAMESPACES, Namespace)}
     pods = read_all(api, PODS, Pod, fieldSelector=UNFINISHED)
-    strange = (pod for pod in pods if not is_gated(pod, policy.gate_prefix) and sent_node(pod) is None)
+    strange = (pod for pod in pods if not is_gated(pod, policy.gate_prefix) and pinned_node(pod) is None)
     return by_gang(strange, policy, labels, key_of)

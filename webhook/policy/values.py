@@ -124,8 +124,7 @@ class Policy:
     managedFields; see admission.managers. adopts_native_gangs: whether pods of Kubernetes' own PodGroups
     (spec.schedulingGroup) are gated and placed like others (gangs.native: adopt), or left to kube-scheduler
     (leave). binds_by_pod_group: whether gangs get a PodGroup of ours, by which kube-scheduler binds each as
-    one (binding.mode: podgroup), or each pod is bound by itself (pinned). nominates_nodes: whether these
-    gangs are nominated to their nodes instead of pinned (nominated, experimental).
+    one (binding.mode: podgroup), or each pod is bound by itself (pinned).
     """
 
     gate: str = keys.GATE
@@ -143,7 +142,6 @@ class Policy:
     keep_managed_fields: bool = False
     adopts_native_gangs: bool = True
     binds_by_pod_group: bool = False
-    nominates_nodes: bool = False
 
     @cached_property
     def _gpu_names(self) -> frozenset[str]:

@@ -18,10 +18,8 @@ from typing import Any, Generic
 
 from labeler.contract.event_reasons import EventReason
 from webhook.configuration.settings import Settings
-from webhook.kube.affinity import SelectorRequirement
 from webhook.kube.decoding import T
 from webhook.kube.objects import Metadata, Node, Pod
-from webhook.kube.placements import Placement, PlacementSpec
 from webhook.policy.values import Policy
 from webhook.scheduling.antiaffinity import NamespaceLabels
 from webhook.sweeper.decide.asking import DivideGang, undivided
@@ -259,13 +257,11 @@ class PlanCheck:
     """Faults of the plans of gated pods, by uid.
 
     not_released: pods that are not released in this pass, since an object that they need is not written yet.
-    invalid: pods whose plan is no longer valid; they are placed again. nominated: pods that are nominated to
-    their nodes instead of pinned, see View.
+    invalid: pods whose plan is no longer valid; they are placed again.
     """
 
     not_released: Set[str] = frozenset()
     invalid: Set[str] = frozenset()
-    nominated: Mapping[str, Sequence[SelectorRequirement]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -355,27 +351,17 @@ class PassEnd:
 
 
 @dataclass(frozen=True)
-class CorrectedPlan:
-    """A Placement, and the spec that says where its pods are. Nothing is released by it."""
-
-    placement: Placement
-    spec: PlacementSpec
-
-
-@dataclass(frozen=True)
 class EndOrders:
     """Orders for the end of a pass.
 
-    record: keys to write into the extension's record, None for none. writes: of API objects. plans: corrected
-    ones, ordered again until the view shows them. events: on pods and nodes. counts: added to the extension's
-    counters. due_seconds: after which another pass is due. notes: sentences for waiting gangs, shown beside
-    the reason.
+    record: keys to write into the extension's record, None for none. writes: of API objects. events: on
+    pods and nodes. counts: added to the extension's counters. due_seconds: after which another pass is due.
+    notes: sentences for waiting gangs, shown beside the reason.
     """
 
     record: Mapping[str, str] | None = None
     gauges: Gauges = field(default_factory=dict)
     writes: Sequence[ObjectWrite] = ()
-    plans: Sequence[CorrectedPlan] = ()
     events: Sequence[PodEvent | NodeEvent] = ()
     counts: Gauges = field(default_factory=dict)
     due_seconds: float = NO_HURRY

@@ -15,20 +15,15 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any
 
-from webhook.kube.affinity import SelectorRequirement
-from webhook.kube.client import ApiError
 from webhook.kube.objects import Pod
-from webhook.kube.placements import write_plan
 from webhook.sweeper.context import Pass
 from webhook.sweeper.decide.asking import DivideGang
-from webhook.sweeper.decide.backoff import FIRST_SECONDS
 from webhook.sweeper.decide.node_exclusions import NOTHING_EXCLUDED, ExcludedNodes, merged
 from webhook.sweeper.decide.orders import NO_HURRY, Cause, Done, NewPlan
 from webhook.sweeper.decide.plan import without_plans
 from webhook.sweeper.decide.release_queue import SentReleases
 from webhook.sweeper.decide.reservations import Reservation, ReservationInput, ReservationSource
 from webhook.sweeper.extension import (
-    CorrectedPlan,
     EndOrders,
     ExcludeInput,
     Extension,
@@ -158,7 +153,6 @@ class ExtensionHooks:
     def check_plans(self, view: View, sent: SentReleases) -> View:
         """The view with the plans that hold, and with the pods that are not released; see PlansInput."""
         invalid, not_released = set[str](), set(view.not_released)
-        nominated = dict[str, Sequence[SelectorRequirement]]()
         for number, running in self._running.items():
             hook = running.extension.check_plans
             if hook is not None:
@@ -166,11 +160,10 @@ class ExtensionHooks:
                     found = hook(PlansInput(view, sent, self._pass.settings))
                     invalid |= found.invalid
                     not_released |= found.not_released
-                    nominated.update(found.nominated)
         if self._failed:
             not_released |= {pod.metadata.uid for pod in view.gated if self._waits_for_repair(pod)}
-        if not_released or nominated:
-            view = replace(view, not_released=not_released, nominated=nominated)
+        if not_released:
+            view = replace(view, not_released=not_released)
         return without_plans(view, invalid, sent)
 
     @contextmanager
@@ -334,28 +327,11 @@ class ExtensionHooks:
                 self._pass.announcer.announce_on_node(event.node, event.reason, event.note)
             else:
                 self._pass.announcer.announce(event.pod, event.reason, event.note)
-        for plan in orders.plans:
-            self._correct(plan, running.extension.name)
         results, due = running.objects.write(orders.writes)
         self.due_seconds = min(self.due_seconds, orders.due_seconds, due)
         if orders.record is not None and running.record is not None and running.record.write(orders.record):
             self._report_writes(running.extension)
         return results
-
-    def _correct(self, plan: CorrectedPlan, name: str) -> None:
-        """Write a corrected Placement; after a failure the next pass orders it again."""
-        if not self._pass.may_act():
-            return
-        before = plan.placement
-        try:
-            written = write_plan(self._pass.api, before, {}, plan.spec)
-        except ApiError as error:
-            logger.warning(
-                "plan_not_corrected extension=%s placement=%s error=%r", name, before.key, str(error)
-            )
-            self.due_seconds = min(self.due_seconds, FIRST_SECONDS)
-        else:
-            self._pass.cache.written(written)
 
     def _switch(self, view: View, memories: Memories) -> Memories:
         served = self._pass.cache.served()

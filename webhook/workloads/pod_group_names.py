@@ -21,7 +21,7 @@ PREFIX: Final = "topogate-"
 """The prefix of these names. A ValidatingAdmissionPolicy allows the sweeper no other PodGroups."""
 
 NOMINATED_PREFIX: Final = f"{PREFIX}nominated-"
-"""The prefix for pods that are nominated to their nodes; no kind of gang has this name."""
+"""Of pods that an earlier version nominated to their nodes (binding.mode: nominated); no new pod gets it."""
 
 MOST_JOBS: Final = 128
 """The most exclusive Jobs of a JobSet that are placed together; of more Jobs, each is placed by itself."""
@@ -62,7 +62,7 @@ def bind_group_name(
 
     Each PriorityClass and each scheduler gets its own PodGroup: kube-scheduler 1.37 binds no group whose pods
     differ in these (validatePodGroup in schedule_one_podgroup.go).
-    prefix: PREFIX, or NOMINATED_PREFIX with bind: nominated.
+    prefix: PREFIX, or NOMINATED_PREFIX of an earlier version.
     """
     own = annotations.get(keys.GANG_ANNOTATION)
     gang = ("Gang", own, own) if own else marked_gang(labels, annotations)
@@ -84,8 +84,8 @@ def bind_group_of(pod: Pod) -> str:
     return name if name == own else ""
 
 
-def is_nominated(pod: Pod) -> bool:
-    """Whether a pod was created to be nominated to its node, not pinned (bind: nominated)."""
+def was_nominated(pod: Pod) -> bool:
+    """Whether a pod was created to be nominated to its node, not pinned, by an earlier version."""
     return bind_group_of(pod).startswith(NOMINATED_PREFIX)
 
 

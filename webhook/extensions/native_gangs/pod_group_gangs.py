@@ -10,7 +10,6 @@ from labeler.contract import keys
 from labeler.contract.event_reasons import EventReason
 from webhook.extensions.native_gangs.adopt import complete_gangs
 from webhook.extensions.native_gangs.group_constraints import COMPOSITES, excluded_by_label
-from webhook.extensions.native_gangs.nominations import corrected_plans, nominations
 from webhook.extensions.native_gangs.own_pod_groups import (
     COLLECTIONS,
     GROUPS,
@@ -174,30 +173,21 @@ def after_pass(given: PassEnd, memory: NativeMemory) -> tuple[EndOrders, NativeM
     """Write the PodGroups that plans need; report gangs that wait for theirs or are left alone."""
     orders, of_left = report_left(given, memory.left)
     now, settings = needs(given.view), given.settings
-    released_first = nominations(given.view, now, settings.topology)
     wanted, of_bind = patient_needs(now, given.view, settings, memory.bind)
     wanted, of_bind = overlooked_needs(wanted, given.view, settings, of_bind)
     events, of_bind = group_events(given.view, wanted, given.written, of_bind)
-    plans, of_moved = corrected_plans(given.view)
     orders = replace(
         orders,
-        writes=group_writes(given.view, [need for need in wanted if need.key not in released_first]),
-        events=(*orders.events, *events, *of_moved),
-        plans=plans,
+        writes=group_writes(given.view, wanted),
+        events=(*orders.events, *events),
         due_seconds=patience_left(of_bind, given.view, given.settings),
     )
     return orders, NativeMemory(of_left, of_bind)
 
 
 def check_plans(given: PlansInput) -> PlanCheck:
-    """Keep pods gated while their PodGroup is missing, except nominated pods, which are released before it.
-
-    Drop the plan of a gang that waits for replacements.
-    """
-    found = nominations(given.view, needs(given.view), given.settings.topology)
-    nominated = {uid: within for pods in found.values() for uid, within in pods.items()}
-    not_released = hold_releases(given.view) - nominated.keys()
-    return PlanCheck(not_released, invalid_plans(given.view, given.sent), nominated)
+    """Keep pods gated whose PodGroup is missing; drop the plan of a gang that waits for replacements."""
+    return PlanCheck(hold_releases(given.view), invalid_plans(given.view, given.sent))
 
 
 def exclude_nodes(given: ExcludeInput, memory: NativeMemory) -> tuple[ExcludedNodes, NativeMemory]:

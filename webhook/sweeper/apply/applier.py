@@ -9,12 +9,10 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from types import MappingProxyType
 from typing import Final
 
 from labeler.contract.event_reasons import EventReason
 from webhook.kube import placements
-from webhook.kube.affinity import SelectorRequirement
 from webhook.kube.client import JSON_PATCH, ApiError
 from webhook.kube.objects import Pod
 from webhook.kube.paths import pod_path
@@ -88,7 +86,7 @@ class Applier:
         done += ModelLabelWriter(self._retries, self._pool, view.gang_of).write_all(orders.model_label_orders)
         done += self._read_back(orders.reads)
         if orders.releases:
-            done.append(self._release(orders.releases, view.nominated))
+            done.append(self._release(orders.releases))
         # Each plan is checked against the changes since; a plan that no longer fits is left out.
         deadline = self._pass.clock() + self._pass.settings.pass_seconds
         done += self._pool.map(lambda each: self._carry_out(each, view, deadline), orders.plans)
@@ -183,11 +181,7 @@ class Applier:
 
     # --- releases -------------------------------------------------------------------------------
 
-    def _release(
-        self,
-        pairs: Iterable[Pair],
-        nominated: Mapping[str, Sequence[SelectorRequirement]] = MappingProxyType({}),
-    ) -> Done:
+    def _release(self, pairs: Iterable[Pair]) -> Done:
         all_ = [(pair, self._retries.seconds_left((Write.RELEASE, pair[1].uid))) for pair in pairs]
         done = [Done(again_seconds=waits) for _, waits in all_ if waits]
         pairs = tuple(pair for pair, waits in all_ if not waits)
@@ -195,7 +189,7 @@ class Applier:
         self._pass.cache.expect({planned.uid: planned.node for _, planned in pairs})
         put_off = []
         annotations = self._annotations_of(pods.values())
-        for release in self._releaser.release(pairs, annotations, self._position, nominated):
+        for release in self._releaser.release(pairs, annotations, self._position):
             self._pass.metrics.releases.labels(release.outcome).inc()
             if release.outcome is Outcome.FAILED:
                 put_off.append(release)

@@ -4,18 +4,13 @@ The API server decides on the old object: a request that removes the last gate m
 well, and after it the pod is frozen (KEP-3521, KEP-3838). Hence one patch does all of it, guarded by the
 pod's uid and the gates' names, so that a pod of the same name or a gate of another controller is never
 changed.
-
-A pod that is nominated to its node (bind: nominated) gets another affinity: its node, or any with the labels
-that its plan requires. kube-scheduler tries the nominated node first.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Final
 
-import msgspec
-
 from labeler.contract import keys
-from webhook.kube.affinity import NodeSelectorTerm, SelectorRequirement
+from webhook.kube.affinity import NodeSelectorTerm
 from webhook.kube.objects import Pod
 from webhook.sweeper.observe.plans import matches_something, required_terms
 
@@ -28,19 +23,14 @@ class UnpinnableError(Exception):
 
 
 def release_patch(
-    pod: Pod,
-    node: str,
-    annotations: dict[str, str],
-    prefix: str = keys.GATE_PREFIX,
-    within: Sequence[SelectorRequirement] = (),
+    pod: Pod, node: str, annotations: dict[str, str], prefix: str = keys.GATE_PREFIX
 ) -> list[Operation]:
     """The patch for `pod` as it was last seen; removes the gates with `prefix`. Raises UnpinnableError.
 
     node: "" where kube-scheduler is to choose. annotations: those that give it cards; they replace those that
-    its author wrote for that purpose. within: the requirements on other nodes that it may use as well, for a
-    pod that requires no nodes itself; see plans.nominated_node.
+    its author wrote for that purpose.
     """
-    pin = _pin(pod, node, within) if node else []
+    pin = _pin(pod, node) if node else []
     return [*ungate_patch(pod, prefix), *pin, *_annotate(pod, annotations)]
 
 
@@ -64,12 +54,6 @@ def forgetting_patch(pod: Pod) -> list[Operation]:
 def ungate_patch(pod: Pod, prefix: str = keys.GATE_PREFIX) -> list[Operation]:
     """The patch that only removes the gates with `prefix`: kube-scheduler chooses the node."""
     return [{"op": "test", "path": "/metadata/uid", "value": pod.metadata.uid}, *_remove_gates(pod, prefix)]
-
-
-def nominate_patch(pod: Pod, node: str) -> list[Operation]:
-    """The patch of the pod's status that nominates it to a node."""
-    same = {"op": "test", "path": "/metadata/uid", "value": pod.metadata.uid}
-    return [same, {"op": "add", "path": "/status/nominatedNodeName", "value": node}]
 
 
 def model_labels_patch(pod: Pod, labels: Mapping[str, str]) -> list[Operation]:
@@ -99,7 +83,7 @@ def _remove_gates(pod: Pod, prefix: str) -> list[Operation]:
     ]
 
 
-def _pin(pod: Pod, node: str, within: Sequence[SelectorRequirement]) -> list[Operation]:
+def _pin(pod: Pod, node: str) -> list[Operation]:
     requirement = {"key": "metadata.name", "operator": "In", "values": [node]}
     terms = required_terms(pod)
     if terms:
@@ -117,8 +101,7 @@ def _pin(pod: Pod, node: str, within: Sequence[SelectorRequirement]) -> list[Ope
                 "empty terms, which match no node; correct the affinity in its template"
             )
         return pins
-    others = [{"matchExpressions": [msgspec.to_builtins(each) for each in within]}] if within else []
-    required = {"nodeSelectorTerms": [{"matchFields": [requirement]}, *others]}
+    required = {"nodeSelectorTerms": [{"matchFields": [requirement]}]}
     affinity = pod.spec.affinity
     if affinity is None:
         return [{"op": "add", "path": "/spec/affinity", "value": {"nodeAffinity": {_REQUIRED: required}}}]

@@ -3,18 +3,16 @@
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from types import MappingProxyType
 from typing import Final
 
 import msgspec
 
 from labeler.contract import keys
 from webhook.grouping import grouped
-from webhook.kube.affinity import SelectorRequirement
 from webhook.kube.client import JSON_PATCH, METADATA_ONLY, Api, ApiError
 from webhook.kube.objects import Pod
 from webhook.kube.paths import pod_path
@@ -22,7 +20,7 @@ from webhook.kube.planned import PlannedPod
 from webhook.scheduling.podrules import needs_release_order
 from webhook.sweeper.apply import patches
 from webhook.sweeper.context import answered
-from webhook.sweeper.observe.plans import is_gated, sent_node
+from webhook.sweeper.observe.plans import is_gated, pinned_node
 
 PARALLEL: Final = 8
 """More does not make a small API server faster (measured: 8 threads 341-452 pods/s, 16 threads 414)."""
@@ -89,13 +87,11 @@ class _Attempts:
     pod: as it was last read. also: annotations that are written with the release. objection: the API server's
     answer to a release that empties managedFields, "" where it refused none. detail, status, answer: of the
     last error, see Release. unconfirmed_until: until when (time.monotonic) some attempt may still arrive.
-    within: of a pod that is nominated to its node, see patches.release_patch.
     """
 
     pod: Pod
     planned: PlannedPod
     also: dict[str, str]
-    within: Sequence[SelectorRequirement] = ()
     objection: str = ""
     detail: str = ""
     status: int = 0
@@ -159,14 +155,12 @@ class Releaser:
         pairs: Iterable[tuple[Pod, PlannedPod]],
         annotations: Mapping[str, Mapping[str, str]] | None = None,
         position: Callable[[str], float] = lambda _: 0.0,
-        nominated: Mapping[str, Sequence[SelectorRequirement]] = MappingProxyType({}),
     ) -> list[Release]:
         """Release pods as planned; pods of one node in the order given, since their cards depend on it.
 
         Pods of a namespace with rules on one another keep their order too, in which kube-scheduler accepts
         them. annotations: by uid, further ones of pods. position: of a uid; nodes with lower ones come first,
-        since failed ones might otherwise take all the time. nominated: by uid of pods that are nominated to
-        their nodes, see View.
+        since failed ones might otherwise take all the time.
         """
         also = annotations or {}
         by_node = grouped(
@@ -178,7 +172,7 @@ class Releaser:
         )
         deadline = time.monotonic() + _TOGETHER_SECONDS
         lines = sorted(by_node.values(), key=lambda own: min(position(planned.uid) for _, planned in own))
-        results = self._pool.map(lambda own: self._release_in_order(own, deadline, also, nominated), lines)
+        results = self._pool.map(lambda own: self._release_in_order(own, deadline, also), lines)
         return [release for releases in results for release in releases]
 
     def read_back(self, pairs: Iterable[tuple[Pod, PlannedPod]]) -> list[Release]:
@@ -207,7 +201,7 @@ class Releaser:
         if is_gated(fresh, self._prefix):
             return None
         # An earlier try of ours did arrive, perhaps by an earlier plan.
-        is_there = (sent_node(fresh) or "") == planned.node
+        is_there = (pinned_node(fresh) or "") == planned.node
         return Release(planned, Outcome.RELEASED if is_there else Outcome.GONE, detail)
 
     def close(self) -> None:
@@ -215,19 +209,14 @@ class Releaser:
         self._pool.shutdown(cancel_futures=True)
 
     def _release_in_order(
-        self,
-        pairs: list[tuple[Pod, PlannedPod]],
-        deadline: float,
-        also: Mapping[str, Mapping[str, str]],
-        nominated: Mapping[str, Sequence[SelectorRequirement]],
+        self, pairs: list[tuple[Pod, PlannedPod]], deadline: float, also: Mapping[str, Mapping[str, str]]
     ) -> list[Release]:
         found = []
         for pod, planned in pairs:
             # Of a plan only the annotations that give cards are written.
             cards = {key: text for key, text in planned.annotations.items() if key in keys.GAS_ANNOTATIONS}
             own = {**cards, **also.get(planned.uid, {})}
-            attempts = _Attempts(pod, planned, own, nominated.get(planned.uid, ()))
-            found.append(self._release(attempts, deadline))
+            found.append(self._release(_Attempts(pod, planned, own), deadline))
         return found
 
     def _release(self, attempts: _Attempts, deadline: float) -> Release:
@@ -246,13 +235,12 @@ class Releaser:
     def _attempt(self, attempts: _Attempts, number: int) -> Release | None:
         """The outcome of an attempt, None if there is to be another."""
         begun = time.monotonic()
-        self._nominate(attempts)
         pod = attempts.pod
         # Tried once: no release is to fail for it, whatever else guards the cluster.
         forgets = number == 0 and self._forgets(pod)
         try:
             node = attempts.planned.node
-            patch = patches.release_patch(pod, node, attempts.also, self._prefix, attempts.within)
+            patch = patches.release_patch(pod, node, attempts.also, self._prefix)
             self._send(pod_path(pod), [*patch, *(patches.forgetting_patch(pod) if forgets else ())])
         except patches.UnpinnableError as error:
             return Release(attempts.planned, Outcome.REFUSED, str(error))
@@ -272,21 +260,6 @@ class Releaser:
         if attempts.objection:
             self._keep_managers(pod.metadata.namespace, attempts.objection)
         return Release(attempts.planned, Outcome.RELEASED)
-
-    def _nominate(self, attempts: _Attempts) -> None:
-        """Nominate a pod to its node, if it is to be; it is pinned there if that is refused."""
-        if not attempts.within:
-            return
-        pod, node = attempts.pod, attempts.planned.node
-        try:
-            answer = self._send(f"{pod_path(pod)}/status", patches.nominate_patch(pod, node))
-            metadata = _decoder.decode(answer).metadata
-        except (ApiError, ValueError) as error:
-            attempts.within = ()
-            name = f"{pod.metadata.namespace}/{pod.metadata.name}"
-            logger.warning("pinned_without_nomination pod=%s node=%s error=%r", name, node, str(error))
-        else:
-            attempts.pod = msgspec.structs.replace(pod, metadata=metadata)
 
     def _look_again(self, attempts: _Attempts, number: int, *, forgets: bool) -> Release | None:
         """Read a pod that has changed, as the API server answers; None if it is to be retried."""

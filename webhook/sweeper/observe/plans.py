@@ -13,7 +13,7 @@ from webhook.kube.affinity import NodeSelectorTerm, SelectorRequirement
 from webhook.kube.objects import Pod
 from webhook.kube.placements import Placement
 from webhook.kube.planned import PlannedPod
-from webhook.workloads.pod_group_names import is_nominated
+from webhook.workloads.pod_group_names import was_nominated
 
 # --- gates and pins of a pod --------------------------------------------------------------------------
 
@@ -31,7 +31,7 @@ def pinned_node(pod: Pod) -> str | None:
     a pod whose author has named nodes in some terms is as pinned as one that we have pinned.
     """
     left: set[str] = set()
-    for term in required_terms(pod):
+    for term in _own_terms(pod):
         if matches_something(term):
             names = _nodes_named_by(term)
             if names is None:
@@ -40,23 +40,14 @@ def pinned_node(pod: Pod) -> str | None:
     return left.pop() if len(left) == 1 else None
 
 
-def nominated_node(pod: Pod) -> str | None:
-    """The node that it was nominated to at its release, None if it was released otherwise; see patches.
+def _own_terms(pod: Pod) -> list[NodeSelectorTerm]:
+    """Its required terms. Of a pod that was released by nomination only the first, which names its node.
 
-    The first of its two terms names the node, the second all nodes that it may use instead. So its affinity
-    still names the planned node after kube-scheduler has cleared status.nominatedNodeName.
+    An earlier version released pods so. The second term has the nodes that they may use instead.
     """
     terms = required_terms(pod)
-    if len(terms) != 2 or not is_nominated(pod):
-        return None
-    names = _nodes_named_by(terms[0]) or set()
-    is_ours = not terms[0].match_expressions and not terms[1].match_fields
-    return names.pop() if is_ours and len(names) == 1 else None
-
-
-def sent_node(pod: Pod) -> str | None:
-    """The node that it is pinned or nominated to."""
-    return pinned_node(pod) or nominated_node(pod)
+    is_by_nomination = len(terms) == 2 and not pod.spec.scheduling_gates and was_nominated(pod)
+    return terms[:1] if is_by_nomination else terms
 
 
 def occupied_node(pod: Pod, gate_prefix: str = keys.GATE_PREFIX) -> str | None:
@@ -69,7 +60,7 @@ def occupied_node(pod: Pod, gate_prefix: str = keys.GATE_PREFIX) -> str | None:
         return pod.spec.node_name
     if pod.metadata.deletion_timestamp or is_gated(pod, gate_prefix):
         return None
-    return sent_node(pod)
+    return pinned_node(pod)
 
 
 def scheduler_of(pod: Pod) -> str:
@@ -104,15 +95,14 @@ def _nodes_named_by(term: NodeSelectorTerm) -> set[str] | None:
 
 def unpinned(pod: Pod, node: str) -> Pod:
     """The pod as its controller would recreate it: without the pin that we gave it."""
-    affinity, is_released_softly = pod.spec.affinity, nominated_node(pod) is not None
+    affinity = pod.spec.affinity
     if affinity is None or affinity.node_affinity is None:
         return pod
     node_affinity = affinity.node_affinity
     required = node_affinity.required_during_scheduling_ignored_during_execution
     if required is None:
         return pod
-    terms = required.node_selector_terms if not is_released_softly else []
-    terms = [_without_pin(term, node) for term in terms]
+    terms = [_without_pin(term, node) for term in _own_terms(pod)]
     left = [term for term in terms if term.match_fields or term.match_expressions]
     selector = replace(required, node_selector_terms=left) if left else None
     node_affinity = replace(node_affinity, required_during_scheduling_ignored_during_execution=selector)

@@ -9,7 +9,6 @@ from typing import Any, Final, NamedTuple
 from labeler.contract import keys
 from labeler.contract.offers import identifies_pods
 from webhook.grouping import grouped
-from webhook.kube.affinity import SelectorRequirement
 from webhook.kube.objects import Node, Pod, PodSpec
 from webhook.kube.placements import Placement
 from webhook.kube.planned import PlannedPod
@@ -69,10 +68,9 @@ class View:
     them nodes take, likewise. added: resources that extensions add to nodes and pods. namespaces: their
     labels, None where unknown. pods: gated and others, sorted, if a caller has them. usable_among: how many
     candidate nodes a plan may use. now: the time. not_released: uids of gated pods that are not released in
-    this pass, as extensions decide. nominated: uids of pods that are nominated to their nodes instead of
-    pinned, with the requirements on other nodes that such a pod may use as well. objects: what extensions
-    watch: by WatchedCollection or WatchedOwners, its objects by "namespace/name". Collections that were not
-    read completely are left out. lost_owner: returns which controller of a pod does not exist.
+    this pass, as extensions decide. objects: what extensions watch: by WatchedCollection or WatchedOwners,
+    its objects by "namespace/name". Collections that were not read completely are left out. lost_owner:
+    returns which controller of a pod does not exist.
     """
 
     gated: Sequence[Pod]
@@ -96,7 +94,6 @@ class View:
     written: Sequence[PlannedPod] = ()
     now: Moment = START
     not_released: Set[str] = frozenset()
-    nominated: Mapping[str, Sequence[SelectorRequirement]] = field(default_factory=dict)
     objects: Mapping[Hashable, Mapping[str, Any]] = field(default_factory=dict)
     lost_owner: Callable[[Pod], LostOwner | None] = has_owners
 
@@ -114,15 +111,9 @@ class View:
         return replace(self, planned=planned)
 
     def without_plans(self, uids: Set[str]) -> "View":
-        """The same without the plans for these pods.
-
-        Which nodes a nominated pod may use beside its own follows from its plan. So with a new one it is
-        released in the next pass.
-        """
+        """The same without the plans for these pods."""
         planned = {uid: each for uid, each in self.planned.items() if uid not in uids}
-        nominated = {uid: within for uid, within in self.nominated.items() if uid not in uids}
-        not_released = self.not_released | (self.nominated.keys() & uids)
-        return replace(self, planned=planned, nominated=nominated, not_released=not_released)
+        return replace(self, planned=planned)
 
     def occupied(self, pod: Pod) -> str | None:
         """The node on which a pod counts; see occupied_node."""

@@ -18,7 +18,7 @@ from webhook.sweeper.decide.backoff import Backoff
 from webhook.sweeper.decide.orders import Done, Eviction, Orders, Warn
 from webhook.sweeper.decide.reservations import ReservationLedger
 from webhook.sweeper.observe.gangs import GangKey, PodGang
-from webhook.sweeper.observe.plans import PodId, nominated_node, occupied_node, scheduler_of
+from webhook.sweeper.observe.plans import PodId, occupied_node, scheduler_of
 from webhook.sweeper.observe.pods import ENDING_SECONDS, Sort
 from webhook.sweeper.observe.view import View, identity, is_ready, is_usable, why_not_accepted
 from webhook.sweeper.repair.allowance import Allowance, Deletions, after_deletion, by_owner, deletions_of
@@ -161,8 +161,8 @@ def was_tried(pod: Pod) -> bool:
 
 
 def _preempts(pod: Pod) -> bool:
-    """Whether kube-scheduler has nominated it to a node that it empties for it: not we to its planned one."""
-    return pod.status.nominated_node_name not in ("", nominated_node(pod))
+    """Whether kube-scheduler has nominated it to a node that it empties for it."""
+    return bool(pod.status.nominated_node_name)
 
 
 def waits_for_group(pod: Pod) -> bool:
