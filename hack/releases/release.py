@@ -171,7 +171,7 @@ def faults(folder: Path, version: str) -> list[str]:
         architecture = _ARCHITECTURES.get(platform.machine(), platform.machine())
         images = {f"{name}-{version}-{architecture}" for name in TARGETS}
     chart, wheel = f"topogate-chart-{version}.tgz", f"topogate-{version.removeprefix('v')}-py3-none-any.whl"
-    wanted = {chart, wheel, "install.yaml", "notes.md"}
+    wanted = {chart, wheel, "install.yaml", "notes.md", "promises.md"}
     wanted |= {f"{image}{end}" for image in images for end in (".tar", ".cdx.json")}
     found = [f"{name} is missing" for name in sorted(wanted - there)]
     found += [f"{name} is no file of {version}" for name in sorted(there - wanted)]

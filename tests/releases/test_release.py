@@ -64,6 +64,7 @@ def test_a_release_has_a_wheel_an_install_file_a_chart_notes_images_and_checksum
         "install.yaml",
         f"topogate-chart-{VERSION}.tgz",
         "notes.md",
+        "promises.md",
         "SHA256SUMS",
     }
     subprocess.run(["sha256sum", "--check", "--strict", "SHA256SUMS"], cwd=files, check=True)
