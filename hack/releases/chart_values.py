@@ -43,7 +43,7 @@ _SWITCHED: Final = {
     "inProcessGate": "The API server itself adds the gate (Kubernetes 1.36 or newer).",
     "monitoring": "PodMonitors, alerts and a dashboard, for the Prometheus operator.\n"
     "# runbookBase: the address of docs, by which alerts link to runbooks; see docs/operators/alerts.md.",
-    "reader": "A ClusterRole for users who run topogate explain; see docs/users/rights.md.",
+    "reader": "A ClusterRole for users who run topogate explain; see docs/users/commands.md.",
 }
 _MORE: Final = {"monitoring": {"runbookBase": "docs"}}
 """Values of a switch beside `enabled`."""

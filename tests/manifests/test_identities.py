@@ -454,13 +454,13 @@ OF_FEATURES: Final[dict[str, list[tuple[tuple[str, ...], str, tuple[str, ...]]]]
     "avoidance of failing nodes": [(("get", "patch"), "", ("configmaps:topogate-node-failures",))],
     "fair order": [(("get", "patch"), "", ("configmaps:topogate-use",))],
 }
-"""Feature of the table in docs/users/costs.md -> verbs, API group, and resources."""
+"""Feature of the table in docs/operators/sizing.md -> verbs, API group, and resources."""
 
 
 def test_the_sweeper_has_the_rights_that_its_features_need_from_the_base(
     module_cluster: Cluster, tenant: str
 ) -> None:
-    page = (ROOT / "docs/users/costs.md").read_text()
+    page = (ROOT / "docs/operators/sizing.md").read_text()
     assert [feature for feature in OF_FEATURES if f"| {feature}" not in page] == []
     assert [
         f"{feature}: {verb} {resource}"

@@ -182,7 +182,7 @@ def test_every_command_under_hack_is_documented() -> None:
     commands = {
         f"hack/{path.name}" for path in (ROOT / "hack").iterdir() if path.is_file() and not path.suffix
     }
-    assert commands <= named(ROOT / "docs/contributing/tools.md")
+    assert commands <= named(ROOT / "docs/contributing/tests.md")
 
 
 @pytest.mark.promise("W1")

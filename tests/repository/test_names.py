@@ -39,7 +39,7 @@ shunned spared sparing standing steer steered steering stranger strangers tell t
 told tries turn turns unlike unplanned verdict verdicts way wing wish wishes
 """
 REPLACED = frozenset(_WORDS.split())
-"""Words that are no names here: the left column of the table in docs/contributing/words.md, in all forms."""
+"""Words that are no names here: the left column of the table in docs/contributing/style.md, in all forms."""
 TERMS = frozenset(
     ["avoided", "bound", "closed", "floor", "kinds", "ledger", "parts", "rest", "round", "steps", "whole"]
 )
@@ -87,7 +87,7 @@ def _words(name: str) -> set[str]:
 
 @pytest.mark.parametrize("package", PLAIN)
 def test_no_name_is_a_word_that_has_a_term_of_the_field(package: str) -> None:
-    """Failed? Take the word on the right in the table of docs/contributing/words.md."""
+    """Failed? Take the word on the right in the table of docs/contributing/style.md."""
     modules = sorted((ROOT / package).rglob("*.py"))
     assert modules
     found = {
@@ -100,7 +100,7 @@ def test_no_name_is_a_word_that_has_a_term_of_the_field(package: str) -> None:
 
 def test_the_words_are_those_of_the_page_on_words() -> None:
     """Failed? A word that was added to the table belongs to REPLACED, or to TERMS with its reason."""
-    text = (ROOT / "docs/contributing/words.md").read_text()
+    text = (ROOT / "docs/contributing/style.md").read_text()
     table = text.partition("| do not write | write |")[2].partition("\n\n")[0]
     entries = [row.split("|")[1] for row in table.splitlines()[2:]]
     words = {each.strip() for entry in entries for each in re.sub(r"\(.*?\)", "", entry).split(",")}

@@ -27,7 +27,7 @@ PHRASES = (
     r"how-manieth",
     r"accuse[sd]?",
 )
-"""Of the words that docs/contributing/words.md replaces, those that have no plain meaning in our comments."""
+"""Of the words that docs/contributing/style.md replaces, those that have no plain meaning in our comments."""
 _FURTHER = (
     r"goes|went|lets? (it|them|pods) go",
     r"tells?|said",
@@ -122,7 +122,7 @@ def _found(texts: Iterable[tuple[int, str]], phrases: tuple[str, ...]) -> list[s
 
 @pytest.mark.parametrize("package", FURTHER)
 def test_no_comment_or_docstring_has_a_phrase_that_the_style_guide_replaces(package: str) -> None:
-    """Failed? Write the term on the right in the table of docs/contributing/words.md, or say it plainly."""
+    """Failed? Write the term on the right in the table of docs/contributing/style.md, or say it plainly."""
     modules = sorted((ROOT / package).rglob("*.py"))
     assert modules
     phrases = (*PHRASES, *FURTHER[package])

@@ -32,7 +32,7 @@ def places(api: Api, now: datetime) -> Iterator[Finding]:
         yield found(
             State.ODD,
             f"{len(unplaced)} of {len(with_gpus)} GPU nodes have no topology labels: {some(unplaced)}",
-            "Label them: docs/operators/topology.md says how, docs/operators/platforms.md for each platform.",
+            "Label them: docs/operators/topology.md says how, docs/operators/topology.md for each platform.",
         )
     else:
         yield found(State.WELL, f"all {len(with_gpus)} GPU nodes have topology labels")
