@@ -64,10 +64,10 @@ class Holdings:
         placement = msgspec.convert(body, Placement)
         status, uid = placement.status, placement.metadata.uid
         before = self._holds.pop(uid, None)
-        if kind != "DELETED" and status.held and status.held_until:
-            until = datetime.fromisoformat(status.held_until).timestamp()
-            seconds = self.seconds * (1 + len(placement.spec.kept))
-            self._holds[uid] = _Hold(frozenset(status.held), until, seconds)
+        if kind != "DELETED" and status.reserved_nodes and status.reserved_until:
+            until = datetime.fromisoformat(status.reserved_until).timestamp()
+            seconds = self.seconds * (1 + len(placement.spec.later_pod_nodes))
+            self._holds[uid] = _Hold(frozenset(status.reserved_nodes), until, seconds)
             self.holds += before is None
         self.look()
 

@@ -59,13 +59,13 @@ class Takeovers:
             return
         self._plans[placement.key] = placement
         had = before.spec if before is not None else None
-        self.judged += bool(placement.spec.kept and not (had and had.kept))
+        self.judged += bool(placement.spec.later_pod_nodes and not (had and had.later_pod_nodes))
         # Between its stages a gang has pods already; any other that has some may replace lost ones.
-        if in_order and (had is None or not had.pods or had.kept):
+        if in_order and (had is None or not had.pods or had.later_pod_nodes):
             self._suspect(placement, {each.uid for each in had.pods} if had else set())
 
     def _suspect(self, placement: Placement, known: Set[str]) -> None:
-        own = set(placement.spec.kept)
+        own = set(placement.spec.later_pod_nodes)
         for key, keeper in self._plans.items():
             reserved = self._reserved(keeper) - own if key != placement.key else set()
             self._suspects += [
@@ -76,9 +76,13 @@ class Takeovers:
 
     def _reserved(self, placement: Placement) -> set[str]:
         """Nodes that it is to keep for a while yet."""
-        until = placement.status.held_until
+        until = placement.status.reserved_until
         lasts = bool(until) and datetime.fromisoformat(until).timestamp() > self.clock() + 1.0
-        return set(placement.spec.kept).intersection(placement.status.held) if lasts else set()
+        return (
+            set(placement.spec.later_pod_nodes).intersection(placement.status.reserved_nodes)
+            if lasts
+            else set()
+        )
 
     def pod(self, pod: Json, *, gone: bool) -> None:
         """A version of a pod."""

@@ -108,7 +108,11 @@ def test_rules_and_volumes_that_are_not_modelled_are_noted() -> None:
 
 @pytest.mark.promise("O102")
 def test_gangs_that_hold_nodes_are_named_for_who_may_read_their_placements() -> None:
-    status = {"state": "Waiting", "held": ["node-b0-s0-h00"], "heldUntil": "2026-01-01T00:30:00Z"}
+    status = {
+        "state": "Waiting",
+        "reservedNodes": ["node-b0-s0-h00"],
+        "reservedUntil": "2026-01-01T00:30:00Z",
+    }
     body = {"metadata": {"namespace": "theirs", "name": "p"}, "spec": {"gang": "Job/big"}, "status": status}
     there = dataclasses.replace(
         cluster(job_pods(2)), placements={"theirs/p": msgspec.convert(body, Placement)}
@@ -180,7 +184,7 @@ def test_who_may_not_read_that_sees_what_the_sweeper_writes_about_the_own_accoun
     fair_order = (
         "fair order: ns has used 60% of the recent GPU time, and is due 50% (weight 3); it comes first"
     )
-    status = {"state": "Waiting", "reason": "no capacity", "turn": fair_order}
+    status = {"state": "Waiting", "reason": "no capacity", "fairOrder": fair_order}
     body = {"metadata": {"namespace": "ns", "name": "p"}, "spec": {"gang": "Job/train"}, "status": status}
     placement = msgspec.convert(body, Placement)
     there = cluster(job_pods(2))
@@ -349,7 +353,11 @@ def test_a_gang_fits_when_pods_of_others_end_and_never_when_its_own_do() -> None
 def test_a_gang_that_may_not_use_reserved_nodes_is_shown_until_when_they_are_reserved() -> None:
     """As the leader has written them into the status of the gang that has waited longer."""
     old = job_pods(4, creationTimestamp="2026-01-01T00:00:00Z")
-    status = {"state": "Waiting", "held": [node.name for node in GRID], "heldUntil": "2999-01-01T00:30:00Z"}
+    status = {
+        "state": "Waiting",
+        "reservedNodes": [node.name for node in GRID],
+        "reservedUntil": "2999-01-01T00:30:00Z",
+    }
     key = key_of(old[0])
     body = {"metadata": {"namespace": "ns", "name": key.placement_name, "uid": "p"}, "status": status}
     young = decode(

@@ -51,7 +51,7 @@ def waiting_with(nodes: Sequence[SimulatedNode], is_planned: bool = False) -> Cl
     waiting = job_pods(5)
     key, names = key_of(waiting[0]), [node.name for node in nodes]
     planned = [PlannedPod(name=f"train-{n}", uid=f"u{n}", node=name) for n, name in enumerate(names)]
-    status = {"state": "Waiting", "held": names, "heldUntil": "2999-01-01T00:30:00Z"}
+    status = {"state": "Waiting", "reservedNodes": names, "reservedUntil": "2999-01-01T00:30:00Z"}
     spec = PlacementSpec(gang="Job/train", pods=planned if is_planned else [])
     metadata = Metadata(name=key.placement_name, namespace="ns", uid="p")
     placement = Placement(metadata, spec, msgspec.convert({} if is_planned else status, PlacementStatus))

@@ -1,14 +1,15 @@
-"""Plans as the API server stores them: their pods, and the life of the gang that their status belongs to."""
+"""Plans as the API server stores them: their pods, the life of the gang that their status belongs to."""
 
-from typing import Any
+from typing import Any, Final
 
+import msgspec
 import pytest
 
 from hack.local.cluster import Cluster
 from tests.kube.plans import drawn
 from tests.support import install_definitions
 from webhook.kube import placements
-from webhook.kube.client import Api, ApiError
+from webhook.kube.client import MERGE_PATCH, Api, ApiError
 from webhook.kube.decoding import Reader
 from webhook.kube.placements import Placement, PlacementSpec, PlacementStatus
 from webhook.kube.planned import PlannedPod
@@ -116,3 +117,106 @@ def test_a_plan_that_is_too_large_for_one_object_is_refused_for_good_with_the_re
     with pytest.raises(ApiError, match=r"1.4 MB .* several gangs of the 60,000 pods") as refused:
         placements.write_plan(api, None, {"namespace": "n", "name": "p"}, spec)
     assert not refused.value.is_transient
+
+
+# --- Placements of v0.1 -----------------------------------------------------------------------------
+
+V01_PODS: Final = [{"name": "train-0", "uid": "uid-0", "node": "n0", "rank": 0}]
+V01: Final[dict[str, tuple[dict[str, Any], dict[str, Any]]]] = {
+    "waits": (
+        {"gang": "Job/train", "gangId": "uid-train", "size": 2},
+        {
+            "state": "Waiting", "pods": 2, "reason": "no capacity", "held": ["n1", "n2"],
+            "heldUntil": "2026-01-01T00:30:00Z", "turn": "its account has used 12 GPU hours",
+        },
+    ),
+    "its later pods are to come": (
+        {"gang": "LeaderWorkerSet/train", "size": 3, "pods": V01_PODS, "kept": ["n1"], "usableNodes": 4},
+        {
+            "state": "Releasing", "pods": 3, "released": 1, "bound": 1, "spread": "1 block, 1 host",
+            "held": ["n1"], "heldUntil": "2026-01-01T00:30:00Z",
+        },
+    ),
+    "preempts": (
+        {
+            "gang": "Job/high", "size": 1, "pods": V01_PODS, "preempts": True,
+            "victims": [{"pods": ["uid-low"], "whole": True}],
+        },
+        {"state": "Waiting", "pods": 1, "reason": "it waits for 1 pod of lower priority to end"},
+    ),
+    "is released in part": (
+        {"gang": "Job/half", "size": 2, "attempt": 1, "pods": [*V01_PODS, {**V01_PODS[0], "uid": "uid-1"}]},
+        {"state": "Releasing", "pods": 2, "released": 1, "bound": 1, "complete": True, "attempt": 1},
+    ),
+}  # fmt: skip
+"""Spec and status of gangs, as v0.1 writes them."""
+RENAMED: Final = {
+    "kept": "laterPodNodes", "held": "reservedNodes", "heldUntil": "reservedUntil", "turn": "fairOrder",
+}  # fmt: skip
+"""The names of v0.1 -> the present ones."""
+V01_FIELDS: Final = frozenset(
+    {
+        "gang", "gangId", "size", "proven", "preempts", "victims", "attempt", "pods", "kept", "usableNodes",
+        "minimum", "domains", "avoided", "packed", "state", "released", "bound", "spread", "complete",
+        "reason", "held", "heldUntil", "turn",
+    }
+)  # fmt: skip
+"""All fields of spec and status that v0.1 reads."""
+
+
+def read(spec: dict[str, Any], status: dict[str, Any]) -> Placement:
+    return msgspec.convert({"metadata": {"name": "p"}, "spec": spec, "status": status}, Placement)
+
+
+@pytest.mark.promise("O404")
+@pytest.mark.parametrize(("spec", "status"), V01.values(), ids=V01)
+def test_a_placement_of_v0_1_is_read_whole_and_written_with_the_present_names(
+    spec: dict[str, Any], status: dict[str, Any]
+) -> None:
+    placement = read(spec, status)
+    written = placement.spec.on_the_wire(), msgspec.to_builtins(placement.status)
+    assert written == tuple({RENAMED.get(name, name): part[name] for name in part} for part in (spec, status))
+
+
+@pytest.mark.promise("O404")
+@pytest.mark.parametrize(("spec", "status"), V01.values(), ids=V01)
+def test_v0_1_lacks_only_the_renamed_fields_of_a_present_placement(
+    spec: dict[str, Any], status: dict[str, Any]
+) -> None:
+    placement = read(spec, status)
+    for part, written in (
+        (spec, placement.spec.on_the_wire()), (status, msgspec.to_builtins(placement.status))
+    ):  # fmt: skip
+        known = {name: value for name, value in written.items() if name in V01_FIELDS}
+        assert known == {name: value for name, value in part.items() if name not in RENAMED}
+
+
+def test_of_a_field_under_both_names_that_of_v0_1_counts_as_v0_1_wrote_last() -> None:
+    """The present version removes the name of v0.1, which does not know the present one."""
+    placement = read({"kept": ["n1"], "laterPodNodes": ["n0"]}, {"turn": "2nd", "fairOrder": "1st"})
+    assert (placement.spec.later_pod_nodes, placement.status.fair_order) == (["n1"], "2nd")
+
+
+def test_the_next_write_removes_the_names_of_v0_1(cluster: Cluster, namespace: str) -> None:
+    install_definitions(cluster)
+    api = cluster.api()
+    spec, status = V01["its later pods are to come"]
+    metadata = {"namespace": namespace, "name": "p"}
+    body = {
+        "apiVersion": placements.GROUP_VERSION,
+        "kind": placements.KIND,
+        "metadata": metadata,
+        "spec": spec,
+    }
+    api.json("POST", placements.path(namespace), body=body)
+    path = placements.path(namespace, "p")
+    stored = api.json(
+        "PATCH", f"{path}/status", body={"status": {**status, "turn": "x"}}, content_type=MERGE_PATCH
+    )
+    assert stored["spec"] == spec
+    found = msgspec.convert(stored, Placement)
+    found = placements.write_plan(api, found, metadata, found.spec)
+    placements.write_status(api, found, found.status)
+    stored = api.json("GET", path)
+    assert not (stored["spec"].keys() | stored["status"].keys()) & RENAMED.keys()
+    assert (stored["spec"]["laterPodNodes"], stored["status"]["fairOrder"]) == (["n1"], "x")

@@ -77,9 +77,9 @@ def test_a_plan_that_people_may_read_is_not_packed() -> None:
 
 @pytest.mark.promise("O230", "W32")
 def test_a_large_plan_is_packed_and_read_as_if_it_were_not() -> None:
-    plan = PlacementSpec(gang="Job/large", size=7, pods=drawn(PLAIN_PODS + 1), kept=["n"])
+    plan = PlacementSpec(gang="Job/large", size=7, pods=drawn(PLAIN_PODS + 1), later_pod_nodes=["n"])
     wire = plan.on_the_wire()
-    assert sorted(wire) == ["gang", "kept", "packed", "size"]
+    assert sorted(wire) == ["gang", "laterPodNodes", "packed", "size"]
     assert msgspec.convert(wire, PlacementSpec) == plan
 
 

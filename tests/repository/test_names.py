@@ -59,7 +59,7 @@ WIRE = {
     },
     "labeler/labels.py": {"_MIXED"},
     "webhook/inquiry/findings.py": {"ODD"},
-    "webhook/kube/placements.py": {"held", "held_until", "kept", "turn"},
+    "webhook/kube/placements.py": {"held_v01", "held_until_v01", "kept_v01", "turn_v01"},
     "webhook/sweeper/settings.py": {"start_with_fewer"},
 }
 """By module, names of what is on the wire or in printed documents, where readers know it by that word."""

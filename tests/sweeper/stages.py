@@ -211,7 +211,7 @@ class Stages:
             if missing in (0, len(group.pods)):
                 continue
             key = self.placing.view().gang_of(group.pods[0])
-            nodes_of_plan = self.cluster.placements[key.placement_key].spec.kept
+            nodes_of_plan = self.cluster.placements[key.placement_key].spec.later_pod_nodes
             each = int(group.pods[0].spec.containers[0].resources.requests[GPU])
             slots = sum((self.gpus - used.get(name, 0)) // each for name in nodes_of_plan)
             assert slots >= missing, f"{key} has begun, and others have taken what its {missing} pods need"

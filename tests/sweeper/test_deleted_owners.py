@@ -114,7 +114,7 @@ def test_a_plan_for_pods_of_a_deleted_owner_holds_no_node_and_is_not_released() 
     pod = pod_of("Job", "big")
     cluster = Nodes(1, pod)
     entry = PlannedPod(name=pod.metadata.name, uid=pod.metadata.uid, node="n0")
-    spec = PlacementSpec(gang="Job/big", gang_id="uid-big", size=1, pods=[entry], kept=["n0"])
+    spec = PlacementSpec(gang="Job/big", gang_id="uid-big", size=1, pods=[entry], later_pod_nodes=["n0"])
     cluster.placements["ns/p"] = Placement(metadata=Metadata(name="p", namespace="ns"), spec=spec)
     assert placing_on(cluster, None).view().planned.keys() == {pod.metadata.uid}
     view = placing_on(cluster, DELETED).view()

@@ -57,13 +57,15 @@ PODS: Final = st.lists(
 TEXTS: Final = st.lists(TEXT, max_size=4)
 SPEC: Final = {
     "gang": TEXT, "gangId": TEXT, "size": COUNT, "attempt": COUNT, "usableNodes": COUNT, "minimum": COUNT,
-    "proven": st.booleans(), "preempts": st.booleans(), "kept": TEXTS, "domains": st.dictionaries(TEXT, TEXT),
+    "proven": st.booleans(), "preempts": st.booleans(), "laterPodNodes": TEXTS,
+    "domains": st.dictionaries(TEXT, TEXT), "kept": TEXTS,
     "victims": st.lists(st.fixed_dictionaries({"pods": TEXTS, "whole": st.booleans()}), max_size=3),
     "packed": st.one_of(TEXT, st.sampled_from(BOMBS)), "pods": PODS,
 }  # fmt: skip
 STATUS: Final = {
     "state": TEXT, "pods": COUNT, "released": COUNT, "bound": COUNT, "complete": st.booleans(),
-    "attempt": COUNT, "reason": TEXT, "held": TEXTS, "heldUntil": TEXT, "turn": TEXT,
+    "attempt": COUNT, "reason": TEXT, "reservedNodes": TEXTS, "reservedUntil": TEXT, "fairOrder": TEXT,
+    "held": TEXTS, "heldUntil": TEXT, "turn": TEXT,
 }  # fmt: skip
 """What the schema of Placements allows, field by field."""
 
@@ -115,7 +117,7 @@ WRONG: Final[dict[str, Any]] = {
     "spec.pods.1": {"spec": {"pods": [{"name": "a", "uid": "u", "node": "n"}, None]}},
     "spec.pods": {"spec": {"pods": [5] * 100_000}},
     "spec.domains": {"spec": {"domains": {"a": {"b": 1}}}},
-    "status.held.0": {"status": {"held": [{}]}},
+    "status.reservedNodes.0": {"status": {"reservedNodes": [{}]}},
 }
 
 
@@ -194,12 +196,14 @@ def valid_document() -> dict[str, Any]:
     ]
     spec = {
         "gang": "Gang/train", "gangId": gang.key.id, "size": 2, "attempt": 1, "minimum": 1, "usableNodes": 2,
-        "proven": True, "preempts": False, "kept": ["n1"], "domains": {"": "b0"}, "avoided": {"n2": "x"},
+        "proven": True, "preempts": False, "laterPodNodes": ["n1"], "domains": {"": "b0"},
+        "avoided": {"n2": "x"},
         "victims": [{"pods": ["uid-x"], "whole": True}], "pods": entries, "packed": "",
     }  # fmt: skip
     status = {
         "state": "Waiting", "pods": 2, "released": 1, "bound": 1, "spread": "1 node", "complete": True,
-        "attempt": 1, "reason": "x", "held": ["n1"], "heldUntil": "2026-01-01T00:00:00Z", "turn": "1",
+        "attempt": 1, "reason": "x", "fairOrder": "1",
+        "reservedNodes": ["n1"], "reservedUntil": "2026-01-01T00:00:00Z",
     }  # fmt: skip
     metadata = {"name": gang.key.placement_name, "namespace": "ns", "uid": "u", "resourceVersion": "1"}
     return {"metadata": metadata, "spec": spec, "status": status}

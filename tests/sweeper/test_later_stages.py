@@ -45,7 +45,7 @@ def seen(
     planned = [*planned, PlannedPod(leader, f"uid-{leader}", "n0")]
     metadata = Metadata(name="job-other", namespace="ns", uid=plan)
     placement = Placement(
-        metadata=metadata, spec=PlacementSpec(pods=planned, kept=["n1", "n2"], usable_nodes=usable)
+        metadata=metadata, spec=PlacementSpec(pods=planned, later_pod_nodes=["n1", "n2"], usable_nodes=usable)
     )
     return View([], list(pods), NODES, {key: placement})
 

@@ -233,22 +233,22 @@ def test_what_is_reserved_for_a_gang_stands_in_its_status() -> None:
     reserved = {key: Reservation(STARVATION, key, frozenset({"n2", "n1"}), 0.0, 1800.0, ends)}
     reporter.report(View([], [], {}, {}), [gang], reservations=reserved)
     (status,) = [body["status"] for body in api.bodies if "status" in body]
-    assert (status["held"], status["heldUntil"]) == (["n1", "n2"], "2026-01-01T00:30:00Z")
+    assert (status["reservedNodes"], status["reservedUntil"]) == (["n1", "n2"], "2026-01-01T00:30:00Z")
     api.bodies.clear()
     written = PlacementStatus(
-        "Waiting", 1, reason="no capacity", held=["n1", "n2"], held_until="2026-01-01T00:30:00Z"
+        "Waiting", 1, reason="no capacity", reserved_nodes=["n1", "n2"], reserved_until="2026-01-01T00:30:00Z"
     )
     copy.placements = {gang.key.placement_key: Placement(Metadata("p", "ns"), status=written)}
     reporter.report(View([], [], {}, {}), [gang])
     (status,) = [body["status"] for body in api.bodies]
-    assert (status["held"], status["heldUntil"]) == (None, None), "it is held no more"
+    assert (status["reservedNodes"], status["reservedUntil"]) == (None, None), "it is held no more"
 
 
 def test_what_is_reserved_for_later_pods_stands_in_the_status_of_a_gang_of_which_none_waits() -> None:
     api, copy = Answers(), Copy()
     cache: Any = copy
     leader = decode(pod_json("leader", nodeName="n0", schedulingGates=[]))
-    spec = PlacementSpec(pods=[PlannedPod("leader", "uid-leader", "n0")], kept=["n1"])
+    spec = PlacementSpec(pods=[PlannedPod("leader", "uid-leader", "n0")], later_pod_nodes=["n1"])
     copy.placements = {"ns/set": Placement(Metadata("set", "ns"), spec)}
     ends = datetime(2026, 1, 1, 0, 30, tzinfo=UTC)
     reserved = {"ns/set": Reservation(STARVATION, "ns/set", frozenset({"n1"}), 0.0, 1800.0, ends)}
@@ -256,12 +256,14 @@ def test_what_is_reserved_for_later_pods_stands_in_the_status_of_a_gang_of_which
         View([], [leader], {}, copy.placements), [], reservations=reserved
     )
     (status,) = [body["status"] for body in api.bodies]
-    assert (status["held"], status["heldUntil"]) == (["n1"], "2026-01-01T00:30:00Z")
+    assert (status["reservedNodes"], status["reservedUntil"]) == (["n1"], "2026-01-01T00:30:00Z")
 
 
 def test_a_gang_between_its_stages_shows_what_is_to_come() -> None:
     leader = decode(pod_json("leader", nodeName="n0", schedulingGates=[]))
-    spec = PlacementSpec(gang="x", size=4, pods=[PlannedPod("leader", "uid-leader", "n0")], kept=["n1", "n2"])
+    spec = PlacementSpec(
+        gang="x", size=4, pods=[PlannedPod("leader", "uid-leader", "n0")], later_pod_nodes=["n1", "n2"]
+    )
     copy: Any = Copy()
     copy.placements["ns/set"] = Placement(metadata=Metadata(namespace="ns", name="set"), spec=spec)
     api = Answers()

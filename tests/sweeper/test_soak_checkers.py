@@ -210,8 +210,10 @@ def reserving(
 ) -> dict[str, Any]:
     """A Placement for whose gang these nodes are reserved, as the sweeper writes it. pods: uid and node."""
     ends = datetime.fromtimestamp(1e9, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    status = PlacementStatus(held=list(nodes), held_until=ends)
-    placement = Placement(Metadata(name=uid, uid=uid), PlacementSpec(kept=list(stage_nodes)), status)
+    status = PlacementStatus(reserved_nodes=list(nodes), reserved_until=ends)
+    placement = Placement(
+        Metadata(name=uid, uid=uid), PlacementSpec(later_pod_nodes=list(stage_nodes)), status
+    )
     body: dict[str, Any] = msgspec.to_builtins(placement)
     body["spec"]["pods"] = [{"name": name, "uid": name, "node": node} for name, node in pods]
     return body

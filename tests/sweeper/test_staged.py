@@ -131,8 +131,8 @@ def test_who_replaces_a_lost_pod_takes_a_node_of_theirs_only_where_nothing_else_
     del scene.cluster.nodes[lost.spec.node_name]
     scene.cluster.pods.append(gpu_pod("other-2", metadata={"annotations": annotations}))
     scene.sweep()
-    (plan,) = [each for each in scene.cluster.placements.values() if each.spec.kept]
-    assert (scene.node_of("other-2") not in plan.spec.kept) is is_reserved
+    (plan,) = [each for each in scene.cluster.placements.values() if each.spec.later_pod_nodes]
+    assert (scene.node_of("other-2") not in plan.spec.later_pod_nodes) is is_reserved
     assert scene.node_of("other-2")
 
 
@@ -217,7 +217,7 @@ def test_workers_of_a_gang_that_begins_do_not_pass_over_what_others_hold() -> No
     scene.finish()
     scene.sweep()
     first, second = scene.groups
-    reserved = {key: set(each.spec.kept) for key, each in scene.cluster.placements.items()}
+    reserved = {key: set(each.spec.later_pod_nodes) for key, each in scene.cluster.placements.items()}
     scene.finish(lambda group: group is second)
     scene.cluster.nodes = {
         name: node

@@ -125,10 +125,12 @@ def test_who_is_excluded_from_reserved_nodes_sees_by_whom_and_gets_them_in_time(
     settings = Settings(reserve_seconds=0, reserve_hold_seconds=8, reserve_share=0.5)
 
     def is_reserved(_: Pods) -> bool:
-        return any(each.get("held") for each in placements(api, namespace).values())
+        return any(each.get("reservedNodes") for each in placements(api, namespace).values())
 
     sweep(two_nodes, namespace, settings, is_reserved, "the large gang to hold a node")
-    reserved = [each["held"] for each in placements(api, namespace).values() if each.get("held")]
+    reserved = [
+        each["reservedNodes"] for each in placements(api, namespace).values() if each.get("reservedNodes")
+    ]
     assert [len(nodes) for nodes in reserved] == [1], "half of two nodes"
     create_pod(api, namespace, "small", template(1))
     seen: list[str] = []

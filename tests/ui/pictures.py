@@ -24,5 +24,7 @@ def placement_of(pods: list[Pod], node: str, of: Pod | None = None, **status: ob
 def holding(pods: list[Pod], node: str, **status: object) -> dict[str, Placement]:
     """A Placement of pods that wait, for which a node is reserved."""
     (placement,) = placement_of([], node, pods[0], **status).values()
-    made = msgspec.structs.replace(placement.status, held=[node], held_until="2026-01-01T00:30:00Z")
+    made = msgspec.structs.replace(
+        placement.status, reserved_nodes=[node], reserved_until="2026-01-01T00:30:00Z"
+    )
     return {key_of(pods[0]).placement_key: msgspec.structs.replace(placement, status=made)}

@@ -52,7 +52,9 @@ def test_a_node_that_a_plan_reserves_for_later_pods_stays_reserved_until_the_gan
     pods = waiting_job(1)
     for complete, state in ((False, RESERVED), (True, FREE)):
         (plan,) = placement_of(pods, FIRST, complete=complete).values()
-        plan = msgspec.structs.replace(plan, spec=msgspec.structs.replace(plan.spec, kept=[SECOND]))
+        plan = msgspec.structs.replace(
+            plan, spec=msgspec.structs.replace(plan.spec, later_pod_nodes=[SECOND])
+        )
         tile = scene_of(cluster_of([], {"ns/p": plan})).picture.nodes[SECOND]
         assert (tile.state, tile.reserved_until) == (state, "")
 

@@ -88,7 +88,7 @@ def test_the_explanation_of_a_gang_does_not_name_victims_of_others() -> None:
 
 
 def test_a_gang_of_others_that_holds_nodes_has_no_name() -> None:
-    status = {"state": "Waiting", "held": [FIRST]}
+    status = {"state": "Waiting", "reservedNodes": [FIRST]}
     body = {"metadata": {"namespace": "theirs"}, "spec": {"gang": "Job/their-job"}, "status": status}
     pods = waiting_job(9, job="my-job", namespace="mine")
     scene = scene_of(cluster_of(pods, {"theirs/p": msgspec.convert(body, Placement)}))

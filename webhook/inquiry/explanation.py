@@ -163,8 +163,8 @@ def _about(pod: Pod, gang: PodGang, made: NextPass, named: Callable[[str], str])
     placement = view.placements.get(gang.key.placement_key)
     if placement is not None and placement.status.reason:
         yield f"Last attempt: {placement.status.reason}"
-    if placement is not None and placement.status.turn:
-        yield f"{placement.status.turn[:1].upper()}{placement.status.turn[1:]}."
+    if placement is not None and placement.status.fair_order:
+        yield f"{placement.status.fair_order[:1].upper()}{placement.status.fair_order[1:]}."
     if holders := _holders(gang, view, named):
         yield f"Nodes reserved for other gangs: {holders}."
 
@@ -198,7 +198,7 @@ def _holders(gang: PodGang, view: View, named: Callable[[str], str]) -> str:
     ]
     found = [
         f"{len(each.holding)} for {name}"
-        + (f" until {each.status.held_until}" if each.status.held_until else "")
+        + (f" until {each.status.reserved_until}" if each.status.reserved_until else "")
         for name, each in others
     ]
     return few(found, unit="gang")

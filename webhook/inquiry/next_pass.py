@@ -276,8 +276,8 @@ def reservations(gangs: Sequence[PodGang], view: View, settings: Settings) -> It
 
 def _reservation(gang: PodGang, placement: Placement, now: Moment, settings: Settings) -> Reservation | None:
     """Those for its later pods are in its plan, from which they follow."""
-    nodes = frozenset(placement.status.held) - frozenset(placement.spec.kept)
-    ends = since_1970(placement.status.held_until)
+    nodes = frozenset(placement.status.reserved_nodes) - frozenset(placement.spec.later_pod_nodes)
+    ends = since_1970(placement.status.reserved_until)
     if not nodes or ends is None:
         return None
     key, until = gang.key, now.seconds + ends - now.at.timestamp()

@@ -57,7 +57,7 @@ def _snapshotter(cluster: ClusterReading, settings: Settings) -> Snapshotter:
         plan = cluster.placements.get(key_of(pod, settings.owner_rules, roots).placement_key)
         is_gated = bool(pod.spec.scheduling_gates)
         return plan is not None and bool(
-            plan.spec.kept or (is_gated and (plan.spec.pods or plan.status.held))
+            plan.spec.later_pod_nodes or (is_gated and (plan.spec.pods or plan.status.reserved_nodes))
         )
 
     lost_owner = cluster.lost_owners(reserves)

@@ -3,6 +3,9 @@
 spec is the plan: the node and the cards of each pod (by uid). status is the progress and, for a waiting gang,
 the reason. A new leader needs nothing else to finish the work of an earlier one. A plan is one object, so
 that one write makes it durable; the pods of a large plan are packed to fit in it.
+
+Fields under their names in v0.1 are read until v0.3, and removed by the next write. So v0.1 was the last to
+write what is there under its name, and that counts rather than the present name.
 """
 
 import contextlib
@@ -59,8 +62,9 @@ class PlacementSpec(Struct, frozen=True, omit_defaults=True):
     Placements, so victims are checked again before any eviction.
     attempt: how often the gang had restarted with all its planned pods gone when this was written.
     minimum: how many pods are enough to run, 0 if all are needed.
-    kept: nodes reserved for pods that are created only once those of the plan run. usable_nodes: the nodes
-    available for plans when the gang began, a share of which may be reserved; 0 without reserved nodes.
+    later_pod_nodes: nodes reserved for pods that are created only once those of the plan run; `kept` in v0.1.
+    usable_nodes: the nodes available for plans when the gang began, a share of which may be reserved; 0
+    without reserved nodes.
     domains: the gang's exclusive topology domains, by label value, for each Job or subgroup ("" for the whole
     gang). They stay the gang's if nodes of the plan are gone, since its pods may still run there.
     avoided: failing nodes that the plan avoids, at most ten, and why; only for display.
@@ -75,15 +79,17 @@ class PlacementSpec(Struct, frozen=True, omit_defaults=True):
     victims: list[VictimGroup] = msgspec.field(default_factory=list)
     attempt: int = 0
     pods: list[PlannedPod] = msgspec.field(default_factory=list)
-    kept: list[str] = msgspec.field(default_factory=list)
+    later_pod_nodes: list[str] = msgspec.field(default_factory=list)
     usable_nodes: int = 0
     minimum: int = 0
     domains: dict[str, str] = msgspec.field(default_factory=dict)
     avoided: dict[str, str] = msgspec.field(default_factory=dict)
     packed: str = ""
+    kept_v01: list[str] = msgspec.field(default_factory=list, name="kept")
 
     def __post_init__(self) -> None:
         """Unpack; a text that cannot be unpacked stays, and the plan has no pods then."""
+        _rename(self, "kept_v01", "later_pod_nodes")
         if self.packed and not self.pods:
             with contextlib.suppress(ValueError):
                 msgspec.structs.force_setattr(self, "pods", unpack(self.packed))
@@ -97,14 +103,17 @@ class PlacementSpec(Struct, frozen=True, omit_defaults=True):
         return {**rest, "packed": pack(self.pods)}
 
 
+_V01_STATUS: Final = ("held", "heldUntil", "turn")
+
+
 class PlacementStatus(Struct, frozen=True, omit_defaults=True):
     """The progress of a gang.
 
     pods: how many of its pods exist. spread, reason: sentences. complete: all pods have been bound at some
     time, so the gang is never rolled back; attempt: the plan that this refers to, see Placement.is_complete.
-    held: nodes reserved for the gang while it waits, or until its later pods exist, until held_until
-    (RFC 3339) at the latest. turn: the fair order of its account while it waits. These three are for display,
-    and no decision reads them.
+    reserved_nodes: nodes reserved for the gang while it waits, or until its later pods exist, until
+    reserved_until (RFC 3339) at the latest. fair_order: how its account stands while it waits. These three
+    are for display, and no decision reads them. In v0.1 they are called held, held_until and turn.
     """
 
     state: str = ""
@@ -115,9 +124,25 @@ class PlacementStatus(Struct, frozen=True, omit_defaults=True):
     complete: bool = False
     attempt: int = 0
     reason: str = ""
-    held: list[str] = msgspec.field(default_factory=list)
-    held_until: str = ""
-    turn: str = ""
+    reserved_nodes: list[str] = msgspec.field(default_factory=list)
+    reserved_until: str = ""
+    fair_order: str = ""
+    held_v01: list[str] = msgspec.field(default_factory=list, name="held")
+    held_until_v01: str = msgspec.field(default="", name="heldUntil")
+    turn_v01: str = msgspec.field(default="", name="turn")
+
+    def __post_init__(self) -> None:
+        """Read the names of v0.1."""
+        _rename(self, "held_v01", "reserved_nodes")
+        _rename(self, "held_until_v01", "reserved_until")
+        _rename(self, "turn_v01", "fair_order")
+
+
+def _rename(part: PlacementSpec | PlacementStatus, old: str, new: str) -> None:
+    value = getattr(part, old)
+    if value:
+        msgspec.structs.force_setattr(part, new, value)
+        msgspec.structs.force_setattr(part, old, type(value)())
 
 
 class Placement(Struct, frozen=True):
@@ -150,7 +175,7 @@ class Placement(Struct, frozen=True):
     @property
     def holding(self) -> list[str]:
         """Nodes that are reserved for the gang: it has waited long, or pods of it do not exist yet."""
-        return self.status.held or ([] if self.is_complete else self.spec.kept)
+        return self.status.reserved_nodes or ([] if self.is_complete else self.spec.later_pod_nodes)
 
     @property
     def is_complete(self) -> bool:
@@ -232,7 +257,8 @@ def write_plan(
 def write_status(api: Api, placement: Placement, status: PlacementStatus) -> Placement:
     """Replace the status; fields at their default are removed."""
     fields = msgspec.to_builtins(status)
-    gone = {name: None for name in msgspec.to_builtins(placement.status) if name not in fields}
+    before = {**msgspec.to_builtins(placement.status), **dict.fromkeys(_V01_STATUS)}
+    gone = {name: None for name in before if name not in fields}
     metadata = placement.metadata
     answer = api.request(
         "PATCH",

@@ -167,8 +167,8 @@ class _GangProgress:
 class _Report:
     """The input of the reports of one pass.
 
-    reservations, turns, evicted: see Reporter.report. unmanaged: how many bound pods of each gang topogate
-    did not place.
+    reservations, positions, evicted: see Reporter.report. unmanaged: how many bound pods of each gang
+    topogate did not place.
     """
 
     view: View
@@ -184,7 +184,8 @@ class _Report:
         reservation = self.reservations.get(name)
         if reservation is None or not reservation.nodes:
             return {}
-        return {"held": sorted(reservation.nodes), "held_until": f"{reservation.ends:%Y-%m-%dT%H:%M:%SZ}"}
+        ends = f"{reservation.ends:%Y-%m-%dT%H:%M:%SZ}"
+        return {"reserved_nodes": sorted(reservation.nodes), "reserved_until": ends}
 
     def others(self, placement: Placement, members: Sequence[Pod]) -> int:
         """How many pods of a gang ran without its plan, or are gone."""
@@ -330,7 +331,7 @@ class Reporter:
         Once all are bound and the plan says so, it depends on nothing but these pods and the labels of nodes;
         while nodes are reserved for it, also on the time.
         """
-        is_written = status == placement.status and not status.held
+        is_written = status == placement.status and not status.reserved_nodes
         if is_written and status.state == placements.BOUND and status.complete:
             gangs = {view.gang_of(pod) for pod in members}
             if gangs == {_gang_of(placement)}:  # else not all of their changes are known here
@@ -364,7 +365,7 @@ class Reporter:
             placements.WAITING,
             len(gang.pods),
             reason=now.memory.sentence(gang.key),
-            turn=now.positions.get(gang.key.placement_key, ""),
+            fair_order=now.positions.get(gang.key.placement_key, ""),
             **now.holding(gang.key.placement_key),
         )
         if placement is not None:
@@ -382,7 +383,7 @@ class Reporter:
         progress = _GangProgress(
             placement.spec,
             # Between its stages a gang has fewer pods than its plan keeps nodes for.
-            max(there, placement.spec.size) if placement.spec.kept else there,
+            max(there, placement.spec.size) if placement.spec.later_pod_nodes else there,
             len(released),
             sum(bool(pod.spec.node_name) for pod in released),
             now.others(placement, members),
@@ -412,7 +413,7 @@ def _nodes_of(placement: Placement, members: Sequence[Pod]) -> list[str]:
     """Where the pods of a plan are, or are to be, CPU-only pods left out."""
     nodes = {planned.uid: planned.node for planned in placement.spec.pods}
     nodes |= {pod.metadata.uid: pod.spec.node_name for pod in members if pod.spec.node_name}
-    beside = cpu_pods(members, others_come=bool(placement.spec.kept))
+    beside = cpu_pods(members, others_come=bool(placement.spec.later_pod_nodes))
     there = (nodes[pod.metadata.uid] for pod in members if pod.metadata.uid not in beside)
     return list(filter(None, there))
 
@@ -423,7 +424,7 @@ def _lacking(placement: Placement, count: int) -> str:
     Its others are not created yet, or it continues without them.
     """
     spec = placement.spec
-    if spec.kept and count < spec.size:
+    if spec.later_pod_nodes and count < spec.size:
         return (
             f"{spec.size - count} of its {spec.size} pods are created once the first ones run, and are "
             "planned with them"

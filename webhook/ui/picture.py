@@ -86,7 +86,7 @@ class NodeTile(Shown, frozen=True):
     cards: list[CardTile] = msgspec.field(default_factory=list)
     pods: list[PodTile] = msgspec.field(default_factory=list)
     reserved_for: str = msgspec.field(default="", name="heldFor")
-    reserved_until: str = msgspec.field(default="", name="heldUntil")
+    reserved_until: str = msgspec.field(default="", name="reservedUntil")
     avoided: str = ""
     by_model: dict[str, list[int]] = msgspec.field(default_factory=dict)
     """For a node with several models, such as MIG instances beside whole GPUs: how many, and how many
@@ -214,7 +214,7 @@ def reserved_nodes(view: View) -> dict[str, Holder]:
     """Node -> the gang that it is reserved for: one that has waited long, or has later pods."""
     found: dict[str, Holder] = {}
     for placement in view.placements.values():
-        holder = f"{placement.metadata.namespace}/{placement.spec.gang}", placement.status.held_until
+        holder = f"{placement.metadata.namespace}/{placement.spec.gang}", placement.status.reserved_until
         found.update((name, holder) for name in placement.holding)
     return found
 

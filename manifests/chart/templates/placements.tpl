@@ -47,36 +47,41 @@ spec:
             spec:
               properties:
                 attempt:
-                  description: How often the gang had begun anew, all its planned pods gone.
+                  description: How often the gang has restarted, with all planned pods gone.
                   format: int64
                   type: integer
                 avoided:
                   additionalProperties:
                     type: string
-                  description: Nodes that the plan does without since pods failed there, and why.
+                  description: Nodes that the plan avoids because pods failed there, and why; at most ten.
                   type: object
                 domains:
                   additionalProperties:
                     type: string
-                  description: The topology domain that the gang, or each Job or subgroup of it, has for itself.
+                  description: The topology domain that only this gang uses, by Job or subgroup; the key is empty for the whole gang.
                   type: object
                 gang:
                   description: Kind and name of the gang, as Job/train.
                   type: string
                 gangId:
-                  description: What tells it from a later gang of the same name.
+                  description: Identifies the gang among gangs that had the same name earlier.
                   type: string
                 kept:
-                  description: Nodes for pods of the gang that are made only once those of the plan run.
+                  description: 'Deprecated: what topogate v0.1 calls laterPodNodes. Read until v0.3.'
+                  items:
+                    type: string
+                  type: array
+                laterPodNodes:
+                  description: Nodes reserved for pods of the gang that are created only once those of the plan run.
                   items:
                     type: string
                   type: array
                 minimum:
-                  description: How many pods are enough to run, 0 where all are needed.
+                  description: How many pods are enough to run; 0 if all are needed.
                   format: int64
                   type: integer
                 packed:
-                  description: 'In place of pods where they are many: that list as JSON, in gzip, in base64.'
+                  description: 'The pods of a large plan, in place of pods: JSON in gzip in base64; base64 -d | zcat shows it.'
                   type: string
                 pods:
                   description: Which pod goes to which node, in the order of release.
@@ -85,14 +90,15 @@ spec:
                       annotations:
                         additionalProperties:
                           type: string
-                        description: Annotations that hand the pod its GPU cards, and its turn at them.
+                        description: 'Annotations that the release adds to the pod: its GPU cards, and the order of release on its node.'
                         type: object
                       name:
                         type: string
                       node:
-                        description: Empty for a pod that goes wherever kube-scheduler sends it.
+                        description: The node; empty if kube-scheduler chooses it.
                         type: string
                       rank:
+                        description: The pod's index in its gang.
                         format: int64
                         type: integer
                       uid:
@@ -104,21 +110,21 @@ spec:
                     type: object
                   type: array
                 preempts:
-                  description: Pods of lower priority are to go for it.
+                  description: Pods of lower priority occupy nodes of the plan, and are evicted or preempted.
                   type: boolean
                 proven:
-                  description: 'False: a better place may exist; the search was cut.'
+                  description: 'If false, a better placement may exist: the search ended at its work budget.'
                   type: boolean
                 size:
-                  description: How many pods were expected, 0 where nobody said.
+                  description: How many pods are expected; 0 if that is unknown.
                   format: int64
                   type: integer
                 usableNodes:
-                  description: How many nodes there were for plans when the gang began, where nodes are kept for it.
+                  description: How many nodes were usable when the gang began; a share of them may be reserved.
                   format: int64
                   type: integer
                 victims:
-                  description: Which pods are to go for it, gang by gang.
+                  description: The pods that are evicted or preempted for this gang, by their gang.
                   items:
                     properties:
                       pods:
@@ -127,7 +133,7 @@ spec:
                           type: string
                         type: array
                       whole:
-                        description: They are a whole gang; else their gang can spare them.
+                        description: If true, their whole gang is evicted; otherwise it continues without them.
                         type: boolean
                     type: object
                   type: array
@@ -135,36 +141,51 @@ spec:
             status:
               properties:
                 attempt:
-                  description: Of which attempt of spec that is said.
+                  description: The attempt in spec to which this status refers.
                   format: int64
                   type: integer
                 bound:
+                  description: How many of them are bound to a node.
                   format: int64
                   type: integer
                 complete:
-                  description: All pods have been bound at some time.
+                  description: All pods have been bound at some time of this attempt.
                   type: boolean
+                fairOrder:
+                  description: For a gang that waits, the GPU use of its account, by which the fair order sorts gangs.
+                  type: string
                 held:
-                  description: Nodes that are held for the gang while it waits, or until its later pods come.
+                  description: 'Deprecated: what topogate v0.1 calls reservedNodes. Read until v0.3.'
                   items:
                     type: string
                   type: array
                 heldUntil:
-                  description: Until when they are held at most.
+                  description: 'Deprecated: what topogate v0.1 calls reservedUntil. Read until v0.3.'
                   type: string
                 pods:
+                  description: How many pods of the gang exist.
                   format: int64
                   type: integer
                 reason:
-                  description: Why the gang waits, or what else is to be said of it.
+                  description: Why the gang waits, or what else its owner should know.
                   type: string
                 released:
+                  description: How many of them no longer have topogate's scheduling gate.
                   format: int64
                   type: integer
+                reservedNodes:
+                  description: Nodes reserved for the gang while it waits, or until its later pods exist.
+                  items:
+                    type: string
+                  type: array
+                reservedUntil:
+                  description: When the reservation ends at the latest.
+                  type: string
                 spread:
                   description: 'Domains used at each level, as: 1 block, 2 subblocks, 16 hosts.'
                   type: string
                 state:
+                  description: 'Waiting: no place yet. Releasing: scheduling gates are being removed. Released: all are removed. Bound: all pods have a node.'
                   enum:
                     - Waiting
                     - Releasing
@@ -173,7 +194,7 @@ spec:
                     - Failed
                   type: string
                 turn:
-                  description: Of a gang that waits, how its account stands where the policy has a fair order.
+                  description: 'Deprecated: what topogate v0.1 calls fairOrder. Read until v0.3.'
                   type: string
               type: object
           type: object

@@ -66,7 +66,7 @@ def test_two_namespaces_of_weights_1_and_3_get_1_and_3_of_4_places(two_nodes: Cl
     assert 8 <= begun[one] <= 14, f"11 of 44 are its share; {begun}"
 
     waiting = api.json("GET", f"/apis/topogate.io/v1alpha1/namespaces/{one}/placements")["items"]
-    positions = {each["status"]["turn"] for each in waiting if each["status"].get("turn")}
+    positions = {each["status"]["fairOrder"] for each in waiting if each["status"].get("fairOrder")}
     assert any(f"{one} has used" in position and "(weight 1)" in position for position in positions)
     assert not any(three in position for position in positions), "nobody is told who the others are"
 

@@ -344,7 +344,7 @@ def test_what_was_reserved_belongs_to_the_gang_s_plan_from_then_on() -> None:
     (leader,) = gang("g", 1)
     runs = gpu_pod("g-0", node="n0", metadata={"uid": "g-0", "annotations": leader.metadata.annotations})
     scene.cluster.pods = [runs, old("p")]
-    spec = PlacementSpec(pods=[PlannedPod("g-0", "g-0", "n0")], kept=["n1"])
+    spec = PlacementSpec(pods=[PlannedPod("g-0", "g-0", "n0")], later_pod_nodes=["n1"])
     namespace, name = key.split("/")
     scene.cluster.placements[key] = Placement(
         metadata=Metadata(name=name, namespace=namespace, uid="plan"), spec=spec
@@ -360,7 +360,7 @@ def test_what_was_made_for_one_gang_pushes_out_nothing_that_the_plan_of_another_
     scene = Scene(*gang("g", 5), runs, settings=settings, books=False)
     for name in ("n4", "n5"):
         scene.all[name] = made_at(scene.all[name], "2026-01-01T00:00:00Z")
-    spec = PlacementSpec(pods=[PlannedPod("s-0", "s-0", "n4")], kept=["n5"])
+    spec = PlacementSpec(pods=[PlannedPod("s-0", "s-0", "n4")], later_pod_nodes=["n5"])
     metadata = Metadata(name="staged", namespace="ns", uid="plan")
     scene.cluster.placements["ns/staged"] = Placement(metadata=metadata, spec=spec)
     scene.book("g", 5, is_made=True)
@@ -387,7 +387,7 @@ def test_what_was_made_for_one_gang_leaves_others_that_are_replaced_their_share(
         runs = gpu_pod("g-0", node="n0", metadata={"uid": "g-0", "annotations": leader.metadata.annotations})
         scene.cluster.pods = [runs, *gang("h", 9)]
         namespace, name = key.split("/")
-        spec = PlacementSpec(pods=[PlannedPod("g-0", "g-0", "n0")], kept=["n1", "n2", "n3"])
+        spec = PlacementSpec(pods=[PlannedPod("g-0", "g-0", "n0")], later_pod_nodes=["n1", "n2", "n3"])
         metadata = Metadata(name=name, namespace=namespace, uid="plan")
         scene.cluster.placements[key] = Placement(metadata=metadata, spec=spec)
         scene.come(8)
@@ -408,7 +408,7 @@ def test_what_was_made_for_a_gang_stays_with_its_plan_whatever_the_share() -> No
     remaining = ["n1", "n2", "n3"]
     namespace, name = key.split("/")
     metadata = Metadata(name=name, namespace=namespace, uid="plan")
-    spec = PlacementSpec(pods=[PlannedPod("g-0", "g-0", "n0")], kept=remaining)
+    spec = PlacementSpec(pods=[PlannedPod("g-0", "g-0", "n0")], later_pod_nodes=remaining)
     scene.cluster.placements[key] = Placement(metadata=metadata, spec=spec)
     for number in range(3):
         assert places(scene.come(4)) == {}, number

@@ -75,7 +75,7 @@ def nodes_for_later_pods(
 ) -> list[str]:
     """The nodes of pods that are not created yet; as before, where the question had none."""
     if not asked.gang.members and before is not None:
-        return list(before.spec.kept)
+        return list(before.spec.later_pod_nodes)
     return sorted({placed.node for placed in assignment.placed if placed.member not in asked.pods})
 
 
@@ -109,7 +109,7 @@ def plan_spec(
         victims=_victims(gang, earlier, victims),
         attempt=earlier.attempt,
         pods=earlier.pods + added,
-        kept=list(later_pod_nodes),
+        later_pod_nodes=list(later_pod_nodes),
         usable_nodes=(earlier.usable_nodes or usable_nodes) if later_pod_nodes else 0,
         minimum=gang.minimum or 0,
         domains={**earlier.domains, **domains},

@@ -53,7 +53,9 @@ class _Stage(Reservation):
 def reserve_for_later_stages(given: ReservationInput) -> Sequence[Reservation]:
     """The reservations of plans; plans whose stage began first come first."""
     ledger, view = given.ledger, given.view
-    plans = {key: each for key, each in view.placements.items() if each.spec.kept and each.spec.pods}
+    plans = {
+        key: each for key, each in view.placements.items() if each.spec.later_pod_nodes and each.spec.pods
+    }
     before = {each.claim: each for each in ledger.reservations if isinstance(each, _Stage)}
     found, begun = list[Reservation](), []
     for key, plan in plans.items():
@@ -86,7 +88,7 @@ def _others(ledger: ReservationLedger, view: View) -> frozenset[str]:
     plans = view.placements
     return frozenset().union(
         *(
-            each.counted.difference(plans[each.gang].spec.kept if each.gang in plans else ())
+            each.counted.difference(plans[each.gang].spec.later_pod_nodes if each.gang in plans else ())
             for each in ledger.reservations
             if each.kind is not LATER_STAGE
         )
@@ -104,7 +106,7 @@ def _stage(
     claim, count = plan.metadata.uid, len(plan.spec.pods)
     ran = frozenset(pod.metadata.uid for pod in there if pod.status.phase == "Running")
     first = since = now
-    last = now + seconds * (1 + len(plan.spec.kept))
+    last = now + seconds * (1 + len(plan.spec.later_pod_nodes))
     if before is not None:
         ran |= before.ran
         if count <= before.pods or len(ran) < before.pods:
@@ -137,7 +139,7 @@ def _made_for(gang: str, claim: str, ledger: ReservationLedger) -> frozenset[str
 def _nodes(stage: _Stage, plan: Placement, most: int, ledger: ReservationLedger) -> frozenset[str]:
     """The plan's nodes, as many as may count against the share, and those that were created for its gang."""
     cooling = ledger.cooling(but=stage.claim)
-    nodes = [name for name in plan.spec.kept if name not in cooling]
+    nodes = [name for name in plan.spec.later_pod_nodes if name not in cooling]
     counted = [name for name in nodes if name not in stage.beyond_share]
     return frozenset(counted[:most]) | stage.beyond_share.intersection(nodes)
 

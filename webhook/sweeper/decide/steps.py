@@ -210,9 +210,9 @@ def make_question(attempt: Attempt, now: PassState) -> Attempt | GangWaits:
 def place_on_reserved_nodes(attempt: Attempt, now: PassState) -> Attempt:
     """Later pods go where their plan has reserved capacity, if all of them fit there."""
     placement = now.view.placements.get(attempt.gang.key.placement_key)
-    if placement is None or not placement.spec.kept:
+    if placement is None or not placement.spec.later_pod_nodes:
         return attempt
-    others = now.snapshot.nodes.keys() - set(placement.spec.kept)
+    others = now.snapshot.nodes.keys() - set(placement.spec.later_pod_nodes)
     answer = ask(attempt.asked.without(others), now.snapshot, now.settings.options, attempt.budget)
     return attempt if isinstance(answer, NoFit) else replace(attempt, answer=answer)
 

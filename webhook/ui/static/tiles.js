@@ -106,7 +106,7 @@ export function describe(tile) {
   const cause = tile.cause ? `; excluded: ${tile.cause}` : "";
   const avoided = tile.avoided ? `; avoided: ${tile.avoided}` : "";
   const waiting = tile.waiting ? `, ${tile.waiting} planned` : "";
-  const until = tile.heldUntil ? ` until ${tile.heldUntil}` : "";
+  const until = tile.reservedUntil ? ` until ${tile.reservedUntil}` : "";
   const held = tile.heldFor ? `; reserved for ${tile.heldFor}${until}` : "";
   const model = tile.model ? ` (${tile.model})` : "";
   const cards = tile.cards.map((card) => `${card.name} ${count(card.pods, "pod")}${card.tilesUsed.length ? ` tiles ${card.tilesUsed.join(",")}` : ""}`);
