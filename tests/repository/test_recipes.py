@@ -65,7 +65,7 @@ def of(source: str) -> re.Pattern[str]:
 
 
 def test_each_source_of_the_labeler_stands_in_both_tables_for_operators() -> None:
-    """Failed? Add the source to the tables of docs/operators/topology.md: step 5 of docs/contributing/label-source.md."""
+    """Failed? Add the source to docs/operators/topology.md: step 5 of docs/contributing/label-source.md."""
     assert [
         f"{len(rows)} rows: {source}"
         for source in SOURCES
