@@ -7,8 +7,9 @@ from typing import Any, Final
 import pytest
 
 from tests.placement.small import seeds
-from webhook.placement import NodeInfo, PodClass, Snapshot, Taint, Usage, vector
+from webhook.placement import Budget, Card, CardRequest, NodeInfo, PodClass, Snapshot, Taint, Usage, vector
 from webhook.placement.capacity import MOST_COLUMNS, Columns, columns_of, count_slots, count_slots_by_node
+from webhook.placement.cards import choose as cards
 
 CLOSED: Final[dict[str, dict[str, Any]]] = {
     "unschedulable": {"unschedulable": True},
@@ -55,3 +56,38 @@ def test_a_block_keeps_what_is_free_of_few_resources_whatever_gangs_ask_for() ->
     cached: Columns = columns_of(block)
     assert len(cached._free) <= MOST_COLUMNS
     assert len(cached._groups) <= MOST_COLUMNS
+
+
+def test_a_pod_that_is_placed_on_a_node_leaves_the_counted_cards_of_the_other_nodes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The steps are those without the cache, so that the answer does not depend on earlier questions."""
+    shares = {f"card{n}": {"shares": 10} for n in range(4)}
+    nodes = [
+        NodeInfo(f"n{n}", allocatable={"shares": 40}, cards=tuple(Card(*each) for each in shares.items()))
+        for n in range(5)
+    ]
+    before = Snapshot.build(
+        nodes,
+        [(f"n{n}", Usage({"shares": n}, {"card0": {"shares": n}})) for n in range(5)],
+    )
+    two = tuple(CardRequest(1, vector({"shares": amount})) for amount in (3, 4))
+    asked = PodClass(vector({"shares": 7}), cards=two)
+    count_slots_by_node(asked, tuple(before.nodes.values()), Budget(10**6))
+    after = before.with_usages({"n2": (Usage({"shares": 9}, {"card3": {"shares": 9}}),)})
+    counted = []
+    count = cards.count_slots
+
+    def noted(states: Any, *rest: Any) -> Any:
+        counted.append(states)
+        return count(states, *rest)
+
+    monkeypatch.setattr(cards, "count_slots", noted)
+    cached, fresh = Budget(10**6), Budget(10**6)
+    found = count_slots_by_node(asked, tuple(after.nodes.values()), cached)
+    assert counted == [after.nodes["n2"].cards]
+    again = Snapshot.build(
+        nodes, [(name, use) for name, state in after.nodes.items() for use in state.usages]
+    )
+    assert count_slots_by_node(asked, tuple(again.nodes.values()), fresh) == found
+    assert cached.spent == fresh.spent

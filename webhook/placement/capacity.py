@@ -2,15 +2,15 @@
 
 from collections.abc import Iterable, Sequence
 from functools import cached_property, lru_cache
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from webhook.placement.budget import Budget
 from webhook.placement.cards import choose as cards
-from webhook.placement.cards.choose import FreeSlots
+from webhook.placement.cards.choose import OVERDRAWN, FreeSlots
 from webhook.placement.cards.packing import LONGEST, STEPS
 from webhook.placement.eligibility import reason_against
 from webhook.placement.model import PodClass
-from webhook.placement.snapshot import Block, NodeState
+from webhook.placement.snapshot import Block, CacheKey, NodeState
 
 UNBOUNDED = 10**9
 """The free slots for pods without requests on a node without a pod limit."""
@@ -118,8 +118,7 @@ def card_steps(classes: Iterable[PodClass], blocks: Iterable[Block], steps: int)
 
 def _card_signatures(block: Block) -> frozenset[object]:
     groups: frozenset[object] = block.worked_out(
-        "cards",
-        lambda: frozenset(tuple(map(cards.signature, each.cards)) for each in block.states if each.cards),
+        "cards", lambda: frozenset(cards_key(each) for each in block.states if each.cards)
     )
     return groups
 
@@ -160,29 +159,40 @@ def _card_slot_counts(
 ) -> SlotCounts:
     """Free slots by the cards of each node, at most those by its free amounts."""
     known: dict[object, FreeSlots] = {0: FreeSlots(0, True)}
+    asked = CacheKey(pod_class, longest)
     found = []
     for count, state in zip(counts, states, strict=True):
-        key = (count, _cards_key(state)) if count else 0
+        key = (count, cards_key(state)) if count else 0
         if key not in known:
-            known[key] = cards.count_slots(state.cards, pod_class, count, budget, longest)
+            known[key] = _slots_by_cards(pod_class, state, count, budget or Budget(UNBOUNDED), longest, asked)
         found.append(known[key])
     undecided = frozenset(number for number, each in enumerate(found) if not each.exact)
     return SlotCounts([each.pods for each in found], undecided)
 
 
-MOST_CARDS: Final = 1 << 14
-"""The most sets of cards whose keys are cached."""
+def _slots_by_cards(
+    pod_class: PodClass, state: NodeState, count: int, budget: Budget, longest: int, asked: CacheKey
+) -> FreeSlots:
+    """Free slots by the cards of a node, cached with the node; it takes the same steps from the cache.
 
-_cards_keys: dict[object, object] = {}
+    asked: the key of the class and `longest`.
+    """
+    key = asked, count, budget.exhausted, budget.left > -OVERDRAWN
+    known: tuple[FreeSlots, int] | None = state.notes.get(key)
+    if known is not None:
+        budget.take(known[1])
+        return known[0]
+    before = budget.spent
+    found = cards.count_slots(state.cards, pod_class, count, budget, longest)
+    state.note(key, (found, budget.spent - before))
+    return found
 
 
-def _cards_key(state: NodeState) -> object:
-    """The same object for nodes whose cards serve the same pods, cached with the node."""
-    known = state.notes.get("cards")
+def cards_key(state: NodeState) -> CacheKey:
+    """A key that is equal for nodes whose cards serve the same pods, cached with the node."""
+    known: CacheKey | None = state.notes.get("cards")
     if known is None:
-        if len(_cards_keys) >= MOST_CARDS:
-            _cards_keys.clear()
-        known = _cards_keys.setdefault(tuple(map(cards.signature, state.cards)), object())
+        known = CacheKey(*map(cards.signature, state.cards))
         state.note("cards", known)
     return known
 

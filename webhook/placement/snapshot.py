@@ -25,6 +25,22 @@ MOST_NOTES: Final = 64
 """The most results cached for a node."""
 
 
+class CacheKey:
+    """The key of a cached result. It computes its hash once, since its parts hash slowly."""
+
+    __slots__ = ("_hash", "_parts")
+
+    def __init__(self, *parts: object) -> None:
+        self._parts = parts
+        self._hash = hash(parts)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, CacheKey) and self._parts == other._parts)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class NodeState:
     """A node, its path (None: no complete label family) and the amounts that its pods leave free."""

@@ -11,11 +11,10 @@ from typing import Final, NamedTuple
 
 from webhook.placement import capacity
 from webhook.placement.budget import Budget
-from webhook.placement.cards.choose import signature
 from webhook.placement.costs import Costs, Score
 from webhook.placement.model import PodClass
 from webhook.placement.question import MANY_CLASSES, Counts, Question, is_in, is_usable
-from webhook.placement.snapshot import Block, Domain, NodeState, Path, Snapshot, key_of
+from webhook.placement.snapshot import Block, CacheKey, Domain, NodeState, Path, Snapshot, key_of
 from webhook.placement.vertex import Leaves, Vertex
 
 VERTEX: Final = 12
@@ -46,7 +45,9 @@ def build(question: Question, snapshot: Snapshot, budget: Budget) -> Tree:
     """
     costs = question.costs()
     score = score_of(question, snapshot)
-    key = _Key(question, score) if _is_lasting(question) else None
+    key = None
+    if _is_lasting(question):
+        key = CacheKey("tree", question.classes, score.key, question.machine, question.card_steps)
     blocks = [_block_tree(question, block, costs, score, budget, key) for block in snapshot.blocks.values()]
     children = [block.vertex for block in blocks if block.vertex is not None]
     free_slots = sum(child.free_slots for child in children)
@@ -71,22 +72,8 @@ class _BlockTree(NamedTuple):
     steps: int = 0
 
 
-class _Key:
-    """The key of a question's results in the caches of blocks. It computes its hash once."""
-
-    def __init__(self, question: Question, score: Score) -> None:
-        self._parts = "tree", question.classes, score.key, question.machine, question.card_steps
-        self._hash = hash(self._parts)
-
-    def __hash__(self) -> int:
-        return self._hash
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Key) and self._parts == other._parts
-
-
 def _block_tree(
-    question: Question, block: Block, costs: Costs, score: Score, budget: Budget, key: _Key | None
+    question: Question, block: Block, costs: Costs, score: Score, budget: Budget, key: CacheKey | None
 ) -> _BlockTree:
     """A block's part of the tree, from the block's cache if it does not depend on the gang itself.
 
@@ -255,7 +242,7 @@ class _Builder:
         groups = self.columns.groups(resources)
         cards: Sequence[object] = self.nothing
         if any(pod.wants_cards for pod in self.question.classes):
-            cards = [tuple(map(signature, state.cards)) for state in self.states]
+            cards = list(map(capacity.cards_key, self.states))
         some = zip(*[self.slot_counts[number] for number in self.some], *self.others, strict=True)
         free = map(groups.free.__getitem__, groups.of_nodes)
         found = zip(free, cards, some, repeat(tuple(self.some)))

@@ -10,7 +10,6 @@ from typing import Final, NamedTuple
 
 from webhook.placement import capacity
 from webhook.placement.budget import Budget
-from webhook.placement.cards import choose as cards
 from webhook.placement.heterogeneous.arrays import GangArrays
 from webhook.placement.question import Counts, pods_of
 
@@ -63,7 +62,7 @@ class NodePatterns:
             self._kind_of[node] = (
                 arrays.slot_counts[:, node].tobytes(),
                 arrays.free[node].tobytes(),
-                tuple(map(cards.signature, state.cards)) if carded else (),
+                capacity.cards_key(state) if carded else (),
             )
         return self._kind_of[node]
 
