@@ -15,9 +15,10 @@ from webhook.inquiry.admitted import AdmissionRules, admit
 from webhook.inquiry.defaults import defaulted
 from webhook.kube.objects import Pod
 from webhook.sweeper.observe.gangs import GangKey, OwnerFacts
+from webhook.sweeper.observe.owner_sizes import facts_of
 from webhook.tasks.task_objects import Task
 from webhook.tasks.wanted import TaskRules, job_wanted
-from webhook.workloads.kinds import WORKLOADS, Workload
+from webhook.workloads.kinds import WORKLOADS
 
 Object = dict[str, Any]
 TRAINING_KINDS: Final = ("PyTorchJob", "TFJob", "MPIJob", "XGBoostJob", "PaddleJob", "JAXJob")
@@ -42,7 +43,7 @@ class World:
             for workload in WORKLOADS:
                 kind, group = workload.owner or workload.kind, owner["apiVersion"].rpartition("/")[0]
                 if (workload.kind, kind, workload.group) == (key.kind, owner["kind"], group):
-                    return _facts(workload, msgspec.convert(owner, workload.struct))
+                    return facts_of([workload.pods(msgspec.convert(owner, workload.struct))])
         return OwnerFacts()
 
     def _see(self, document: Object) -> None:
@@ -70,16 +71,6 @@ class World:
         created = {"uid": f"uid-{metadata['name']}", "creationTimestamp": "2026-01-01T00:00:00Z"}
         body = {**found.pod, "metadata": {**found.pod["metadata"], **created}, "status": {"phase": "Pending"}}
         self.pods.append(msgspec.convert(body, Pod))
-
-
-def _facts(workload: Workload[Any], owner: Any) -> OwnerFacts:
-    return OwnerFacts(
-        workload.size(owner),
-        workload.is_staged(owner),
-        workload.shape(owner),
-        workload.minimum(owner),
-        devices=lambda: workload.devices(owner),
-    )
 
 
 def _nothing(owner: Object, rules: AdmissionRules) -> Iterator[Object]:

@@ -26,7 +26,7 @@ from webhook.sweeper.decide.backoff import AVOID_SECONDS
 from webhook.sweeper.extension import RecordSpec
 from webhook.sweeper.observe.pods import ENDING_SECONDS
 from webhook.sweeper.repair.repair import STAYS_SECONDS
-from webhook.workloads.shape import MOST_PODS
+from webhook.workloads.pod_sets import MOST_PODS
 
 HEAD = "apiVersion: topogate.io/v1beta1\nkind: Configuration\n"
 TIERS = (

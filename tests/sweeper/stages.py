@@ -22,6 +22,7 @@ from webhook.sweeper.decide import plan
 from webhook.sweeper.decide.orders import NewPlan, Orders
 from webhook.sweeper.observe.gangs import GangKey, OwnerFacts
 from webhook.sweeper.observe.membership import made_by
+from webhook.sweeper.observe.owner_sizes import facts_of
 from webhook.workloads import builtin, marks, sets
 
 OLD = "2026-01-01T00:00:00Z"
@@ -72,7 +73,7 @@ def groups_of(
         "spec": {"startupPolicy": "LeaderReady", "leaderWorkerTemplate": worker},
     }
     owner = msgspec.convert(body, sets.LeaderWorkerSet)
-    owner_facts = OwnerFacts(size, staged=True, shape=sets.leader_worker_set_shape(owner))
+    owner_facts = facts_of([sets.leader_worker_set_pods(owner)])
 
     def member(group: int, index: int) -> Pod:
         labels = {
@@ -101,7 +102,7 @@ def ordered_sets(
             "spec": {"replicas": size, "template": _template(gpus, requests)},
         }
         owner = msgspec.convert(body, builtin.StatefulSet)
-        owner_facts = OwnerFacts(size, staged=True, shape=builtin.stateful_set_shape(owner))
+        owner_facts = facts_of([builtin.stateful_set_pods(owner)])
         of = {
             "apiVersion": "apps/v1", "kind": "StatefulSet", "name": f"shard-{number}",
             "uid": f"uid-of-{number}", "controller": True,

@@ -19,6 +19,7 @@ from webhook.kube.placements import Placement, PlacementSpec
 from webhook.kube.planned import PlannedPod
 from webhook.sweeper.decide.orders import Orders
 from webhook.sweeper.observe.gangs import OwnerFacts, gather
+from webhook.sweeper.observe.owner_sizes import facts_of
 from webhook.workloads import marks
 from webhook.workloads.kinds import WORKLOADS
 
@@ -273,7 +274,7 @@ def test_a_leader_on_cpus_that_its_workers_wait_for_is_placed_where_they_are_pla
     owner = msgspec.convert(body, LWS.struct)
     labels = {"leaderworkerset.sigs.k8s.io/name": "train", "leaderworkerset.sigs.k8s.io/worker-index": "0"}
     leader = decode(pod_json("train-0", metadata={"labels": labels}))
-    owner_facts = OwnerFacts(LWS.size(owner), True, LWS.shape(owner), devices=lambda: LWS.devices(owner))
+    owner_facts = facts_of([LWS.pods(owner)])
     made = placing([*GPUS, node("c0", "b0/s0/c"), node("c1", "b1/s1/c")], leader, owner_facts=owner_facts)
     (plan,) = made.one().plans
     assert places(made.one()) == {"train-0": "c1"}

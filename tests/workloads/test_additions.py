@@ -11,7 +11,7 @@ from tests.workloads.objects import BY_NAME, GPU, IN_ORDER, JOBSET, LWS, MPI, SE
 from webhook.kube.objects import Pod, PodSpec
 from webhook.scheduling import convert
 from webhook.workloads.additions import PodTemplate, spec_as_made
-from webhook.workloads.shape import missing_pods
+from webhook.workloads.pod_sets import missing_pods
 
 JOB = {"jobset.sigs.k8s.io/job-global-index": "0", "batch.kubernetes.io/job-completion-index": "0"}
 WORKER = {"training.kubeflow.org/job-role": "worker", "training.kubeflow.org/replica-index": "1"}
@@ -66,9 +66,8 @@ MARKS: dict[str, dict[str, Any]] = {
 def asked_for(name: str, first: dict[str, Any], later: dict[str, Any], made: dict[str, Any]) -> PodSpec:
     """The spec of the pod of the later stage; made: that of the first pod, as it stands in the API server."""
     pod = decode(pod_json("x-0", metadata=MARKS[name], **made))
-    ((_, found),) = missing_pods(
-        BY_NAME[name].shape(read(name, owner(name, first, later), {}, {})), [pod]
-    ).later
+    sets = BY_NAME[name].pods(read(name, owner(name, first, later), {}, {})).sets
+    ((_, found),) = missing_pods(sets, [pod]).later
     return found.spec
 
 

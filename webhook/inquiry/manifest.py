@@ -54,7 +54,7 @@ def is_loose(document: Spec) -> bool:
 def size_of(document: Spec) -> int | None:
     """How many pods its controller creates, None if that is not known."""
     found = _workload_of(document)
-    return found[0].size(found[1]) if found else None
+    return found[0].pods(found[1]).size if found else None
 
 
 def minimum_of(document: Spec) -> tuple[str, int] | None:
@@ -64,7 +64,7 @@ def minimum_of(document: Spec) -> tuple[str, int] | None:
         cluster = spec.get("rayClusterSpec") if isinstance(spec, dict) else None
         document = {**document, "kind": "RayCluster", "spec": cluster}
     found = _workload_of(document)
-    enough = found[0].minimum(found[1]) if found else None
+    enough = found[0].pods(found[1]).minimum if found else None
     return None if found is None or enough is None else (found[0].kind, enough)
 
 

@@ -1,7 +1,8 @@
-"""Kubernetes' own owners: Job and StatefulSet, with the fields that give the number of their pods. Pure."""
+"""The pods of Kubernetes' own owners: Job and StatefulSet. Pure."""
 
 import re
 import sys
+from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
@@ -10,8 +11,8 @@ from webhook.kube.objects import Condition, Metadata
 from webhook.kube.struct import Struct
 from webhook.workloads import marks
 from webhook.workloads.additions import PodTemplate
+from webhook.workloads.pod_sets import OwnedPods, PodSet, one_if_unset
 from webhook.workloads.ranks import COUNT, Rank
-from webhook.workloads.shape import MOST_PODS, Part, Shape, any_asks_for_devices
 
 
 class Owner(Struct, frozen=True):
@@ -75,35 +76,54 @@ class Job(Owner, frozen=True):
     status: JobStatus = JobStatus()
 
 
-def job_is_staged(job: Job) -> bool:
-    """Whether JobSet's webhook denies the other pods of an exclusive Job until the first has a node.
+def job_pods(job: Job) -> OwnedPods:
+    """The pods that it runs at once: those that still have to complete.
+
+    Of an exclusive Job of a JobSet, JobSet's webhook denies the other pods until the first has a node.
+    """
+    size = job_size(job)
+    metadata, spec, written = job.metadata, job.spec, job.spec.template.metadata
+    indexed = spec.completion_mode == "Indexed"
+
+    def pod_set(indices: range, stage: int = 0, ended: int | None = None) -> PodSet:
+        return PodSet(
+            metadata.name,
+            spec.template,
+            indices,
+            prefix=prefix,
+            labels=job_labels(metadata.name, metadata.uid),
+            index_key=marks.JOB_INDEX_KEY if indexed else "",
+            stage=stage,
+            ended=ended,
+        )
+
+    number = written.labels.get(marks.JOB_GLOBAL_INDEX, "")
+    prefix: Rank = (int(number),) if COUNT.fullmatch(number) else ()
+    if not has_followers(written.annotations):
+        return OwnedPods(size, (pod_set(range(size)),))
+    leader = pod_set(range(1), ended=min(1, job.status.succeeded or 0))
+    return OwnedPods(size, (leader, pod_set(range(1, at_once(spec)), stage=1)))
+
+
+def job_labels(name: str, uid: str = "") -> dict[str, str]:
+    """The labels that the Job controller adds; those with the uid if it is known."""
+    ids = {key: uid for _, _, key in marks.JOB_LABELS} if uid else {}
+    return {**dict.fromkeys(JOB_NAME_KEYS, name), **ids}
+
+
+JOB_NAME_KEYS: Final = tuple(name_key for _, name_key, _ in marks.JOB_LABELS)
+"""Labels with the name of a pod's Job."""
+
+
+def has_followers(annotations: Mapping[str, str]) -> bool:
+    """Whether JobSet's webhook denies the other pods of a Job with these until its first has a node.
 
     It does not if the nodes are labelled beforehand (the node-selector strategy).
     """
-    written = job.spec.template.metadata.annotations
-    return marks.JOBSET_EXCLUSIVE in written and marks.JOBSET_NODE_SELECTOR not in written
+    return marks.JOBSET_EXCLUSIVE in annotations and marks.JOBSET_NODE_SELECTOR not in annotations
 
 
-def job_shape(job: Job) -> Shape:
-    """The stages of an exclusive Job of a JobSet: first its leader, then the others."""
-    if not job_is_staged(job):
-        return ()
-    template = job.spec.template
-    number = template.metadata.labels.get(marks.JOB_GLOBAL_INDEX, "")
-    groups: tuple[Rank, ...] = ((int(number),),) if COUNT.fullmatch(number) else ((),)
-    ended = min(1, job.status.succeeded or 0)
-    return (
-        Part(job.metadata.name, 0, template, range(1), groups, ended=ended),
-        Part(job.metadata.name, 1, template, range(1, at_once(job.spec)), groups),
-    )
-
-
-def job_devices(job: Job) -> bool:
-    """Whether pods of its template ask for devices."""
-    return any_asks_for_devices([job.spec.template])
-
-
-def job_size(job: Job) -> int | None:
+def job_size(job: Job) -> int:
     """The pods that run at once: at most those that still have to complete; 0 for a Job that ends."""
     if any(each.status == "True" and each.type in _DECIDED for each in job.status.conditions):
         return 0
@@ -116,7 +136,7 @@ def job_creates_pods(job: Job) -> bool:
         return False
     if job.spec.completions is None and job.status.succeeded:
         return False
-    return bool(job_size(job))
+    return job_size(job) > 0
 
 
 def job_counts_only_ended(job: Job) -> bool:
@@ -182,7 +202,7 @@ def job_ignores_evictions(job: Job) -> bool:
 
 def at_once(spec: JobSpec, succeeded: int = 0) -> int:
     """The pods that a Job runs at once after so many have succeeded."""
-    parallelism = 1 if spec.parallelism is None else spec.parallelism
+    parallelism = one_if_unset(spec.parallelism)
     if spec.completions is None:
         return parallelism
     return max(0, min(parallelism, spec.completions - succeeded))
@@ -207,21 +227,15 @@ class StatefulSet(Owner, frozen=True):
     spec: StatefulSetSpec = StatefulSetSpec()
 
 
-def stateful_set_size(owner: StatefulSet) -> int | None:
-    """spec.replicas, 1 by default."""
-    return 1 if owner.spec.replicas is None else owner.spec.replicas
-
-
-def stateful_set_is_staged(owner: StatefulSet) -> bool:
-    """Whether each pod is created when the previous one is Ready (OrderedReady)."""
-    return owner.spec.pod_management_policy != "Parallel"
-
-
-def stateful_set_shape(owner: StatefulSet) -> Shape:
-    """One stage for each pod, if each waits for the previous one."""
-    if not stateful_set_is_staged(owner) or (stateful_set_size(owner) or 0) > MOST_PODS:
-        return ()
+def stateful_set_pods(owner: StatefulSet) -> OwnedPods:
+    """spec.replicas pods, 1 by default; each is created when the previous one is Ready, unless Parallel."""
+    size = one_if_unset(owner.spec.replicas)
     start = owner.spec.ordinals.start if owner.spec.ordinals else 0
-    name, template = owner.metadata.name, owner.spec.template
-    count = stateful_set_size(owner) or 0
-    return tuple(Part(name, at, template, range(at, at + 1)) for at in range(start, start + count))
+    pods = PodSet(
+        owner.metadata.name,
+        owner.spec.template,
+        range(start, start + size),
+        index_key=marks.STATEFUL_SET_INDEX,
+        one_by_one=owner.spec.pod_management_policy != "Parallel",
+    )
+    return OwnedPods(size, (pods,))

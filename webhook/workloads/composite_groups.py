@@ -11,6 +11,7 @@ from typing import Final
 from webhook.kube.struct import Struct
 from webhook.workloads.builtin import Owner
 from webhook.workloads.native_gangs import GROUP, NativePodGroup, SchedulingConstraints, topology_keys
+from webhook.workloads.pod_sets import OwnedPods
 
 COMPOSITE_GROUPS: Final = f"compositepodgroups.{GROUP}"
 VERSIONS: Final = ("v1alpha3",)
@@ -70,6 +71,11 @@ class CompositeGroup(Owner, frozen=True):
     def parent(self) -> str:
         """The name of its parent, "" at the top."""
         return self.spec.parent_composite_pod_group_name or ""
+
+
+def composite_group_pods(owner: CompositeGroup) -> OwnedPods:
+    """Those of its groups, however many join."""
+    return OwnedPods(None)
 
 
 Composites = Mapping[str, CompositeGroup]

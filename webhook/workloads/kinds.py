@@ -1,7 +1,7 @@
-"""How many pods the controllers of gangs create, and whether they create them all at once. Pure.
+"""The table of the owners of gangs: how each is read, and which pods it creates. Pure.
 
-Each kind of owner has one struct, with only the fields needed for this. The size is None if the owner leaves
-it open: an autoscaled Ray cluster, or a PodGroup without a minimum.
+Each kind of owner has one struct, with only the fields needed for this, and one function, which returns the
+pods that its controller creates, and when.
 """
 
 from collections.abc import Callable
@@ -14,25 +14,9 @@ from webhook.workloads import native_gangs as native_gangs
 from webhook.workloads import sets as sets
 from webhook.workloads import training as training
 from webhook.workloads.builtin import Owner
-from webhook.workloads.shape import Shape
+from webhook.workloads.pod_sets import OwnedPods
 
 T = TypeVar("T", bound=Owner)
-
-
-def _never(owner: Any) -> bool:
-    return False
-
-
-def _no_number(owner: Any) -> int | None:
-    return None
-
-
-def _no_shape(owner: Any) -> Shape:
-    return ()
-
-
-def _unknown(owner: Any) -> bool | None:
-    return None
 
 
 @dataclass(frozen=True)
@@ -40,10 +24,9 @@ class Workload(Generic[T]):
     """A kind of owner.
 
     kind: the gang's kind, as pods show it. owner: the owner's own kind, if different. group, versions,
-    resource: its API; versions are those that topogate can read, the best first. minimum: how many pods are
-    enough, None if all are needed. devices: whether any of its pods requests an extended resource, None if
-    unknown. by_uid: whether pods name the owner's uid, which distinguishes owners of the same name.
-    id_prefix: the prefix of the ids of its gangs, for a kind that several APIs have.
+    resource: its API; versions are those that topogate can read, the best first. pods: the pods of each gang
+    that an owner creates. by_uid: whether pods name the owner's uid, which distinguishes owners of the same
+    name. id_prefix: the prefix of the ids of its gangs, for a kind that several APIs have.
     """
 
     kind: str
@@ -51,12 +34,8 @@ class Workload(Generic[T]):
     versions: tuple[str, ...]
     resource: str
     struct: type[T]
-    size: Callable[[T], int | None]
-    is_staged: Callable[[T], bool] = _never
-    shape: Callable[[T], Shape] = _no_shape
+    pods: Callable[[T], OwnedPods]
     by_uid: bool = False
-    minimum: Callable[[T], int | None] = _no_number
-    devices: Callable[[T], bool | None] = _unknown
     owner: str = ""
     id_prefix: str = ""
 
@@ -64,11 +43,6 @@ class Workload(Generic[T]):
     def owner_name(self) -> str:
         """Its kind and group, as in docs and settings."""
         return f"{self.owner or self.kind}.{self.group}"
-
-    @property
-    def has_minimum(self) -> bool:
-        """Whether it may declare fewer pods than all to be enough."""
-        return self.minimum is not _no_number
 
     @property
     def name(self) -> str:
@@ -83,37 +57,20 @@ def _training(owner: str, *versions: str) -> Workload[training.TrainingJob]:
         versions or ("v1",),
         f"{owner.lower()}s",
         training.TrainingJob,
-        training.training_job_size,
-        training.training_job_is_staged,
-        training.training_job_shape,
-        minimum=training.training_job_minimum,
+        training.training_job_pods,
         owner=owner,
-        devices=training.training_job_devices,
     )
 
 
 WORKLOADS: Final[tuple[Workload[Any], ...]] = (
-    Workload(
-        "Job",
-        "batch",
-        ("v1",),
-        "jobs",
-        builtin.Job,
-        builtin.job_size,
-        builtin.job_is_staged,
-        builtin.job_shape,
-        by_uid=True,
-        devices=builtin.job_devices,
-    ),
+    Workload("Job", "batch", ("v1",), "jobs", builtin.Job, builtin.job_pods, by_uid=True),
     Workload(
         "StatefulSet",
         "apps",
         ("v1",),
         "statefulsets",
         builtin.StatefulSet,
-        builtin.stateful_set_size,
-        builtin.stateful_set_is_staged,
-        builtin.stateful_set_shape,
+        builtin.stateful_set_pods,
         by_uid=True,
     ),
     Workload(
@@ -122,11 +79,8 @@ WORKLOADS: Final[tuple[Workload[Any], ...]] = (
         ("v1alpha2",),
         "jobsets",
         sets.JobSet,
-        sets.job_set_size,
-        sets.job_set_is_staged,
-        sets.job_set_shape,
+        sets.job_set_pods,
         by_uid=True,
-        devices=sets.job_set_devices,
     ),
     Workload(
         "LeaderWorkerSet",
@@ -134,28 +88,13 @@ WORKLOADS: Final[tuple[Workload[Any], ...]] = (
         ("v1",),
         "leaderworkersets",
         sets.LeaderWorkerSet,
-        sets.leader_worker_set_size,
-        sets.leader_worker_set_is_staged,
-        sets.leader_worker_set_shape,
-        devices=sets.leader_worker_set_devices,
+        sets.leader_worker_set_pods,
     ),
     Workload(
-        "PodGroup",
-        "scheduling.x-k8s.io",
-        ("v1alpha1",),
-        "podgroups",
-        sets.PodGroup,
-        sets.pod_group_size,
-        minimum=sets.pod_group_size,
+        "PodGroup", "scheduling.x-k8s.io", ("v1alpha1",), "podgroups", sets.PodGroup, sets.pod_group_pods
     ),
     Workload(
-        "PodGroup",
-        "scheduling.volcano.sh",
-        ("v1beta1",),
-        "podgroups",
-        sets.PodGroup,
-        sets.pod_group_size,
-        minimum=sets.pod_group_size,
+        "PodGroup", "scheduling.volcano.sh", ("v1beta1",), "podgroups", sets.PodGroup, sets.pod_group_pods
     ),
     Workload(
         "PodGroup",
@@ -163,8 +102,7 @@ WORKLOADS: Final[tuple[Workload[Any], ...]] = (
         native_gangs.VERSIONS,
         "podgroups",
         native_gangs.NativePodGroup,
-        native_gangs.native_group_size,
-        minimum=native_gangs.native_group_size,
+        native_gangs.native_group_pods,
         id_prefix=f"{native_gangs.GROUP}/",
     ),
     Workload(
@@ -173,7 +111,7 @@ WORKLOADS: Final[tuple[Workload[Any], ...]] = (
         composite_groups.VERSIONS,
         "compositepodgroups",
         composite_groups.CompositeGroup,
-        _no_number,
+        composite_groups.composite_group_pods,
         id_prefix=f"{native_gangs.GROUP}/",
     ),
     Workload(
@@ -182,9 +120,8 @@ WORKLOADS: Final[tuple[Workload[Any], ...]] = (
         ("v1alpha1",),
         "podcliques",
         sets.PodClique,
-        sets.pod_clique_size,
+        sets.pod_clique_pods,
         by_uid=True,
-        minimum=sets.pod_clique_minimum,
     ),
     _training("PyTorchJob"),
     _training("TFJob"),
@@ -198,16 +135,8 @@ WORKLOADS: Final[tuple[Workload[Any], ...]] = (
         ("v1alpha1",),
         "trainjobs",
         training.TrainJob,
-        training.train_job_size,
+        training.train_job_pods,
         by_uid=True,
     ),
-    Workload(
-        "RayCluster",
-        "ray.io",
-        ("v1",),
-        "rayclusters",
-        training.RayCluster,
-        training.ray_cluster_size,
-        minimum=training.ray_cluster_minimum,
-    ),
+    Workload("RayCluster", "ray.io", ("v1",), "rayclusters", training.RayCluster, training.ray_cluster_pods),
 )

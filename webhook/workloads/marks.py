@@ -20,6 +20,7 @@ TRAINING_JOB_NAME_LABEL: Final = "training.kubeflow.org/job-name"
 KUEUE_GROUP_LABEL: Final = "kueue.x-k8s.io/pod-group-name"
 COSCHEDULING_GROUP_LABEL: Final = "scheduling.x-k8s.io/pod-group"
 VOLCANO_GROUP_LABEL: Final = "scheduling.volcano.sh/group-name"
+RAY_CLUSTER_LABEL: Final = "ray.io/cluster"
 REPLICATED_JOB_LABEL: Final = "jobset.sigs.k8s.io/replicatedjob-name"
 
 GANG_LABELS: Final[tuple[tuple[str, str, str], ...]] = (
@@ -31,7 +32,7 @@ GANG_LABELS: Final[tuple[tuple[str, str, str], ...]] = (
     ("PodGroup", VOLCANO_GROUP_LABEL, VOLCANO_GROUP_LABEL),
     ("PodGroup", "scheduling.k8s.io/group-name", "scheduling.k8s.io/group-name"),
     ("TrainingJob", TRAINING_JOB_NAME_LABEL, TRAINING_JOB_NAME_LABEL),
-    ("RayCluster", "ray.io/cluster", "ray.io/cluster"),
+    ("RayCluster", RAY_CLUSTER_LABEL, RAY_CLUSTER_LABEL),
     ("Job", JOB_NAME_LABEL, "batch.kubernetes.io/controller-uid"),
     ("Job", LEGACY_JOB_NAME_LABEL, "controller-uid"),
 )
@@ -86,10 +87,13 @@ RAY_HEAD: Final = "head"
 """The node type of the pod that leads a RayCluster."""
 RAY_GROUP: Final = "ray.io/group"
 REPLICA_TYPE: Final = "training.kubeflow.org/replica-type"
+REPLICA_INDEX: Final = "training.kubeflow.org/replica-index"
 JOB_ROLE: Final = "training.kubeflow.org/job-role"
 TASK_SPEC: Final = "volcano.sh/task-spec"
 WORKER_INDEX: Final = "leaderworkerset.sigs.k8s.io/worker-index"
 """The number of a pod within its LeaderWorkerSet's group; the leader has 0."""
+STATEFUL_SET_INDEX: Final = "apps.kubernetes.io/pod-index"
+PODCLIQUE_INDEX: Final = "grove.io/podclique-pod-index"
 
 RANK_KEYS: Final[tuple[tuple[tuple[str, ...], tuple[str, ...]], ...]] = (
     # (keys of the role, if each role or group numbers its own pods; keys of the numbers)
@@ -97,15 +101,15 @@ RANK_KEYS: Final[tuple[tuple[tuple[str, ...], tuple[str, ...]], ...]] = (
     ((), (JOB_INDEX_KEY,)),
     ((), (WORKER_INDEX,)),
     ((), ("kueue.x-k8s.io/pod-group-pod-index",)),
-    ((REPLICA_TYPE,), ("training.kubeflow.org/replica-index",)),
+    ((REPLICA_TYPE,), (REPLICA_INDEX,)),
     (
         (RAY_NODE_TYPE, RAY_GROUP),
         ("ray.io/worker-group-replica-index", "ray.io/replica-host-index"),
     ),
     ((RAY_NODE_TYPE, RAY_GROUP), ("ray.io/replica-host-index",)),
     ((TASK_SPEC,), ("volcano.sh/task-index",)),
-    ((), ("grove.io/podclique-pod-index",)),
-    ((), ("apps.kubernetes.io/pod-index",)),
+    ((), (PODCLIQUE_INDEX,)),
+    ((), (STATEFUL_SET_INDEX,)),
 )
 """Labels or annotations that number the pods of a gang, the outermost number first. The first entry whose
 numbers are all present counts."""

@@ -10,6 +10,7 @@ from typing import Final
 from webhook.kube.objects import PodSpec
 from webhook.kube.struct import Struct
 from webhook.workloads.builtin import Owner
+from webhook.workloads.pod_sets import OwnedPods
 
 GROUP: Final = "scheduling.k8s.io"
 POD_GROUPS: Final = f"podgroups.{GROUP}"
@@ -85,9 +86,9 @@ def topology_keys(constraints: SchedulingConstraints | None) -> tuple[str, ...]:
     return tuple(each.key for each in constraints.topology if each.key) if constraints else ()
 
 
-def native_group_size(owner: NativePodGroup) -> int | None:
-    """spec.schedulingPolicy.gang.minCount; later pods join the gang when they are created."""
-    return owner.min_count
+def native_group_pods(owner: NativePodGroup) -> OwnedPods:
+    """spec.schedulingPolicy.gang.minCount of them; later pods join the gang when they are created."""
+    return OwnedPods(owner.min_count, minimum=owner.min_count)
 
 
 def group_name(spec: PodSpec) -> str:

@@ -1,16 +1,14 @@
-"""Owners of sets of pods of other projects: JobSet, LeaderWorkerSet, PodGroups, Grove's PodClique. Pure."""
+"""The pods of sets of other projects: JobSet, LeaderWorkerSet, PodGroups, Grove's PodClique. Pure."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence, Set
 
 import msgspec
-from msgspec.structs import replace
 
 from webhook.kube.struct import Struct
 from webhook.workloads import marks
-from webhook.workloads.additions import PodTemplate
-from webhook.workloads.builtin import JobSpec, Owner, at_once
-from webhook.workloads.ranks import Rank
-from webhook.workloads.shape import MOST_PODS, Part, Shape, any_asks_for_devices
+from webhook.workloads.additions import PodTemplate, PodTemplateSpec
+from webhook.workloads.builtin import JOB_NAME_KEYS, JobSpec, Owner, at_once, has_followers
+from webhook.workloads.pod_sets import MOST_PODS, OwnedPods, PodSet, TemplatePath, one_if_unset, template_at
 
 
 class _Annotated(Struct, frozen=True):
@@ -34,6 +32,11 @@ class ReplicatedJob(Struct, frozen=True):
     replicas: int | None = None
     template: _JobTemplate = _JobTemplate()
     depends_on: list[_Dependency] | None = None
+
+    @property
+    def jobs(self) -> int:
+        """The number of its Jobs."""
+        return one_if_unset(self.replicas)
 
 
 class _StartupPolicy(Struct, frozen=True):
@@ -65,66 +68,59 @@ class JobSet(Owner, frozen=True):
     status: JobSetStatus = JobSetStatus()
 
 
-def job_set_size(owner: JobSet) -> int | None:
-    """The pods of all its Jobs that have not succeeded."""
-    done = _ended(owner)
-    return sum(
-        max(0, (1 if each.replicas is None else each.replicas) - done.get(each.name, 0))
-        * at_once(each.template.spec)
-        for each in owner.spec.replicated_jobs
-    )
+def job_set_pods(owner: JobSet) -> OwnedPods:
+    """The pods of all its Jobs; size: of those that have not succeeded.
 
-
-def job_set_is_staged(owner: JobSet) -> bool:
-    """Whether Jobs start in order, depend on others, or have followers that wait for their leader's node.
-
-    Followers wait with exclusive topology, unless the nodes are labelled beforehand (node-selector strategy).
+    Jobs start in order, or once others are ready. Jobs that wait until others have completed never run beside
+    them. With exclusive topology, the first pod of a Job is created first, and the others once it has a node.
     """
-    policy = owner.spec.startup_policy
-    if policy is not None and policy.startup_policy_order == "InOrder":
-        return True
-    return _is_exclusive(owner) or any(each.depends_on for each in owner.spec.replicated_jobs)
+    ended, stages = _ended(owner), _stages(owner)
+    sets: list[PodSet] = []
+    size = begin = 0
+    for number, each in enumerate(owner.spec.replicated_jobs):
+        groups = range(begin, begin + each.jobs)
+        sets += _sets_of(owner, number, groups, stages.get(each.name), ended.get(each.name, 0))
+        size += max(0, each.jobs - ended.get(each.name, 0)) * at_once(each.template.spec)
+        begin = groups.stop
+    return OwnedPods(size, tuple(sets))
 
 
-def job_set_shape(owner: JobSet) -> Shape:
-    """A part for each template, in the order of creation of its Jobs.
+def _sets_of(owner: JobSet, number: int, groups: range, stage: int | None, ended: int) -> Iterator[PodSet]:
+    """The pods of the Jobs of one template: all at once, or leaders and those that follow them.
 
-    Jobs that wait until others have completed never run beside them, so the plan does not include them. The
-    first pod of an exclusive Job is created first, and the others once it has a node.
+    number: of the template. ended: how many of its Jobs have succeeded.
     """
-    jobs = owner.spec.replicated_jobs
-    if not job_set_is_staged(owner):
-        return ()
-    if sum(1 if each.replicas is None else max(0, each.replicas) for each in jobs) > MOST_PODS:
-        return ()
-    policy = owner.spec.startup_policy
-    in_order = policy is not None and policy.startup_policy_order == "InOrder"
-    stages = _stages(owner)
-    parts = []
-    begin = 0
-    for number, each in enumerate(jobs):
-        replicas = 1 if each.replicas is None else each.replicas
-        groups = tuple((job,) for job in range(begin, begin + replicas))
-        begin += replicas
-        stage = number if in_order else stages.get(each.name)
-        if stage is not None:
-            parts += _parts_of(owner, each, stage, groups)
-    return tuple(parts)
+    each = owner.spec.replicated_jobs[number]
+    job, count, written = each.template.spec, at_once(each.template.spec), _exclusive(owner, each)
+    indexed = job.completion_mode != "NonIndexed"
 
+    def pod_set(indices: range, follows: bool = False) -> PodSet:
+        return PodSet(
+            f"{owner.metadata.name}-{each.name}",
+            job.template,
+            indices,
+            template_at("spec", "replicatedJobs", number, "template", "spec", "template"),
+            groups,
+            labels={
+                marks.JOBSET_NAME_LABEL: owner.metadata.name,
+                marks.REPLICATED_JOB_LABEL: each.name,
+                marks.JOBS_OF_JOBSET: str(sum(other.jobs for other in owner.spec.replicated_jobs)),
+            },
+            annotations=written,
+            index_key=marks.JOB_INDEX_KEY if indexed else "",
+            group_key=marks.JOB_GLOBAL_INDEX,
+            group_name_keys=JOB_NAME_KEYS,
+            stage=stage,
+            follows=follows,
+            # Pods without an index are indistinguishable, so none counts as missing.
+            ended=ended if indexed else len(groups),
+        )
 
-def _parts_of(owner: JobSet, each: ReplicatedJob, stage: int, groups: tuple[Rank, ...]) -> list[Part]:
-    written = _exclusive(owner, each)
-    template = _annotated(each.template.spec.template, written)
-    count, ended = at_once(each.template.spec), _ended(owner).get(each.name, 0)
-    if each.template.spec.completion_mode == "NonIndexed":
-        ended = len(groups)  # its pods are indistinguishable, so none counts as missing
-
-    def part(indices: range, follows: bool = False) -> Part:
-        return Part(each.name, stage, template, indices, groups, follows, marks.JOB_GLOBAL_INDEX, ended)
-
-    if not _has_followers(written):
-        return [part(range(count))]
-    return [part(range(min(1, count))), part(range(1, count), follows=True)]
+    if not has_followers(written):
+        yield pod_set(range(count))
+    else:
+        yield pod_set(range(min(1, count)))
+        yield pod_set(range(1, count), follows=True)
 
 
 def _ended(owner: JobSet) -> dict[str, int]:
@@ -132,32 +128,18 @@ def _ended(owner: JobSet) -> dict[str, int]:
     return {each.name: each.succeeded for each in owner.status.replicated_jobs_status}
 
 
-def _annotated(template: PodTemplate, written: dict[str, str], **labels: str) -> PodTemplate:
-    """The template with what its controller adds."""
-    metadata = template.metadata
-    metadata = replace(
-        metadata, annotations={**metadata.annotations, **written}, labels={**metadata.labels, **labels}
-    )
-    return replace(template, metadata=metadata)
-
-
-def job_set_devices(owner: JobSet) -> bool:
-    """Whether pods that run at once ask for devices; Jobs that wait for a completion do not count."""
-    stages = _stages(owner)
-    jobs = owner.spec.replicated_jobs
-    return any_asks_for_devices(each.template.spec.template for each in jobs if each.name in stages)
-
-
 def _stages(owner: JobSet) -> dict[str, int]:
-    """The stage of each template by its dependencies; templates that wait for a completion have none."""
-    done = _ended(owner)
-    completed = {
-        each.name
-        for each in owner.spec.replicated_jobs
-        if done.get(each.name, 0) >= (1 if each.replicas is None else each.replicas)
-    }
+    """The stage of each template by its order or dependencies; those that wait for a completion have none."""
+    policy, jobs = owner.spec.startup_policy, owner.spec.replicated_jobs
+    if policy is not None and policy.startup_policy_order == "InOrder":
+        return {each.name: number for number, each in enumerate(jobs)}
+    ended = _ended(owner)
+    return _stages_behind(jobs, {each.name for each in jobs if ended.get(each.name, 0) >= each.jobs})
+
+
+def _stages_behind(jobs: Sequence[ReplicatedJob], completed: Set[str]) -> dict[str, int]:
     stages: dict[str, int] = {}
-    for each in owner.spec.replicated_jobs:  # a Job may depend on earlier ones alone
+    for each in jobs:  # a Job may depend on earlier ones alone
         behind = [
             other
             for other in each.depends_on or []
@@ -171,21 +153,16 @@ def _stages(owner: JobSet) -> dict[str, int]:
 def _exclusive(owner: JobSet, each: ReplicatedJob) -> dict[str, str]:
     """The annotations about exclusive topology that the controller writes on the pods of a Job."""
     written = {**owner.metadata.annotations, **each.template.metadata.annotations}
-    return {
-        key: written[key] for key in (marks.JOBSET_EXCLUSIVE, marks.JOBSET_NODE_SELECTOR) if key in written
-    }
+    return _of_keys(written, marks.JOBSET_EXCLUSIVE, marks.JOBSET_NODE_SELECTOR)
 
 
-def _has_followers(written: Mapping[str, str]) -> bool:
-    return marks.JOBSET_EXCLUSIVE in written and marks.JOBSET_NODE_SELECTOR not in written
-
-
-def _is_exclusive(owner: JobSet) -> bool:
-    return any(_has_followers(_exclusive(owner, each)) for each in owner.spec.replicated_jobs)
+def _of_keys(annotations: Mapping[str, str], *found: str) -> dict[str, str]:
+    return {key: annotations[key] for key in found if key in annotations}
 
 
 class _SubGroupPolicy(Struct, frozen=True):
     sub_group_size: int | None = None
+    type: str = ""
 
 
 class _LeaderWorkerTemplate(Struct, frozen=True):
@@ -196,8 +173,9 @@ class _LeaderWorkerTemplate(Struct, frozen=True):
 
 
 class LeaderWorkerSetSpec(Struct, frozen=True):
-    """The size of each group, and when the workers of a group are created."""
+    """The number and the size of the groups, and when the workers of a group are created."""
 
+    replicas: int | None = None
     leader_worker_template: _LeaderWorkerTemplate = _LeaderWorkerTemplate()
     startup_policy: str = "LeaderCreated"
 
@@ -208,59 +186,60 @@ class LeaderWorkerSet(Owner, frozen=True):
     spec: LeaderWorkerSetSpec = LeaderWorkerSetSpec()
 
 
-def leader_worker_set_size(owner: LeaderWorkerSet) -> int | None:
-    """The pods of one group with its leader: a group is a gang."""
-    size = owner.spec.leader_worker_template.size
-    return 1 if size is None else size
+def leader_worker_set_pods(owner: LeaderWorkerSet) -> OwnedPods:
+    """A group, its leader and the workers by subgroup: each group is a gang.
+
+    Workers are created when the leader is Ready, or (exclusive topology) when it has a node.
+    """
+    template, annotations = owner.spec.leader_worker_template, owner.metadata.annotations
+    size = one_if_unset(template.size)
+    waits = owner.spec.startup_policy == "LeaderReady" or marks.LWS_EXCLUSIVE in annotations
+    policy = template.sub_group_policy or _SubGroupPolicy()
+
+    def pod_set(of: str, body: PodTemplate, indices: range, subgroup: int | None) -> PodSet:
+        own = {} if subgroup is None else {marks.SUBGROUP_INDEX: str(subgroup)}
+        leads = indices.start == 0
+        return PodSet(
+            owner.metadata.name,
+            body,
+            indices,
+            template_at("spec", "leaderWorkerTemplate", of),
+            labels={marks.LEADER_WORKER_SET_NAME_LABEL: owner.metadata.name, **own},
+            annotations=_of_keys(annotations, marks.LWS_EXCLUSIVE, marks.LWS_SUBGROUP_EXCLUSIVE),
+            index_key=marks.WORKER_INDEX,
+            is_numbered=not leads,
+            stage=int(waits and not leads),
+        )
+
+    leader, worker, of = template.leader_template, template.worker_template, "workerTemplate"
+    first = None if policy.type == "LeaderExcluded" else _subgroup_of(policy, 0, size)
+    sets = [pod_set("leaderTemplate" if leader else of, leader or worker, range(min(1, size)), first)]
+    sets += (pod_set(of, worker, indices, number) for number, indices in _subgroups(policy, size))
+    gangs = one_if_unset(owner.spec.replicas)
+    return OwnedPods(size, tuple(sets), gangs=gangs, gang_key=marks.LEADER_WORKER_SET_GROUP_LABEL)
 
 
-def leader_worker_set_is_staged(owner: LeaderWorkerSet) -> bool:
-    """Whether workers are created when the leader is Ready, or (exclusive topology) when it has a node."""
-    return owner.spec.startup_policy == "LeaderReady" or marks.LWS_EXCLUSIVE in owner.metadata.annotations
-
-
-def leader_worker_set_shape(owner: LeaderWorkerSet) -> Shape:
-    """The stages of a group whose workers wait: first the leader, then the workers by subgroup."""
-    size = leader_worker_set_size(owner) or 1
-    if not leader_worker_set_is_staged(owner) or size > MOST_PODS:
-        return ()
-    template = owner.spec.leader_worker_template
-    there = owner.metadata.annotations
-    both: tuple[str, ...] = (marks.LWS_EXCLUSIVE, marks.LWS_SUBGROUP_EXCLUSIVE)
-    written = {key: there[key] for key in both if key in there}
-    leader = _annotated(template.leader_template or template.worker_template, written)
-    parts = [Part("leader", 0, leader, range(1))]
-    for number, indices in _subgroups(template.sub_group_policy, size):
-        labels = {} if number is None else {marks.SUBGROUP_INDEX: str(number)}
-        worker = _annotated(template.worker_template, written, **labels)
-        parts.append(Part("worker", 1, worker, indices))
-    return tuple(parts)
+def _subgroup_of(policy: _SubGroupPolicy, index: int, size: int) -> int | None:
+    """The subgroup of a pod of a group of this size, as LeaderWorkerSet counts; None without subgroups."""
+    each = policy.sub_group_size
+    return None if each is None or each < 1 else subgroup_of(index, size, each)
 
 
 def subgroup_of(index: int, size: int, each: int) -> int:
-    """The subgroup of a pod, as LeaderWorkerSet counts. size: of the group; each: of a subgroup."""
+    """The subgroup of a pod. size: of the group; each: of a subgroup."""
     # If the workers alone divide into subgroups, the leader joins the first one as an additional pod.
     first = int((size - 1) % each == 0 and size % each != 0)
     return max(0, index - first) // each
 
 
-def _subgroups(policy: _SubGroupPolicy | None, size: int) -> list[tuple[int | None, range]]:
-    """The workers of each subgroup by their indices."""
-    each = policy.sub_group_size if policy is not None else None
-    if each is None or each < 1:
+def _subgroups(policy: _SubGroupPolicy, size: int) -> list[tuple[int | None, range]]:
+    """The workers of each subgroup by their indices; of a group that is too large, without subgroups."""
+    if size > MOST_PODS or _subgroup_of(policy, 0, size) is None:
         return [(None, range(1, size))]
-    found: dict[int, list[int]] = {}
+    found: dict[int | None, list[int]] = {}
     for index in range(1, size):
-        found.setdefault(subgroup_of(index, size, each), []).append(index)
+        found.setdefault(_subgroup_of(policy, index, size), []).append(index)
     return [(number, range(indices[0], indices[-1] + 1)) for number, indices in found.items()]
-
-
-def leader_worker_set_devices(owner: LeaderWorkerSet) -> bool:
-    """Whether the template of the leader or of the workers asks for devices."""
-    template = owner.spec.leader_worker_template
-    return any_asks_for_devices(
-        [template.leader_template or template.worker_template, template.worker_template]
-    )
 
 
 class PodGroupSpec(Struct, frozen=True):
@@ -275,16 +254,17 @@ class PodGroup(Owner, frozen=True):
     spec: PodGroupSpec = PodGroupSpec()
 
 
-def pod_group_size(owner: PodGroup) -> int | None:
-    """spec.minMember; later pods join the gang when they are created."""
-    return owner.spec.min_member or None
+def pod_group_pods(owner: PodGroup) -> OwnedPods:
+    """spec.minMember of them; later pods join the gang when they are created."""
+    return OwnedPods(owner.spec.min_member or None, minimum=owner.spec.min_member or None)
 
 
 class PodCliqueSpec(Struct, frozen=True):
-    """The number of pods; at least min_available of them are to start together, all where it is not set."""
+    """The pods; at least min_available of them are to start together, all where it is not set."""
 
     replicas: int = 1
     min_available: int | None = None
+    pod_spec: PodTemplateSpec = PodTemplateSpec()
 
 
 class PodClique(Owner, frozen=True):
@@ -293,11 +273,13 @@ class PodClique(Owner, frozen=True):
     spec: PodCliqueSpec = PodCliqueSpec()
 
 
-def pod_clique_size(owner: PodClique) -> int | None:
-    """spec.replicas, 1 by default."""
-    return owner.spec.replicas
-
-
-def pod_clique_minimum(owner: PodClique) -> int | None:
-    """spec.minAvailable; None for all."""
-    return owner.spec.min_available or None
+def pod_clique_pods(owner: PodClique) -> OwnedPods:
+    """spec.replicas pods with the labels of the PodClique, of which spec.minAvailable are enough."""
+    pods = PodSet(
+        owner.metadata.name,
+        PodTemplate(owner.metadata, owner.spec.pod_spec),
+        range(owner.spec.replicas),
+        TemplatePath(("metadata",), ("spec", "podSpec")),
+        index_key=marks.PODCLIQUE_INDEX,
+    )
+    return OwnedPods(owner.spec.replicas, (pods,), owner.spec.min_available or None)

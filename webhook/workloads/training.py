@@ -1,12 +1,17 @@
-"""Owners of training and Ray clusters: Kubeflow's jobs, of both generations, and RayCluster. Pure."""
+"""The pods of training jobs and Ray clusters: Kubeflow's jobs, of both generations, and RayCluster. Pure."""
+
+from collections.abc import Mapping
+from typing import Final
 
 import msgspec
 
-from webhook.kube.struct import Struct
-from webhook.workloads.additions import PodTemplate
+from webhook.kube.containers import Container, Resources
+from webhook.kube.struct import Labels, Struct
+from webhook.workloads import marks
+from webhook.workloads.additions import PodTemplate, PodTemplateSpec
 from webhook.workloads.builtin import Owner
+from webhook.workloads.pod_sets import OwnedPods, PodSet, one_if_unset, template_at
 from webhook.workloads.ranks import Rank
-from webhook.workloads.shape import Part, Shape, any_asks_for_devices
 
 
 class ReplicaSpec(Struct, frozen=True):
@@ -63,82 +68,90 @@ class TrainingJob(Owner, frozen=True):
     status: TrainingJobStatus = TrainingJobStatus()
 
 
-def training_job_size(owner: TrainingJob) -> int | None:
-    """The pods of all roles that have not succeeded."""
+def training_job_pods(owner: TrainingJob) -> OwnedPods:
+    """The pods of all roles; size: of those that have not succeeded, None without roles."""
     statuses = owner.status.replica_statuses or {}
-    roles = _roles(owner.spec)
-    total = 0
-    for role, spec in roles.items():
-        status = statuses.get(role)
-        total += max(0, _replicas(spec) - (status.succeeded if status else 0))
-    return total if roles else None
+    sets, size = [], 0
+    for field, roles in _roles(owner.spec).items():
+        for role, spec in roles.items():
+            status = statuses.get(role)
+            size += max(0, _replicas(spec) - (status.succeeded if status else 0))
+            sets.append(_set_of_role(owner, field, role, spec or ReplicaSpec()))
+    return OwnedPods(size if sets else None, tuple(sets), _minimum(owner.spec))
 
 
-def training_job_minimum(owner: TrainingJob) -> int | None:
+def _set_of_role(owner: TrainingJob, field: str, role: str, spec: ReplicaSpec) -> PodSet:
+    """The pods of a role.
+
+    The MPI operator numbers workers without their role. If the launcher also works, it is number 0 and the
+    workers begin at 1. It may be created only when the workers are Ready.
+    """
+    name, marked = role.lower(), {marks.JOB_ROLE: role.lower(), marks.REPLICA_TYPE: role.lower()}
+    prefix: Rank = (name,)
+    stage = first = 0
+    leads = name == "launcher"
+    if field == _MPI:
+        del marked[marks.REPLICA_TYPE]
+        works = owner.spec.run_launcher_as_worker
+        first = int(works and not leads)
+        prefix = prefix if leads and not works else ()
+        stage = int(leads and owner.spec.launcher_creation_policy == "WaitForWorkersReady")
+    return PodSet(
+        f"{owner.metadata.name}-{name}",
+        spec.template,
+        range(first, first + _replicas(spec)),
+        template_at("spec", field, role, "template"),
+        prefix=prefix,
+        labels={marks.TRAINING_JOB_NAME_LABEL: owner.metadata.name, **marked},
+        index_key="" if prefix == ("launcher",) else marks.REPLICA_INDEX,
+        stage=stage,
+    )
+
+
+def _minimum(spec: TrainingJobSpec) -> int | None:
     """schedulingPolicy.minAvailable; else elasticPolicy's least number of workers, plus all other roles."""
-    policy = owner.spec.run_policy and owner.spec.run_policy.scheduling_policy
+    policy = spec.run_policy and spec.run_policy.scheduling_policy
     if policy and policy.min_available and policy.min_available > 0:
         return policy.min_available
-    elastic = owner.spec.elastic_policy
-    if elastic is None or not elastic.min_replicas or elastic.min_replicas < 0:
-        return None
-    others = (spec for role, spec in _roles(owner.spec).items() if role.lower() != "worker")
-    return elastic.min_replicas + sum(map(_replicas, others))
+    workers = (spec.elastic_policy and spec.elastic_policy.min_replicas) or 0
+    return workers + _pods_beside_workers(spec) if workers > 0 else None
+
+
+def _pods_beside_workers(spec: TrainingJobSpec) -> int:
+    roles = ((role.lower(), each) for roles in _roles(spec).values() for role, each in roles.items())
+    return sum(_replicas(each) for role, each in roles if role != "worker")
 
 
 def _replicas(spec: ReplicaSpec | None) -> int:
-    return 1 if spec is None or spec.replicas is None else spec.replicas
+    return 1 if spec is None else one_if_unset(spec.replicas)
 
 
-def _roles(spec: TrainingJobSpec) -> Roles:
+_MPI: Final = "mpiReplicaSpecs"
+
+
+def _roles(spec: TrainingJobSpec) -> Mapping[str, Roles]:
+    """The roles by the field that has them."""
     return {
-        **spec.pytorch_replica_specs,
-        **spec.tf_replica_specs,
-        **spec.mpi_replica_specs,
-        **spec.xgb_replica_specs,
-        **spec.paddle_replica_specs,
-        **spec.jax_replica_specs,
+        "pytorchReplicaSpecs": spec.pytorch_replica_specs,
+        "tfReplicaSpecs": spec.tf_replica_specs,
+        _MPI: spec.mpi_replica_specs,
+        "xgbReplicaSpecs": spec.xgb_replica_specs,
+        "paddleReplicaSpecs": spec.paddle_replica_specs,
+        "jaxReplicaSpecs": spec.jax_replica_specs,
     }
-
-
-def training_job_is_staged(owner: TrainingJob) -> bool:
-    """Whether an MPIJob's launcher is created only when the workers are Ready."""
-    return owner.spec.launcher_creation_policy == "WaitForWorkersReady"
-
-
-def training_job_shape(owner: TrainingJob) -> Shape:
-    """The stages of an MPIJob whose launcher waits: first the workers, then the launcher.
-
-    The operator numbers workers without their role. If the launcher also works, it is number 0 and the
-    workers begin at 1.
-    """
-    if not training_job_is_staged(owner):
-        return ()
-    works = owner.spec.run_launcher_as_worker
-    parts: list[Part] = []
-    for role, spec in _roles(owner.spec).items():
-        count = _replicas(spec)
-        leads = role.lower() == "launcher"
-        first = int(works and not leads)
-        groups: tuple[Rank, ...] = ((),) if works or not leads else ((role.lower(),),)
-        template = spec.template if spec else PodTemplate()
-        parts.append(Part(role, int(leads), template, range(first, first + count), groups))
-    return tuple(parts)
-
-
-def training_job_devices(owner: TrainingJob) -> bool:
-    """Whether the template of any role asks for devices."""
-    return any_asks_for_devices(spec.template for spec in _roles(owner.spec).values() if spec)
 
 
 class _Trainer(Struct, frozen=True):
     num_nodes: int | None = None
+    resources_per_node: Resources | None = None
 
 
 class TrainJobSpec(Struct, frozen=True):
-    """The trainer, with its number of nodes."""
+    """The trainer, with its number of nodes, and what is added to its pods."""
 
     trainer: _Trainer | None = None
+    labels: Labels = msgspec.field(default_factory=dict)
+    annotations: Labels = msgspec.field(default_factory=dict)
 
 
 class TrainJob(Owner, frozen=True):
@@ -147,24 +160,62 @@ class TrainJob(Owner, frozen=True):
     spec: TrainJobSpec = TrainJobSpec()
 
 
-def train_job_size(owner: TrainJob) -> int | None:
-    """spec.trainer.numNodes; None if its runtime decides."""
-    return owner.spec.trainer.num_nodes if owner.spec.trainer else None
+def train_job_pods(owner: TrainJob) -> OwnedPods:
+    """spec.trainer.numNodes pods; None if its runtime decides, which also sets requests that it lacks."""
+    trainer, name = owner.spec.trainer or _Trainer(), owner.metadata.name
+    if trainer.resources_per_node is None:
+        return OwnedPods(trainer.num_nodes)
+    container = Container(name="node", resources=trainer.resources_per_node)
+    nodes = PodSet(
+        f"{name}-node",
+        PodTemplate(spec=PodTemplateSpec(containers=[container])),
+        range(one_if_unset(trainer.num_nodes)),
+        at=None,
+        groups=range(1),
+        labels={**owner.spec.labels, marks.JOBSET_NAME_LABEL: name},
+        annotations=owner.spec.annotations,
+        index_key=marks.JOB_INDEX_KEY,
+        group_key=marks.JOB_GLOBAL_INDEX,
+    )
+    return OwnedPods(trainer.num_nodes, (nodes,))
+
+
+class _HeadGroup(Struct, frozen=True):
+    template: PodTemplate = PodTemplate()
 
 
 class WorkerGroup(Struct, frozen=True):
     """Replicas of one or more hosts (pods) each."""
 
+    group_name: str = "workers"
     replicas: int | None = None
     min_replicas: int | None = None
     max_replicas: int | None = None
     num_of_hosts: int | None = None
     suspend: bool = False
+    template: PodTemplate = PodTemplate()
+
+    @property
+    def size(self) -> int:
+        """The pods that it has."""
+        return self._pods(max(self.replicas or 0, self.min_replicas or 0))
+
+    @property
+    def minimum(self) -> int:
+        """The pods that it needs."""
+        return self._pods(self.min_replicas or 0)
+
+    def _pods(self, replicas: int) -> int:
+        """The pods of so many replicas, capped at its maximum."""
+        if self.max_replicas is not None:
+            replicas = min(replicas, self.max_replicas)
+        return 0 if self.suspend else max(0, replicas) * (self.num_of_hosts or 1)
 
 
 class RayClusterSpec(Struct, frozen=True):
-    """The groups of workers."""
+    """The head, and the groups of workers."""
 
+    head_group_spec: _HeadGroup = _HeadGroup()
     worker_group_specs: list[WorkerGroup] | None = None
     enable_in_tree_autoscaling: bool | None = None
 
@@ -175,27 +226,34 @@ class RayCluster(Owner, frozen=True):
     spec: RayClusterSpec = RayClusterSpec()
 
 
-def ray_cluster_size(owner: RayCluster) -> int | None:
-    """The head and all workers, within each group's minimum and maximum; None if it is autoscaled."""
-    if owner.spec.enable_in_tree_autoscaling:
-        return None
-    groups = owner.spec.worker_group_specs or []
-    return 1 + sum(_workers(group, max(group.replicas or 0, group.min_replicas or 0)) for group in groups)
+def ray_cluster_pods(owner: RayCluster) -> OwnedPods:
+    """The head, and each group's replicas within its bounds; size: None if it is autoscaled.
 
-
-def ray_cluster_minimum(owner: RayCluster) -> int | None:
-    """The head, and the minimum replicas of each group; None if a replica has several hosts.
-
-    A part of such a replica is useless, and nothing here says which pods form one replica.
+    The head and the minimum replicas of each group are enough, unless a replica has several hosts. A part of
+    such a replica is useless, and nothing here says which pods form one replica.
     """
-    groups = owner.spec.worker_group_specs or []
-    if any((group.num_of_hosts or 1) > 1 for group in groups):
-        return None
-    return 1 + sum(_workers(group, group.min_replicas or 0) for group in groups)
-
-
-def _workers(group: WorkerGroup, replicas: int) -> int:
-    """The pods of a group with so many replicas, capped at its maximum."""
-    if group.max_replicas is not None:
-        replicas = min(replicas, group.max_replicas)
-    return 0 if group.suspend else max(0, replicas) * (group.num_of_hosts or 1)
+    name, groups = owner.metadata.name, owner.spec.worker_group_specs or []
+    labels = {marks.RAY_CLUSTER_LABEL: name}
+    head = PodSet(
+        f"{name}-head",
+        owner.spec.head_group_spec.template,
+        range(1),
+        template_at("spec", "headGroupSpec", "template"),
+        labels={**labels, marks.RAY_NODE_TYPE: marks.RAY_HEAD, marks.RAY_GROUP: "headgroup"},
+        is_numbered=False,
+    )
+    workers = (
+        PodSet(
+            f"{name}-{each.group_name}",
+            each.template,
+            range(each.size),
+            template_at("spec", "workerGroupSpecs", number, "template"),
+            labels={**labels, marks.RAY_NODE_TYPE: "worker", marks.RAY_GROUP: each.group_name},
+        )
+        for number, each in enumerate(groups)
+    )
+    sets = (head, *workers)
+    minimum = 1 + sum(each.minimum for each in groups)
+    has_hosts = any((each.num_of_hosts or 1) > 1 for each in groups)
+    size = None if owner.spec.enable_in_tree_autoscaling else sum(each.count for each in sets)
+    return OwnedPods(size, sets, None if has_hosts else minimum)

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import msgspec
 import pytest
 
 from hack.local.cluster import Cluster
@@ -34,8 +33,6 @@ from webhook.kube.planned import PlannedPod
 from webhook.sweeper.decide.plan import plan_spec, unfinished
 from webhook.sweeper.decide.release_queue import SentRelease, SentReleases
 from webhook.workloads import marks
-from webhook.workloads.builtin import Job
-from webhook.workloads.kinds import WORKLOADS
 
 RACK = keys.PRERELEASE_TOPOLOGY[1]
 SETTINGS = Settings(settle_seconds=30, patience_seconds=30)
@@ -298,22 +295,3 @@ def test_the_rules_that_its_own_webhook_writes_are_no_problem_of_an_exclusive_po
     written = {"annotations": {marks.JOBSET_EXCLUSIVE: RACK}}
     (gang,) = gather_all(decode(pod_json(metadata=written, affinity=affinity(JOB_KEY, "k", RACK))))
     assert gang.problems == ()
-
-
-@pytest.mark.parametrize(
-    ("annotations", "staged"),
-    [
-        ({marks.JOBSET_EXCLUSIVE: "rack"}, True),
-        ({marks.JOBSET_EXCLUSIVE: "rack", marks.JOBSET_NODE_SELECTOR: "true"}, False),
-        ({}, False),
-    ],
-    ids=["exclusive", "with nodes labelled beforehand", "not exclusive"],
-)
-def test_an_exclusive_job_makes_its_first_pod_first(annotations: dict[str, str], staged: bool) -> None:
-    metadata = {"annotations": annotations, "labels": {marks.JOB_GLOBAL_INDEX: "3"}}
-    spec = {"parallelism": 4, "completions": 4, "template": {"metadata": metadata}}
-    job = msgspec.convert({"metadata": {"name": "train"}, "spec": spec}, Job)
-    (kind,) = (each for each in WORKLOADS if each.name == "jobs.batch")
-    assert kind.is_staged(job) is staged
-    ranks = [list(part.ranks) for part in kind.shape(job)]
-    assert ranks == ([[(3, 0)], [(3, 1), (3, 2), (3, 3)]] if staged else [])

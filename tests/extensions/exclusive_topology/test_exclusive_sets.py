@@ -4,6 +4,7 @@ In memory. Subblocks have names of their own, as kube-scheduler knows them by th
 """
 
 import random
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -17,6 +18,7 @@ from tests.sweeper.sets import exclusive
 from webhook.kube.objects import Metadata, Node, Pod
 from webhook.kube.placements import Placement, PlacementSpec
 from webhook.kube.planned import PlannedPod
+from webhook.sweeper.observe import owner_sizes
 from webhook.sweeper.observe.gangs import OwnerFacts
 from webhook.workloads import marks
 from webhook.workloads.kinds import WORKLOADS
@@ -240,7 +242,7 @@ def facts_of(spec: dict[str, Any], count: int, over: str = SUBBLOCK) -> OwnerFac
     owner = msgspec.convert(
         {"metadata": {"name": "t", "annotations": annotations}, "spec": spec}, JOBSET.struct
     )
-    return OwnerFacts(count, staged=JOBSET.is_staged(owner), shape=JOBSET.shape(owner))
+    return replace(owner_sizes.facts_of([JOBSET.pods(owner)]), size=count)
 
 
 def replicated(name: str, replicas: int, count: int) -> dict[str, Any]:

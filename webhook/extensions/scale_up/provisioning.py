@@ -33,7 +33,7 @@ class RequestCondition(Struct, frozen=True):
     last_transition_time: str = ""
 
 
-class PodSet(Struct, frozen=True):
+class RequestedPodSet(Struct, frozen=True):
     """The pods of one PodTemplate."""
 
     count: int = 0
@@ -43,7 +43,7 @@ class ProvisioningRequestSpec(Struct, frozen=True):
     """The requested pods, and the provisioning class."""
 
     provisioning_class_name: str = ""
-    pod_sets: tuple[PodSet, ...] = ()
+    pod_sets: tuple[RequestedPodSet, ...] = ()
 
 
 class ProvisioningRequestStatus(Struct, frozen=True):

@@ -23,7 +23,7 @@ from webhook.sweeper.decide.orders import NO_HURRY, Cause
 from webhook.sweeper.extension import PassEnd
 from webhook.sweeper.observe.gangs import GangKey, PodGang
 from webhook.sweeper.observe.view import View
-from webhook.workloads.shape import asks_for_devices
+from webhook.workloads.pod_sets import asks_for_devices
 
 MOST_POD_CLASSES: Final = 32
 """The most pod sets of one request."""

@@ -28,8 +28,15 @@ from webhook.sweeper.observe.membership import LostOwner, cpu_pods, has_owners, 
 from webhook.sweeper.observe.membership import key_of as key_of
 from webhook.text import counted, printable
 from webhook.workloads import native_gangs
+from webhook.workloads.pod_sets import (
+    MOST_PODS,
+    MissingPods,
+    PodSets,
+    asks_for_devices,
+    missing_pods,
+    pod_count,
+)
 from webhook.workloads.ranks import ranks_by_uid
-from webhook.workloads.shape import MOST_PODS, MissingPods, Shape, asks_for_devices, missing_pods, pod_count
 from webhook.workloads.shared_gangs import controller_name, why_wrongly_shared
 
 SPREAD_PARTS: Final = f"{keys.SPREAD_TOPOLOGY_ANNOTATION} needs one level for all pods of the gang"
@@ -51,18 +58,19 @@ logger = logging.getLogger(__name__)
 class OwnerFacts:
     """What a gang's controller states: how many pods it creates, which, and whether some come later.
 
-    is_cut: the pods are left out, since they are too many to be planned before they exist. blocked: returns
-    when the controller last reported that it cannot create a pod, and why; "" if never. It is asked for gangs
-    that lack pods only. devices: returns whether any pod of the gang asks for an extended resource, None if
-    unknown. It is asked for gangs only of which no existing pod does. failed: takes the existing pods,
-    and returns how many have failed of one Job that lacks pods, the most among the gang's Jobs. It is asked
-    for gangs that lack pods only. controllers: "Kind/name" of those whose pods others have grouped, and made:
-    how many pods they create, as far as is known.
+    sets: the pods that run at the same time, of a staged gang whose controller describes them. is_cut: they
+    are left out, since they are too many to be planned before they exist. blocked: returns when the
+    controller last reported that it cannot create a pod, and why; "" if never. It is asked for gangs that
+    lack pods only. devices: returns whether any pod of the gang asks for an extended resource, None if
+    unknown. It is asked for gangs only of which no existing pod does. failed: takes the existing pods, and
+    returns how many have failed of one Job that lacks pods, the most among the gang's Jobs. It is asked for
+    gangs that lack pods only. controllers: "Kind/name" of those whose pods others have grouped, and made: how
+    many pods they create, as far as is known.
     """
 
     size: int | None = None
     staged: bool = False
-    shape: Shape = ()
+    sets: PodSets = ()
     minimum: int | None = None
     blocked: Callable[[], tuple[str, str]] = lambda: ("", "")
     is_cut: bool = False
@@ -213,8 +221,8 @@ def _with_stages(facts: OwnerFacts, controllers: Sequence[OwnerFacts]) -> OwnerF
     staged = [own for own in controllers if own.staged]
     if not staged:
         return facts
-    shape = staged[0].shape if len(controllers) == 1 else ()
-    return replace(facts, staged=True, shape=shape, size=facts.size or (staged[0].size if shape else None))
+    sets = staged[0].sets if len(controllers) == 1 else ()
+    return replace(facts, staged=True, sets=sets, size=facts.size or (staged[0].size if sets else None))
 
 
 _OF_ONE_TEMPLATE: Final = ("Job", "StatefulSet")
@@ -248,7 +256,7 @@ def _bounded(owners: dict[GangKey, OwnerFacts]) -> dict[GangKey, OwnerFacts]:
     Any user may create owners: one with many pods, or many owners, must not slow a pass down, nor use up the
     limit for gangs of other namespaces. Those with the fewest pods not yet created take of the limit first.
     """
-    counts = {key: count for key, owner in owners.items() if (count := pod_count(owner.shape))}
+    counts = {key: count for key, owner in owners.items() if (count := pod_count(owner.sets))}
     taken: dict[str, int] = {}
     positions: list[tuple[int, GangKey]] = []
     for key in sorted(counts, key=lambda each: (counts[each], each)):
@@ -257,7 +265,7 @@ def _bounded(owners: dict[GangKey, OwnerFacts]) -> dict[GangKey, OwnerFacts]:
     left = _MOST_LATER
     for _, key in sorted(positions):
         if counts[key] > min(left, MOST_PODS):
-            owners[key] = replace(owners[key], shape=(), is_cut=True)
+            owners[key] = replace(owners[key], sets=(), is_cut=True)
         else:
             left -= counts[key]
     return owners
@@ -273,7 +281,7 @@ def gang_of(key: GangKey, gated: Sequence[Pod], released: Sequence[Pod], owner: 
     """The gang of these pods, whatever other gang their labels name."""
     problems = owner.problems
     pods = [*gated, *released]
-    missing = missing_pods(owner.shape, pods)
+    missing = missing_pods(owner.sets, pods)
     later = tuple(pod for _, pod in missing.later)
     beside = cpu_pods(pods, bool(later))
     ranks = _ranks(gated, released, beside, missing, problems)
@@ -377,7 +385,7 @@ class GangCache:
     def _gang_of(
         self, key: GangKey, gated: Sequence[Pod], released: Sequence[Pod], owner: OwnerFacts
     ) -> PodGang:
-        if owner.shape:
+        if owner.sets:
             return gang_of(key, gated, released, owner)
         known_by = key, (owner.size, owner.staged, owner.minimum, owner.is_cut, owner.made)
         if (known := self._gangs.find(known_by, *gated, None, *released)) is not None:

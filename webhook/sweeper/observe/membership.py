@@ -24,8 +24,8 @@ from webhook.workloads import marks, native_gangs
 from webhook.workloads.composite_groups import NO_ROOTS, Roots
 from webhook.workloads.owners import KNOWN_RULES, Makes, OwnerRules
 from webhook.workloads.pod_group_names import marked_gang, native_group_of
+from webhook.workloads.pod_sets import asks_for_devices
 from webhook.workloads.ranks import mark
-from webhook.workloads.shape import asks_for_devices
 
 
 @dataclass(frozen=True, order=True)

@@ -8,8 +8,8 @@ import logging
 import threading
 import time
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar, cast
 
 import msgspec
@@ -25,6 +25,7 @@ from webhook.sweeper.observe.gangs import GangKey, OwnerFacts
 from webhook.text import printable
 from webhook.workloads.builtin import Job, Owner
 from webhook.workloads.kinds import WORKLOADS, Workload
+from webhook.workloads.pod_sets import OwnedPods
 
 # --- controllers that cannot make pods ----------------------------------------------------------------
 # A quota is used up, say, or a policy refuses them.
@@ -195,15 +196,9 @@ class Owners:
 
         blocked: see OwnerFacts.blocked.
         """
-        found = [(each.workload, owner) for each, owner in self._find(gang)]
-        return OwnerFacts(
-            _agreed(workload.size(owner) for workload, owner in found),
-            any(workload.is_staged(owner) for workload, owner in found),
-            found[0][0].shape(found[0][1]) if len(found) == 1 else (),
-            _agreed(workload.minimum(owner) for workload, owner in found),
-            blocked,
-            devices=lambda: _agreed(workload.devices(owner) for workload, owner in found),
-            failed=lambda pods: self._delayed_jobs.most_failures(gang, pods),
+        found = [each.workload.pods(owner) for each, owner in self._find(gang)]
+        return replace(
+            facts_of(found), blocked=blocked, failed=lambda pods: self._delayed_jobs.most_failures(gang, pods)
         )
 
     def reference(self, gang: GangKey) -> OwnerReference | None:
@@ -365,6 +360,18 @@ def _id_prefix(gang_id: str) -> str:
     return next((each for each in _ID_PREFIXES if gang_id.startswith(each)), "")
 
 
+def facts_of(found: Sequence[OwnedPods]) -> OwnerFacts:
+    """The facts of a gang, by the pods of each of its possible owners."""
+    is_staged = any(each.is_staged for each in found)
+    return OwnerFacts(
+        _agreed(each.size for each in found),
+        is_staged,
+        found[0].beside if is_staged and len(found) == 1 else (),
+        _agreed(each.minimum for each in found),
+        devices=lambda: _agreed(each.ask_for_devices for each in found),
+    )
+
+
 def _agreed(values: Iterable[T]) -> T | None:
     """The fact on which all owners agree; None where they disagree, or there are none."""
     distinct = set(values)
@@ -372,9 +379,9 @@ def _agreed(values: Iterable[T]) -> T | None:
 
 
 def _facts(workload: Workload[Any], owner: Owner | None) -> object:
-    """The facts on which a gang depends; its shape follows from these."""
+    """The facts on which a gang depends; its pod sets follow from these."""
     if owner is None:
         return None
-    size, minimum = workload.size(owner), workload.minimum(owner)
+    pods = workload.pods(owner)
     failed = owner.status.failed if isinstance(owner, Job) else None
-    return owner.metadata.uid, size, minimum, workload.is_staged(owner), getattr(owner, "spec", None), failed
+    return owner.metadata.uid, pods.size, pods.minimum, pods.is_staged, getattr(owner, "spec", None), failed

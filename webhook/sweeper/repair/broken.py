@@ -20,7 +20,7 @@ from webhook.sweeper.observe.pods import Sort
 from webhook.sweeper.observe.view import View, is_usable
 from webhook.text import counted
 from webhook.workloads.marks import REVISION_LABEL, SURVIVES_LOST_PODS
-from webhook.workloads.shape import asks_for_devices
+from webhook.workloads.pod_sets import asks_for_devices
 
 _NO_PLACE: Final = frozenset({Cause.INSUFFICIENT_CAPACITY, Cause.RESERVED, Cause.UNDECIDED})
 """Why its new pods wait: there is no place for them beside the others."""

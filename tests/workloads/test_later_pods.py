@@ -1,4 +1,4 @@
-"""What controllers that make pods in stages will make: by their owners, and by the pods that are there."""
+"""The pods that controllers still have to create: by their owners' pod sets, and by the existing pods."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -12,138 +12,12 @@ from tests.workloads.objects import BY_NAME, GPU, IN_ORDER, JOBSET, LWS, MPI, SE
 from webhook.kube.objects import Pod
 from webhook.sweeper.observe.gangs import OwnerFacts, PodGang, gather
 from webhook.workloads.additions import PodTemplate, is_extended
-from webhook.workloads.shape import MOST_PODS, MissingPods, Part, missing_pods
+from webhook.workloads.pod_sets import MOST_PODS, MissingPods, PodSet, missing_pods, pod_count
 
 
 def template(gpus: int = 8, annotations: dict[str, str] | None = None, **spec: Any) -> dict[str, Any]:
     container = {"name": "c", "resources": {"limits": {GPU: str(gpus)} if gpus else {"cpu": "1"}}}
     return {"metadata": {"annotations": annotations or {}}, "spec": {"containers": [container], **spec}}
-
-
-def described(name: str, spec: dict[str, Any]) -> list[Any]:
-    """(name, stage, ranks) of each part."""
-    shape = BY_NAME[name].shape(read(name, spec, {}, {}))
-    return [(part.name, part.stage, list(part.ranks)) for part in shape]
-
-
-BEHIND = {"dependsOn": [{"name": "a", "status": "Ready"}]}
-COMPLETED = {"dependsOn": [{"name": "a", "status": "Complete"}]}
-
-SHAPES = [
-    pytest.param(JOBSET, {"replicatedJobs": [replicated("a", 2, 2)]}, [], id="jobset-all-at-once"),
-    pytest.param(
-        JOBSET,
-        {"replicatedJobs": [replicated("a", 1, 1), replicated("b", 2, 2)], "startupPolicy": IN_ORDER},
-        [("a", 0, [(0, 0)]), ("b", 1, [(1, 0), (1, 1), (2, 0), (2, 1)])],
-        id="jobset-in-order",
-    ),
-    pytest.param(
-        JOBSET,
-        {"replicatedJobs": [replicated("a", 1, 1), replicated("b", 1, 1), replicated("c", 1, 1, **BEHIND)]},
-        [("a", 0, [(0, 0)]), ("b", 0, [(1, 0)]), ("c", 1, [(2, 0)])],
-        id="jobset-with-one-part-behind-another",
-    ),
-    pytest.param(
-        JOBSET,
-        {"replicatedJobs": [replicated("a", 1, 1), replicated("b", 1, 1, **COMPLETED)]},
-        [("a", 0, [(0, 0)])],
-        id="jobset-with-a-part-that-runs-once-another-has-ended",
-    ),
-    pytest.param(LWS, {"leaderWorkerTemplate": {"size": 3}}, [], id="lws-whose-pods-come-together"),
-    pytest.param(
-        LWS,
-        {"leaderWorkerTemplate": {"size": 3}, "startupPolicy": "LeaderReady"},
-        [("leader", 0, [(0,)]), ("worker", 1, [(1,), (2,)])],
-        id="lws-whose-workers-wait",
-    ),
-    pytest.param(SET, {"replicas": 2, "podManagementPolicy": "Parallel"}, [], id="statefulset-parallel"),
-    pytest.param(
-        SET,
-        {"replicas": 2, "ordinals": {"start": 5}},
-        [("x", 5, [(5,)]), ("x", 6, [(6,)])],
-        id="statefulset-ordered",
-    ),
-    pytest.param(
-        MPI,
-        {
-            "mpiReplicaSpecs": {"Launcher": {"replicas": 1}, "Worker": {"replicas": 2}},
-            "launcherCreationPolicy": "WaitForWorkersReady",
-        },
-        [("Launcher", 1, [("launcher", 0)]), ("Worker", 0, [(0,), (1,)])],
-        id="mpijob-whose-launcher-waits",
-    ),
-    pytest.param(
-        MPI,
-        {
-            "mpiReplicaSpecs": {"Launcher": {"replicas": 1}, "Worker": {"replicas": 2}},
-            "launcherCreationPolicy": "WaitForWorkersReady",
-            "runLauncherAsWorker": True,
-        },
-        [("Launcher", 1, [(0,)]), ("Worker", 0, [(1,), (2,)])],
-        id="mpijob-whose-launcher-waits-and-works",
-    ),
-]
-
-
-OVER = {"alpha.jobset.sigs.k8s.io/exclusive-topology": "rack"}
-GROUP_OVER = {"leaderworkerset.sigs.k8s.io/exclusive-topology": "block"}
-SUBGROUP_OVER = {"leaderworkerset.sigs.k8s.io/subgroup-exclusive-topology": "rack"}
-
-
-def of_subgroups(size: int, each: int) -> dict[str, Any]:
-    return {"leaderWorkerTemplate": {"size": size, "subGroupPolicy": {"subGroupSize": each}}}
-
-
-LEADER = ("leader", 0, [(0,)])
-
-EXCLUSIVE = [
-    pytest.param(
-        JOBSET,
-        {"replicatedJobs": [replicated("a", 1, 1), replicated("b", 2, 3)]},
-        OVER,
-        [
-            ("a", 0, [(0, 0)]),
-            ("a", 0, []),
-            ("b", 0, [(1, 0), (2, 0)]),
-            ("b", 0, [(1, 1), (1, 2), (2, 1), (2, 2)]),
-        ],
-        id="jobset-leaders-and-what-follows-them",
-    ),
-    pytest.param(LWS, of_subgroups(4, 2), SUBGROUP_OVER, [], id="lws-subgroups-come-together"),
-    pytest.param(
-        LWS,
-        of_subgroups(4, 2),
-        GROUP_OVER | SUBGROUP_OVER,
-        [LEADER, ("worker", 1, [(1,)]), ("worker", 1, [(2,), (3,)])],
-        id="lws-the-leader-is-of-the-first-subgroup",
-    ),
-    pytest.param(
-        LWS,
-        of_subgroups(5, 2),
-        GROUP_OVER,
-        [LEADER, ("worker", 1, [(1,), (2,)]), ("worker", 1, [(3,), (4,)])],
-        id="lws-the-leader-is-one-more-than-the-subgroups",
-    ),
-]
-
-
-@pytest.mark.parametrize(("name", "spec", "annotations", "expected"), EXCLUSIVE)
-def test_an_owner_with_domains_of_its_own_gives_whose_leader_comes_first(
-    name: str, spec: dict[str, Any], annotations: dict[str, str], expected: list[Any]
-) -> None:
-    shape = BY_NAME[name].shape(read(name, spec, {}, annotations))
-    assert [(part.name, part.stage, list(part.ranks)) for part in shape] == expected
-    follows = [part.follows for part in shape]
-    assert follows == ([False, True, False, True] if name == JOBSET else [False] * len(shape))
-    for part in shape:
-        assert annotations.items() <= part.template.metadata.annotations.items()
-
-
-@pytest.mark.parametrize(("name", "spec", "expected"), SHAPES)
-def test_an_owner_gives_the_parts_of_its_gang_and_their_stages(
-    name: str, spec: dict[str, Any], expected: list[Any]
-) -> None:
-    assert described(name, spec) == expected
 
 
 def member(job: int, index: int, **spec: Any) -> Pod:
@@ -155,14 +29,16 @@ def member(job: int, index: int, **spec: Any) -> Pod:
     return decode(pod_json(f"p-{job}-{index}", metadata={"labels": labels}, **made))
 
 
-def part(
+def pod_set(
     name: str, stage: int, job: int, count: int, body: dict[str, Any] | None = None, ended: int | None = None
-) -> Part:
+) -> PodSet:
     made = msgspec.convert(body or template(), PodTemplate)
-    return Part(name, stage, made, range(count), ((job,),), ended=ended)
+    return PodSet(name, made, range(count), groups=range(job, job + 1), stage=stage, ended=ended)
 
 
-SHAPE = (part("leader", 0, 0, 1, ended=1), part("workers", 1, 1, 3, ended=0), part("eval", 2, 2, 1))
+SETS = (
+    pod_set("leader", 0, 0, 1, ended=1), pod_set("workers", 1, 1, 3, ended=0), pod_set("eval", 2, 2, 1),
+)  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -191,12 +67,12 @@ SHAPE = (part("leader", 0, 0, 1, ended=1), part("workers", 1, 1, 3, ended=0), pa
 def test_what_is_waited_for_are_the_later_stages_and_the_rest_of_the_newest(
     there: list[tuple[int, int]], whole: bool, later: list[tuple[int, int]]
 ) -> None:
-    found = missing_pods(SHAPE, [member(*each) for each in there])
+    found = missing_pods(SETS, [member(*each) for each in there])
     assert (found.is_stage_complete, [rank for rank, _ in found.later]) == (whole, later)
 
 
-def shape_of(name: str, spec: dict[str, Any], **status: Any) -> Any:
-    return BY_NAME[name].shape(read(name, spec, status, {}))
+def sets_of(name: str, spec: dict[str, Any], **status: Any) -> Any:
+    return BY_NAME[name].pods(read(name, spec, status, {})).beside
 
 
 def of_set(index: int) -> Pod:
@@ -253,9 +129,9 @@ def of_mpi(role: str, index: int) -> Pod:
 def test_a_gang_whose_earlier_stage_is_missing_is_not_whole(
     name: str, spec: dict[str, Any], lost: list[Pod], there: list[Pod]
 ) -> None:
-    shape = shape_of(name, spec)
-    assert missing_pods(shape, [*lost, *there]).is_stage_complete
-    assert not missing_pods(shape, there).is_stage_complete
+    sets = sets_of(name, spec)
+    assert missing_pods(sets, [*lost, *there]).is_stage_complete
+    assert not missing_pods(sets, there).is_stage_complete
 
 
 @pytest.mark.parametrize(("succeeded", "whole"), [(0, False), (1, True)])
@@ -264,8 +140,8 @@ def test_a_jobset_s_missing_earlier_job_is_waited_for_until_it_is_done(succeeded
     for each in jobs:
         each["template"]["spec"]["template"] = template()
     status = {"replicatedJobsStatus": [{"name": "a", "succeeded": succeeded}]}
-    shape = shape_of(JOBSET, {"replicatedJobs": jobs, "startupPolicy": IN_ORDER}, **status)
-    assert missing_pods(shape, [member(1, 0)]).is_stage_complete == whole
+    sets = sets_of(JOBSET, {"replicatedJobs": jobs, "startupPolicy": IN_ORDER}, **status)
+    assert missing_pods(sets, [member(1, 0)]).is_stage_complete == whole
 
 
 @pytest.mark.parametrize(
@@ -283,8 +159,8 @@ def test_a_jobset_s_earlier_job_whose_first_pods_cannot_be_seen_is_not_waited_fo
     for each in jobs:
         each["template"]["spec"]["template"] = template()
     jobs[0]["template"]["spec"] |= spec
-    shape = shape_of(JOBSET, {"replicatedJobs": jobs, "startupPolicy": IN_ORDER})
-    assert missing_pods(shape, [member(*each) for each in there]).is_stage_complete
+    sets = sets_of(JOBSET, {"replicatedJobs": jobs, "startupPolicy": IN_ORDER})
+    assert missing_pods(sets, [member(*each) for each in there]).is_stage_complete
 
 
 @pytest.mark.parametrize(
@@ -293,8 +169,8 @@ def test_a_jobset_s_earlier_job_whose_first_pods_cannot_be_seen_is_not_waited_fo
     ids=["asks for no extended resource", "is opted out"],
 )
 def test_a_part_that_is_no_concern_of_ours_is_not_waited_for(body: dict[str, Any]) -> None:
-    shape = (part("leader", 0, 0, 1), part("workers", 1, 1, 2, body))
-    assert missing_pods(shape, [member(0, 0)]) == MissingPods(is_stage_complete=True)
+    sets = (pod_set("leader", 0, 0, 1), pod_set("workers", 1, 1, 2, body))
+    assert missing_pods(sets, [member(0, 0)]) == MissingPods(is_stage_complete=True)
 
 
 @pytest.mark.parametrize(
@@ -310,7 +186,7 @@ def test_an_extended_resource_has_a_domain_of_its_own(resource: str, expected: b
 def test_workers_of_an_mpijob_are_a_stage_as_the_operator_marks_them(works: bool) -> None:
     roles = {"Launcher": {"template": template(8 * works)}, "Worker": {"replicas": 2, "template": template()}}
     late = {"launcherCreationPolicy": "WaitForWorkersReady", "runLauncherAsWorker": works}
-    shape = BY_NAME[MPI].shape(read(MPI, {"mpiReplicaSpecs": roles, **late}, {}, {}))
+    sets = sets_of(MPI, {"mpiReplicaSpecs": roles, **late})
     pods = []
     for index in range(int(works), 2 + int(works)):
         labels = {
@@ -318,8 +194,8 @@ def test_workers_of_an_mpijob_are_a_stage_as_the_operator_marks_them(works: bool
             "training.kubeflow.org/replica-index": str(index),
         }
         pods.append(decode(pod_json(f"w{index}", metadata={"labels": labels}, **template()["spec"])))
-    assert not missing_pods(shape, pods[:1]).is_stage_complete
-    found = missing_pods(shape, pods)
+    assert not missing_pods(sets, pods[:1]).is_stage_complete
+    found = missing_pods(sets, pods)
     assert found.is_stage_complete
     assert [rank for rank, _ in found.later] == [(0,)] * works
 
@@ -357,17 +233,17 @@ GIANTS = [
 
 @pytest.mark.parametrize(("name", "spec"), GIANTS)
 def test_an_owner_of_endless_pods_is_not_spelt_out(name: str, spec: dict[str, Any]) -> None:
-    owner = read(name, spec, {}, {})
-    shape = BY_NAME[name].shape(owner)
-    assert len(shape) <= MOST_PODS
-    assert sum(len(part.groups) for part in shape) <= MOST_PODS + 1
+    sets = sets_of(name, spec)
+    assert len(sets) <= 2
+    assert pod_count(sets) > MOST_PODS
+    assert missing_pods(sets, [member(0, 0), of_set(0), of_group(0), of_mpi("worker", 0)]) == MissingPods()
 
 
 @pytest.mark.promise("O98")
 @pytest.mark.parametrize(("count", "is_planned"), [(MOST_PODS - 1, True), (MOST_PODS, False), (MANY, False)])
 def test_a_gang_of_too_many_pods_is_planned_by_those_that_are_there(count: int, is_planned: bool) -> None:
-    shape = (part("leader", 0, 0, 1), part("workers", 1, 1, count))
-    found = missing_pods(shape, [member(0, 0)])
+    sets = (pod_set("leader", 0, 0, 1), pod_set("workers", 1, 1, count))
+    found = missing_pods(sets, [member(0, 0)])
     assert len(found.later) == (count if is_planned else 0)
     assert found.is_stage_complete is is_planned
 
@@ -376,7 +252,7 @@ def leaders_of(counts: Mapping[str, int], namespace: Callable[[str], str]) -> li
     """Gangs of JobSets by name, whose leaders are there and whose workers, so many, are yet to be made."""
 
     def jobset(count: int) -> OwnerFacts:
-        return OwnerFacts(count + 1, True, (part("leader", 0, 0, 1), part("workers", 1, 1, count)))
+        return OwnerFacts(count + 1, True, (pod_set("leader", 0, 0, 1), pod_set("workers", 1, 1, count)))
 
     pods = []
     for name in counts:
