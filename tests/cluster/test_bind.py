@@ -180,10 +180,9 @@ def policy_path(policy: dict[str, Any]) -> str:
 
 
 def policy_of_the_page() -> list[dict[str, Any]]:
-    """The admission policy of docs/operators/podgroup-priority.md, and its binding."""
-    (text,) = re.findall(
-        r"```yaml\n(.*?)```", (ROOT / "docs/operators/podgroup-priority.md").read_text(), re.DOTALL
-    )
+    """The admission policy of docs/operators/bind.md, and its binding."""
+    page = (ROOT / "docs/operators/bind.md").read_text()
+    (text,) = re.findall(r"```yaml\n(apiVersion: admissionregistration.*?)```", page, re.DOTALL)
     return list(yaml.safe_load_all(text))
 
 

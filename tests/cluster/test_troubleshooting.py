@@ -23,7 +23,7 @@ from tests.sweeper.at_work import create_job, create_pod
 from webhook.kube.client import MERGE_PATCH, Api, ApiError
 from webhook.workloads import marks
 
-PAGE: Final = ROOT / "docs" / "users" / "troubleshooting.md"
+PAGE: Final = ROOT / "docs" / "users" / "waiting.md"
 SHAPE: Final = nodes.Shape(nodes=8, blocks=2, subblocks=2, gpus=8, intel=2)
 GPU: Final = "nvidia.com/gpu"
 OURS: Final = keys.TOPOGATE_PREFIX

@@ -222,5 +222,5 @@ def test_each_alert_names_its_section_in_a_page_of_runbooks() -> None:
 
 
 def test_every_cause_for_which_a_gang_waits_is_explained() -> None:
-    text = (ROOT / "docs/operators/waiting-causes.md").read_text()
+    text = (ROOT / "docs/users/waiting.md").read_text()
     assert set(re.findall(r"^\| `([\w-]+)` \|", text, re.MULTILINE)) == set(Cause)

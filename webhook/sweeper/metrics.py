@@ -167,7 +167,7 @@ class Metrics:
         )
         self.waiting = self._gauge(
             "topogate_gangs_waiting",
-            "Gangs that wait, by cause; docs/operators/waiting-causes.md explains them.",
+            "Gangs that wait, by cause; docs/users/waiting.md explains them.",
             "cause",
         )
         self.placement_seconds = self._histogram(
