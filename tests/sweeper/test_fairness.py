@@ -224,6 +224,27 @@ def innocent(number: int) -> Pod:
     return gpu_pod(f"innocent-{number}", metadata={"namespace": "good", "annotations": annotations})
 
 
+class BesideHostile:
+    """Passes beside gangs whose questions take all the work that they may, of so many namespaces."""
+
+    def __init__(self, work: CountedWork, tenants: int, is_recreated: bool, pass_seconds: float = 10) -> None:
+        settings = Settings(settle_seconds=0, reserve_seconds=0, pass_seconds=pass_seconds)
+        self.case = Placing(Nodes(80, gpus=1), settings)
+        self.case.clock = work  # type: ignore[assignment]
+        self.tenants, self.is_recreated, self.age = tenants, is_recreated, 0
+
+    def one(self, *more: Pod) -> set[str]:
+        """The pods of others that a pass places."""
+        self.age += self.is_recreated
+        gangs = range(max(150, self.tenants))
+        pods = (hostile(each, f"evil{each % self.tenants}", self.age) for each in gangs)
+        self.case.cluster.pods = [*pods, *more]
+        return places(self.case.one()).keys() & {pod.metadata.name for pod in more}
+
+
+INNOCENT: Final = tuple(map(innocent, range(64)))
+
+
 @pytest.mark.parametrize(
     ("tenants", "is_recreated"),
     [(1, False), (10, False), (150, False), (600, False), (1, True), (10, True), (150, True)],
@@ -231,25 +252,29 @@ def innocent(number: int) -> Pod:
 def test_hostile_gangs_of_the_highest_priority_delay_an_innocent_one_by_no_pass(
     work: CountedWork, tenants: int, is_recreated: bool
 ) -> None:
-    """Gangs whose questions take all the work that they may, of one tenant, or spread over namespaces."""
-    case = Placing(Nodes(80, gpus=1), Settings(settle_seconds=0, reserve_seconds=0))
-    case.clock = work  # type: ignore[assignment]
-    ages = iter(range(10))
-
-    def recreate(*more: Pod) -> None:
-        age = next(ages) if is_recreated else 0
-        gangs = range(max(150, tenants))
-        case.cluster.pods = [*(hostile(each, f"evil{each % tenants}", age) for each in gangs), *more]
-
+    passes = BesideHostile(work, tenants, is_recreated)
     for _ in range(2):
-        recreate()
-        case.one()
-    recreate(*map(innocent, range(64)))
+        passes.one()
     began = work()
-    assert {name for name in places(case.one()) if name.startswith("innocent")} == {
-        f"innocent-{number}" for number in range(64)
-    }
+    assert len(passes.one(*INNOCENT)) == 64
     assert work() - began < 15, "a pass takes its ten seconds, and the last question"
+
+
+def test_gangs_of_any_number_of_namespaces_that_are_always_recreated_delay_an_innocent_one_by_one_pass(
+    work: CountedWork,
+) -> None:
+    """They use up half of a pass before it comes; in the other half who has waited longest comes first."""
+    passes = BesideHostile(work, 100, is_recreated=True, pass_seconds=2)
+    assert [len(passes.one(*INNOCENT)) for _ in range(2)] == [0, 64]
+
+
+def test_a_gang_that_found_no_place_is_asked_about_again_beside_recreated_gangs(work: CountedWork) -> None:
+    passes = BesideHostile(work, 100, is_recreated=True, pass_seconds=2)
+    busy = [gpu_pod(f"busy-{number}", node=f"n{number}") for number in range(20)]
+    assert [len(passes.one(*INNOCENT, *busy)) for _ in range(3)] == [0, 0, 0]
+    until = work() + 90
+    while not passes.one(*INNOCENT):
+        assert work() < until
 
 
 def test_gangs_that_take_more_than_a_share_are_asked_about_round_robin_by_namespace(

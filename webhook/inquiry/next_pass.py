@@ -179,7 +179,8 @@ def run_pass(
     )  # fmt: skip
 
     def memory(gang: PodGang) -> GangMemory:
-        asked_at = -math.inf if gang.key.placement_key == first else 0.0  # so that this one is reached
+        # So that this one is reached.
+        asked_at = -math.inf if gang.key.placement_key == first else view.now.seconds
         return GangMemory(_growth(gang, view, facts.leads_since), asked_at=asked_at)
 
     placing = PlacingMemory(

@@ -194,8 +194,8 @@ class GangMemory:
     """The results of earlier passes for a gang: they only save work, and losing them delays.
 
     failure: its last one, if nothing but that has happened since. victims: names of its victims that were
-    logged. cost_seconds: how long its last question took. asked_at: when that was, by a monotonic clock.
-    is_short: whether pods of it have not come in time.
+    logged. cost_seconds: how long its last question took. asked_at: when it was last answered, by a monotonic
+    clock; of a new gang, RETRY_SECONDS ago. is_short: whether pods of it have not come in time.
     """
 
     growth: Growth

@@ -23,6 +23,7 @@ from webhook.kube.objects import Pod
 from webhook.placement import Assignment, Budget
 from webhook.sweeper.decide.asking import QUESTIONS, DivisionInput, place_again, variants_of, without_part
 from webhook.sweeper.decide.attempt import (
+    RETRY_SECONDS,
     Attempt,
     GangMemory,
     GangPlaced,
@@ -165,7 +166,9 @@ def remembered(
 
 def _known(before: GangMemory | None, gang: PodGang, view: View) -> GangMemory:
     growth = grown(before.growth if before else None, gang, _waiting(gang, view), view.now.seconds)
-    return replace(before, growth=growth) if before else GangMemory(growth)
+    if before is not None:
+        return replace(before, growth=growth)
+    return GangMemory(growth, asked_at=view.now.seconds - RETRY_SECONDS)
 
 
 def place(
@@ -183,11 +186,13 @@ def place(
         outcome = _through(STEPS, attempt, now)
         assert not isinstance(outcome, Attempt), "the last step always answers"
         seconds = max(watch.seconds() - began, attempt.budget.spent / STEPS_IN_A_SECOND)
+        asked_at = now.at
         if attempt.is_limited and _is_cut(attempt, outcome):
             found.cut.add(key)
+            asked_at = found.memories[key].asked_at
         else:
             now = _conclude(attempt.gang, outcome, now, found)
-        found.remember_cost(key, outcome, seconds, now.at)
+        found.remember_cost(key, outcome, seconds, asked_at)
         watch.heartbeat()
     now = _unpin(now, found.refused)
     orders = Orders(
@@ -257,17 +262,18 @@ def _in_time(due: Sequence[Attempt], seconds: float, watch: Stopwatch, found: _R
 def _round_robin(rest: Iterable[Attempt], found: _Results) -> list[Attempt]:
     """Those that were asked about the longest ago first, one of each namespace before a second one of any.
 
-    Not in fair order: positions in that change from pass to pass, and no gang may be skipped by that.
+    Not in fair order: positions in that change from pass to pass, and no gang may be skipped by that. New
+    gangs precede those that were asked about within RETRY_SECONDS: not for ever, as any number may be new.
     """
-    asked_at = {key: memory.asked_at for key, memory in found.memories.items() if key not in found.cut}
-    served_at: dict[str, float] = {}
-    for key, at in asked_at.items():
-        served_at[key.namespace] = max(at, served_at.get(key.namespace, at))
+    memories, served_at = found.memories, dict[str, float]()
+    for key, memory in memories.items():
+        if memory.cost_seconds:
+            served_at[key.namespace] = max(memory.asked_at, served_at.get(key.namespace, -inf))
     earlier, places = Counter[str](), dict[GangKey, tuple[int, float]]()
-    ordered = sorted(rest, key=lambda each: (asked_at.get(each.gang.key, -inf), by_age(each.gang)))
+    ordered = sorted(rest, key=lambda each: (memories[each.gang.key].asked_at, by_age(each.gang)))
     for each in ordered:
         key = each.gang.key
-        places[key] = earlier[key.namespace], served_at.get(key.namespace, -inf)
+        places[key] = earlier[key.namespace], served_at.get(key.namespace, memories[key].asked_at)
         earlier[key.namespace] += 1
     return sorted(ordered, key=lambda each: places[each.gang.key])
 
