@@ -30,7 +30,7 @@ from tests.sweeper.sets import lws_pod, make
 from webhook.kube.client import JSON_PATCH, MERGE_PATCH
 from webhook.workloads import marks
 
-PREVIOUS: Final = "fd0a6ff28c748c8389a623734bc64b7fd8f36c40"
+PREVIOUS: Final = "b387e82525a0833d8378b51de191986df0a58c8f"
 """The revision from which an upgrade, and to which the way back, is tried."""
 
 GRID: Final = nodes.grid(nodes.Shape(nodes=22, blocks=2, subblocks=2, intel=2))
