@@ -97,7 +97,7 @@ class Registration:
             try:
                 self.poll(time.monotonic())
             except Exception:  # whatever it was, the next attempt must follow
-                log.exception("%s: a turn failed", self._plugin.resource)
+                log.exception("%s: a step failed", self._plugin.resource)
             stop.wait(self.pause(time.monotonic()))
         self.close()
 

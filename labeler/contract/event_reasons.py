@@ -59,8 +59,8 @@ class EventReason(StrEnum):
         True,
         "The gang has a plan, and the PodGroup by which it is bound as one could not be created.",
     )
-    MEMBERS_NOT_HELD = (
-        "MembersNotHeld",
+    GANG_PODS_NOT_GATED = (
+        "GangPodsNotGated",
         EventSource.SWEEPER,
         True,
         "Pods of the gang were created without the gate; they stay on the nodes that kube-scheduler chose.",

@@ -126,7 +126,7 @@ def test_a_defect_of_ours_is_answered_with_500_and_logged_without_the_body(
     assert "hunter2" not in answer.text + caplog.text
     assert "error=ValueError at=" in caplog.text
     assert "test_serving_state.py" in caplog.text
-    assert decisions_counted(client) == {("error", "defect"): 1}
+    assert decisions_counted(client) == {("error", "internal-error"): 1}
 
 
 # --- PriorityClasses --------------------------------------------------------------------------------

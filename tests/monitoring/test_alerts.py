@@ -242,7 +242,7 @@ def test_gpu_nodes_without_labels_are_alerted(at_work: AtWork, assert_fires: Ale
     bare = {"metadata": {"name": "bare"}, "status": {"allocatable": gpus, "capacity": gpus}}
     at_work.cluster.api().request("POST", "/api/v1/nodes", body=bare)
     try:
-        series = scraped(at_work.cluster, at_work.sweeper, "topogate_unplaced_gpu_nodes 1")
+        series = scraped(at_work.cluster, at_work.sweeper, "topogate_gpu_nodes_without_topology 1")
     finally:
         at_work.cluster.api().request("DELETE", "/api/v1/nodes/bare")
     assert_fires("TopogateLabelerAbsent", at_work.calm.but(SWEEPER, series))
@@ -284,8 +284,8 @@ def test_nodes_on_which_gangs_fail_are_alerted(calm: State, assert_fires: Alerte
         ("TopogateNotSynced", SWEEPER, "topogate_watch_silence_seconds", {"value": 121}),
         ("TopogateGatedPodOld", SWEEPER, "topogate_oldest_gated_pod_seconds", {"value": 6 * 3600 + 1}),
         ("TopogateGangsUndecided", SWEEPER, "topogate_gangs_waiting", {"value": 1, "cause": "undecided"}),
-        ("TopogateGangsFailing", SWEEPER, "topogate_gangs_waiting", {"value": 1, "cause": "refused"}),
-        ("TopogateGangsFailing", SWEEPER, "topogate_gangs_waiting", {"value": 1, "cause": "defect"}),
+        ("TopogateGangsFailing", SWEEPER, "topogate_gangs_waiting", {"value": 1, "cause": "plan-refused"}),
+        ("TopogateGangsFailing", SWEEPER, "topogate_gangs_waiting", {"value": 1, "cause": "internal-error"}),
         ("TopogatePodsUnbound", SWEEPER, "topogate_unbound_pods", {"value": 1}),
         ("TopogatePodsUnbound", SWEEPER, REPAIRS, {"value": 0, "growth": 0.1, "cause": NOT_BOUND}),
         ("TopogateUnreadableObjects", SWEEPER, "topogate_unreadable_objects", {"value": 1}),

@@ -20,8 +20,8 @@ from labeler.main import metrics_of
 from tests.admission.alone import serving
 from tests.monitoring.scrapes import COMPONENT, alerts
 from webhook.configuration.store import ConfigurationStore
-from webhook.sweeper.decide.orders import Cause
-from webhook.sweeper.metrics import PHASES
+from webhook.sweeper.decide.orders import Cause, EvictionCause
+from webhook.sweeper.metrics import PHASES, Metrics
 from webhook.sweeper.repair.repair import NOT_BOUND
 from webhook.tasks.main import TaskMetrics
 
@@ -219,6 +219,11 @@ def test_each_alert_names_its_section_in_a_page_of_runbooks() -> None:
         assert found, alert["alert"]
         assert (file, anchor) == ("docs/operators/runbooks.md", alert["alert"].lower())
     assert text.count("\n### Topogate") == len(alerts())
+
+
+def test_every_cause_of_an_eviction_stands_in_the_meaning_of_its_metric() -> None:
+    meaning = Metrics().evictions._documentation
+    assert set(re.findall(r"\(([a-z-]+)\)", meaning)) == set(EvictionCause)
 
 
 def test_every_cause_for_which_a_gang_waits_is_explained() -> None:

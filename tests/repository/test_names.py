@@ -52,7 +52,6 @@ PHRASES = ("half_life", "under_way", "go_environment", "go_package", "go_program
 PLAIN = ("hack", "labeler", "tests", "webhook")
 """Packages whose names are in the field's words."""
 WIRE = {
-    "labeler/contract/event_reasons.py": {"MEMBERS_NOT_HELD"},
     "labeler/contract/keys.py": {
         "UNPLANNED_CARDS_ANNOTATION",
         "WISH_ANNOTATIONS",

@@ -130,7 +130,7 @@ def test_a_defect_with_one_gang_keeps_no_other_from_its_place(
     decided = decided_on(observation_of(Nodes(2, gpu_pod("a"), gpu_pod("b"))), Memory())
     orders = decided.orders["place"]
     assert places(orders).keys() == {"b"}
-    assert [(each.gang.key.name, each.cause) for each in orders.outcomes] == [("a", Cause.DEFECT)]
+    assert [(each.gang.key.name, each.cause) for each in orders.outcomes] == [("a", Cause.INTERNAL_ERROR)]
 
 
 def test_what_waits_for_victims_is_not_released_though_nobody_knows_of_them(

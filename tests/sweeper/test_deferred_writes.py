@@ -256,7 +256,7 @@ def test_after_a_plan_that_is_refused_for_good_the_next_pass_comes_soon(
     applier.close()
     assert done.failed
     assert bool(done.refused) is avoids
-    assert [each.cause for each in done.outcomes] == [Cause.REFUSED]
+    assert [each.cause for each in done.outcomes] == [Cause.PLAN_REFUSED]
 
 
 def test_a_deferred_plan_defers_none_of_another_gang_of_that_name(
@@ -366,5 +366,5 @@ def test_deferred_releases_are_one_line_of_the_log(caplog: pytest.LogCaptureFixt
     with caplog.at_level(logging.WARNING):
         released(BUSY)
     (line,) = [each for each in caplog.messages if each.startswith("release")]
-    assert "releases_put_off pods=20 first=ns/" in line
+    assert "releases_deferred pods=20 first=ns/" in line
     assert "please try again later" in line

@@ -73,7 +73,7 @@ def test_nodes_stay_reserved_for_a_gang_that_could_not_be_made_in_a_pass() -> No
     placing.reserve(gang.key, ["n0"])
     pass_input = placing.given(view, snapshot, ReleaseQueue(view, SentReleases(), placing.clock()), 1)
     (outcome,) = placing.place([gang], pass_input).outcomes
-    assert (outcome.reason, outcome.cause) == (OWN_ERROR, Cause.DEFECT)
+    assert (outcome.reason, outcome.cause) == (OWN_ERROR, Cause.INTERNAL_ERROR)
     assert placing.reserved == {"n0"}
 
 

@@ -68,7 +68,7 @@ def test_a_gang_of_which_pods_are_missing_has_its_reason_and_one_event_after_sec
     gang = Gang()
     assert gang.at(0, four(3)) == (Cause.INCOMPLETE, 5)
     assert (gang.events, gang.status) == ([], "")
-    assert gang.at(5, four(3))[0] is Cause.FEWER_PODS
+    assert gang.at(5, four(3))[0] is Cause.MISSING_PODS
     (event,) = gang.events
     assert event == (
         "3 pods are there, 4 are expected; those that are there are placed once no other has come for 60 s"

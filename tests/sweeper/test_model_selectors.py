@@ -256,7 +256,7 @@ def test_members_that_nobody_gated_are_reported_and_counted() -> None:
     (gang,) = gather([pod("held")], [past, opted_out, launcher, ours], no_size)
     seen = View([], [past, ours], {}, {}, named={("ns", ours.metadata.uid)})
     (warning,) = model_label_step([gang], seen, POLICY).warnings
-    assert warning.reason == "MembersNotHeld"
+    assert warning.reason == "GangPodsNotGated"
     assert warning.pod.metadata.name == "held"
     assert warning.note.startswith("1 of 5 pods of its gang were created without a gate, past among them")
 

@@ -47,8 +47,8 @@ NOT_UNDERSTOOD: Final[list[tuple[dict[str, Any], str]]] = [
     ({"priority": "High"}, "in small letters: low, gpu-low-priority"),
     ({"workers": 0}, "greater than or equal to 1"),
     ({"env": [{"name": "A"}, {"name": "A"}]}, "Duplicate value"),
-    ({"image": "x", "template": {"spec": {}}}, "belong into the template's first container"),
-    ({"topology": {"slice": "block"}}, "come together"),
+    ({"image": "x", "template": {"spec": {}}}, "belong in the first container of the template"),
+    ({"topology": {"slice": "block"}}, "set both topology.slice"),
     ({"topology": {"slice": "block", "sliceSize": 2}, "workers": 3}, "a multiple of topology.sliceSize"),
     ({"restartPolicy": "Always"}, 'supported values: "Never", "OnFailure"'),
 ]

@@ -151,7 +151,7 @@ def _answer(body: bytes, dependencies: Dependencies, metrics: AdmissionMetrics) 
         logger.warning("review_refused bytes=%d reason=%r", len(body), str(error))
         return _text(400, str(error))
     except Exception as error:  # noqa: BLE001 - the failurePolicy must decide, whatever the error
-        metrics.count(ERROR, "defect")
+        metrics.count(ERROR, "internal-error")
         logger.error("review_failed bytes=%d error=%s at=%s", len(body), type(error).__name__, _where())
         return _text(500, "the webhook failed on this review; see its log")
     metrics.count(decision.outcome, decision.reason)

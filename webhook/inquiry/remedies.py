@@ -24,14 +24,14 @@ Named = Callable[[str], str]
 
 _BEFORE_PLACING: Final = (
     Cause.INCOMPLETE,
-    Cause.FEWER_PODS,
+    Cause.MISSING_PODS,
     Cause.CONTROLLER_BLOCKED,
     Cause.OTHER_GATE,
     Cause.OTHER_SCHEDULER,
 )
 """The placement core is not asked about such gangs; whether they would fit is of interest all the same."""
 
-_NO_REMEDY: Final = (Cause.OWNER_DELETED, Cause.VICTIMS, Cause.CHANGED, Cause.DEFECT)
+_NO_REMEDY: Final = (Cause.OWNER_DELETED, Cause.PREEMPTING, Cause.CLUSTER_CHANGED, Cause.INTERNAL_ERROR)
 
 
 def answer_now(gang: PodGang, made: NextPass) -> GangPlaced | GangWaits | None:

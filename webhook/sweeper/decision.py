@@ -250,7 +250,7 @@ def preempt(seen: Observation, now: Decided) -> Decided:
     waits = ((gang, joined(sentence, gang.fault)) for gang, sentence in sentences if sentence)
     orders = Orders(
         evictions=tuple(found.evictions.values()),
-        outcomes=tuple(GangOutcome(gang, sentence, Cause.VICTIMS) for gang, sentence in waits),
+        outcomes=tuple(GangOutcome(gang, sentence, Cause.PREEMPTING) for gang, sentence in waits),
         due_seconds=AGAIN_SECONDS if found.waiting_uids else NO_HURRY,
     )
     return _with_orders(now, "preempt", orders)

@@ -162,8 +162,7 @@ class Metrics:
         self.unbound = self._known_gauge(
             "topogate_unbound_pods",
             "Released pods that kube-scheduler has not bound within binding.timeout, as far as this leader "
-            "has "
-            "seen.",
+            "has seen.",
         )
         self.waiting = self._gauge(
             "topogate_gangs_waiting",
@@ -194,13 +193,13 @@ class Metrics:
 
     def _add_decisions(self) -> None:
         self.preemptions = self._counter(
-            "topogate_preemptions_total", "Gangs planned in the place of pods of lower priority."
+            "topogate_preemptions_total", "Gangs whose plan preempts pods of lower priority."
         )
         self.evictions = self._counter(
             "topogate_evictions_total",
-            "Pods evicted for others. Cause: with their whole gang (preempted), above its minimum (spared), "
-            "or as the rest of a gang that lost pods (broken). Outcome: evicted, refused by a budget, "
-            "failed.",
+            "Pods evicted for others. Cause: with their whole gang (preempted), from a gang with more than "
+            "its minimum (above-minimum), or as the rest of a gang that lost pods (incomplete-gang). "
+            "Outcome: evicted, refused by a PodDisruptionBudget, failed.",
             "cause",
             "outcome",
         )
@@ -237,7 +236,8 @@ class Metrics:
             "purpose",
         )
         self.unplaced = self._known_gauge(
-            "topogate_unplaced_gpu_nodes", "Nodes with GPUs and without a complete set of topology labels."
+            "topogate_gpu_nodes_without_topology",
+            "Nodes with GPUs and without a complete set of topology labels.",
         )
 
     def declare(self, gauges: Iterable[GaugeSpec], counters: Iterable[CounterSpec] = ()) -> None:

@@ -237,7 +237,7 @@ class Reporter:
         reason = reason_of(gang, outcome.reason, outcome.cause)
         if before is not None and before.reason == reason:
             return
-        if before is not None and before.cause is outcome.cause is Cause.FEWER_PODS:
+        if before is not None and before.cause is outcome.cause is Cause.MISSING_PODS:
             return  # more of its pods have come
         logger.info("waits gang=%s pods=%d reason=%r", gang.key, len(gang.pods), reason)
         # The sentence changes with each new node of a group; only the first one is reported.

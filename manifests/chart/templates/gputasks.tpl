@@ -58,10 +58,10 @@ spec:
           description: One GPU job. Creating it starts the job as soon as there is capacity; deleting it, or suspend, stops it.
           properties:
             spec:
-              description: What the job needs and runs. Only suspend, priority, activeDeadlineSeconds and ttlSecondsAfterFinished may change at any time; all else together with a higher attempt.
+              description: What the job needs and runs. Only suspend, priority, activeDeadlineSeconds and ttlSecondsAfterFinished may change at any time; other fields change only together with a higher attempt.
               properties:
                 activeDeadlineSeconds:
-                  description: Seconds from its start after which the task is ended as failed; waiting counts too.
+                  description: Seconds from its start, waiting included, after which the task is stopped and has failed.
                   format: int64
                   maximum: 315360000
                   minimum: 1
@@ -75,12 +75,12 @@ spec:
                   type: array
                 attempt:
                   default: 0
-                  description: Raise it to start the task anew, whatever became of it.
+                  description: Raise it to start the task again, whatever its phase is.
                   format: int64
                   minimum: 0
                   type: integer
                 backoffLimit:
-                  description: Failures that are borne before the task counts as failed; by default 6. Preemption is none.
+                  description: How many pods may fail before the task has failed; by default 6. Preemption does not count.
                   format: int32
                   maximum: 1000
                   minimum: 0
@@ -156,7 +156,7 @@ spec:
                       rule: self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$')
                 restartPolicy:
                   default: Never
-                  description: 'What becomes of a worker that fails: a new pod (Never), or its container again (OnFailure).'
+                  description: 'What follows the failure of a worker: a new pod (Never), or a restart of its container (OnFailure).'
                   enum:
                     - Never
                     - OnFailure
@@ -166,11 +166,11 @@ spec:
                   description: True stops the task and gives its GPUs back; false starts it again from its beginning.
                   type: boolean
                 template:
-                  description: 'A whole pod template (metadata and spec), for who needs volumes or several containers. GPUs, memory and cpu go to the first container; class, selector and gate are added. What reaches out of the pod (host namespaces, host paths and ports, privileged containers, another scheduler, node or class) is refused: write a Job for that.'
+                  description: 'A whole pod template (metadata and spec), for volumes or several containers. The first container gets the GPUs, memory and cpu; the priority class, node selector and scheduling gate are added. Fields that reach outside the pod (host namespaces, host paths and ports, privileged containers, another scheduler, node or class) are refused: write a Job for these.'
                   type: object
                   x-kubernetes-preserve-unknown-fields: true
                 topology:
-                  description: Where the workers are placed to one another; levels are block, subblock, host or node.
+                  description: How close to one another the workers are placed; levels are block, subblock, host or node.
                   properties:
                     preferred:
                       description: In one domain of this level if there is capacity; several with commas between, coarsest first, as block,subblock.
@@ -208,28 +208,28 @@ spec:
                   type: integer
               type: object
               x-kubernetes-validations:
-                - message: 'attempt only grows: raise it to start the task anew'
+                - message: attempt can only be raised, which starts the task again
                   rule: self.attempt >= oldSelf.attempt
-                - message: only suspend, priority, activeDeadlineSeconds and ttlSecondsAfterFinished may change while the task stands; to change the rest raise attempt as well, and the task starts anew
+                - message: only suspend, priority, activeDeadlineSeconds and ttlSecondsAfterFinished may change in place; to change other fields, raise attempt as well, and the task starts again
                   rule: self.attempt > oldSelf.attempt || (self.workers == oldSelf.workers && has(self.memory) == has(oldSelf.memory) && (!has(self.memory) || self.memory == oldSelf.memory) && has(self.cpu) == has(oldSelf.cpu) && (!has(self.cpu) || self.cpu == oldSelf.cpu) && has(self.gpu) == has(oldSelf.gpu) && (!has(self.gpu) || self.gpu == oldSelf.gpu) && has(self.gpu__dash__amount) == has(oldSelf.gpu__dash__amount) && (!has(self.gpu__dash__amount) || self.gpu__dash__amount == oldSelf.gpu__dash__amount) && has(self.image) == has(oldSelf.image) && (!has(self.image) || self.image == oldSelf.image) && has(self.command) == has(oldSelf.command) && (!has(self.command) || self.command == oldSelf.command) && has(self.args) == has(oldSelf.args) && (!has(self.args) || self.args == oldSelf.args) && has(self.env) == has(oldSelf.env) && (!has(self.env) || self.env == oldSelf.env) && has(self.restartPolicy) == has(oldSelf.restartPolicy) && (!has(self.restartPolicy) || self.restartPolicy == oldSelf.restartPolicy) && has(self.backoffLimit) == has(oldSelf.backoffLimit) && (!has(self.backoffLimit) || self.backoffLimit == oldSelf.backoffLimit) && has(self.topology) == has(oldSelf.topology) && (!has(self.topology) || self.topology == oldSelf.topology) && has(self.template) == has(oldSelf.template) && (!has(self.template) || self.template == oldSelf.template))
-                - message: image, command, args and env belong into the template's first container where there is a template
+                - message: image, command, args and env belong in the first container of the template, if there is a template
                   rule: '!has(self.template) || !(has(self.image) || has(self.command) || has(self.args) || has(self.env))'
-                - message: 'topology.slice and topology.sliceSize come together: the level, and the pods of a slice'
+                - message: set both topology.slice, the level, and topology.sliceSize, the pods of a slice
                   rule: '!has(self.topology) || has(self.topology.slice) == has(self.topology.sliceSize)'
                 - message: workers must be a multiple of topology.sliceSize
                   rule: '!has(self.topology) || !has(self.topology.sliceSize) || self.workers % self.topology.sliceSize == 0'
             status:
-              description: What became of it; written by the task controller.
+              description: The progress of the task; written by the task controller.
               properties:
                 attempt:
-                  description: The attempt of which this is said.
+                  description: The attempt to which this status refers.
                   format: int64
                   type: integer
                 cards:
                   description: The GPU cards chosen for its pods, where cards are chosen.
                   type: string
                 conditions:
-                  description: Accepted (a Job can be made of it), Placed (all its workers have nodes), Complete, Failed.
+                  description: Accepted (a Job can be created for it), Placed (all its workers have nodes), Complete, Failed.
                   items:
                     properties:
                       lastTransitionTime:
@@ -270,10 +270,10 @@ spec:
                   format: date-time
                   type: string
                 job:
-                  description: The Job that was made of it.
+                  description: The Job that was created for the task.
                   type: string
                 node:
-                  description: 'Where it runs: a node, or how many.'
+                  description: 'Where it runs: the name of the node, or the number of nodes.'
                   type: string
                 nodes:
                   description: The nodes of its pods.
@@ -281,11 +281,11 @@ spec:
                     type: string
                   type: array
                 observedGeneration:
-                  description: The generation of spec of which this is said.
+                  description: The generation of spec to which this status refers.
                   format: int64
                   type: integer
                 phase:
-                  description: 'Pending: not accepted yet, or its pods are about to start. Waiting: for capacity, as reason tells.'
+                  description: 'Pending: not accepted yet, or its pods are about to start. Waiting: for capacity; see reason.'
                   enum:
                     - Pending
                     - Waiting
@@ -298,7 +298,7 @@ spec:
                   description: Why it waits or failed, as a sentence.
                   type: string
                 restarts:
-                  description: Containers started again, and pods that failed.
+                  description: Containers that restarted, and pods that failed.
                   format: int32
                   type: integer
                 running:
@@ -306,7 +306,7 @@ spec:
                   format: int32
                   type: integer
                 startTime:
-                  description: When the first of its workers began to run.
+                  description: When the first worker started to run.
                   format: date-time
                   type: string
               type: object

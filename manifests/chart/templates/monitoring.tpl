@@ -967,7 +967,7 @@ spec:
           annotations:
             runbook_url: {{ printf "%s/operators/runbooks.md#topogategangsfailing" (trimSuffix "/" .Values.monitoring.runbookBase) | quote }}
             summary: Gangs wait because the API server refuses their plan, or because of an error of topogate's own.
-          expr: max(topogate_gangs_waiting{cause=~"refused|defect"}) > 0
+          expr: max(topogate_gangs_waiting{cause=~"plan-refused|internal-error"}) > 0
           for: 15m
           labels:
             severity: warning
@@ -1026,7 +1026,7 @@ spec:
             runbook_url: {{ printf "%s/operators/runbooks.md#topogatelabelerabsent" (trimSuffix "/" .Values.monitoring.runbookBase) | quote }}
             summary: 'GPU nodes have no topology labels, or their labeler does not run: gangs are not placed close together there.'
           expr: |
-            max(topogate_unplaced_gpu_nodes) > 0
+            max(topogate_gpu_nodes_without_topology) > 0
             or
             sum(kube_daemonset_status_number_unavailable{namespace="topogate-labeler", daemonset="labeler"}) > 0
           for: 15m

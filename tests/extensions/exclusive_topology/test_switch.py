@@ -54,7 +54,7 @@ def test_a_gang_that_cannot_be_divided_waits_and_keeps_no_other_from_its_place()
     placing.divide = divide
     orders = placing.one()
     assert places(orders).keys() == {"b0", "b1", "other"}
-    assert [(each.gang.key.name, each.cause) for each in orders.outcomes] == [("a", Cause.DEFECT)]
+    assert [(each.gang.key.name, each.cause) for each in orders.outcomes] == [("a", Cause.INTERNAL_ERROR)]
 
 
 def explained(*pods: Pod) -> list[str]:

@@ -16,8 +16,8 @@ def test_a_gang_without_a_request_asks() -> None:
 @pytest.mark.parametrize(
     ("conditions", "state"),
     [
-        ({}, Progress.ASKED),
-        ({"Accepted": "True"}, Progress.ASKED),
+        ({}, Progress.REQUESTED),
+        ({"Accepted": "True"}, Progress.REQUESTED),
         ({"Accepted": "True", "Provisioned": "False"}, Progress.DELAYED),
         ({"Provisioned": "True"}, Progress.PROVIDED),
         ({"Provisioned": "True", "BookingExpired": "True"}, Progress.EXPIRED),
@@ -54,7 +54,7 @@ def test_what_has_ended_is_asked_for_again_after_a_pause_that_grows(end: str) ->
         there = [request(wanted, attempt, conditions={end: "True"})]
         early = steps([wanted], set(), there, CHOICES, BEGAN + pause - 1)
         assert (early.asks, early.due_seconds) == ([], 1)
-        assert "asked again at 00:0" in early.notes[wanted.gang.key]
+        assert "requested again at 00:0" in early.notes[wanted.gang.key]
         assert asked(steps([wanted], set(), there, CHOICES, BEGAN + pause)) == [("train", attempt + 1)]
 
 

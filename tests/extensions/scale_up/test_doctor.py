@@ -55,7 +55,7 @@ def finding(cluster: Any) -> tuple[State, str]:
 
 
 def test_all_is_well_where_nothing_is_asked_for() -> None:
-    assert finding(Cluster(more="")) == (State.WELL, "no nodes are asked for: scale-up is off ")
+    assert finding(Cluster(more="")) == (State.WELL, "no nodes are requested: scale-up is off ")
 
 
 def test_all_is_well_where_an_autoscaler_answers() -> None:

@@ -113,9 +113,9 @@ def test_a_gang_asks_once_it_has_waited_and_not_twice() -> None:
     scene.clock.now += 5.0
     assert scene.step() == ASKED
     (gang,) = scene.gangs
-    assert scene.notes()[gang.key].startswith("nodes are asked for by ProvisioningRequest pod-p-")
+    assert scene.notes()[gang.key].startswith("nodes are requested by ProvisioningRequest pod-p-")
     assert scene.step() == []
-    assert (scene.reported, scene.counts) == ([("p NodesRequested", False)], {"asked": 1})
+    assert (scene.reported, scene.counts) == ([("p NodesRequested", False)], {"requested": 1})
 
 
 def test_a_request_that_the_api_server_refuses_is_reported_and_ordered_again() -> None:
@@ -126,7 +126,7 @@ def test_a_request_that_the_api_server_refuses_is_reported_and_ordered_again() -
     scene.requests.clear()
     scene.written = [WriteResult(first, True), WriteResult(second, False, "exceeded quota", 4.0)]
     assert scene.step() == ["create provisioningrequests"], "its template is there"
-    assert scene.notes()[gang.key] == "nodes cannot be asked for: exceeded quota"
+    assert scene.notes()[gang.key] == "nodes cannot be requested: exceeded quota"
     assert (scene.reported, scene.counts) == ([], {})
 
 

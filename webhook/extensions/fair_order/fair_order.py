@@ -184,9 +184,11 @@ def _from_record(
     try:
         record = decode(text)
     except RecordError as error:
-        logger.warning("use_not_read key=%s reason='it is ignored and will be replaced: %s'", KEY, error)
+        logger.warning(
+            "fair_order_use_unreadable key=%s reason='it is ignored and will be replaced: %s'", KEY, error
+        )
         return book
-    logger.info("use_taken_over accounts=%d seconds_old=%.0f", len(record.use), now - record.at)
+    logger.info("fair_order_use_loaded accounts=%d seconds_old=%.0f", len(record.use), now - record.at)
     running = [
         Ran(
             each.account,
@@ -279,7 +281,7 @@ def _summed(values: Mapping[str, float], shown: Iterable[str]) -> dict[tuple[str
 
 WRITTEN: Final = GaugeSpec(
     "topogate_fair_use_written_timestamp_seconds",
-    "When this process last saved the use, 0 if it has not; with a fair order alone.",
+    "When this process last saved the use, 0 if it has not; only with fairOrder.",
 )
 
 FAIR_ORDER: Final = Extension(

@@ -161,7 +161,7 @@ class _Decider:
             self.made.withdrawn += older
             self._follow(want, newest)
         elif stale:
-            self.made.notes[key] = "nodes are asked for again, as its requests have changed"
+            self.made.notes[key] = "nodes are requested again, as its requests have changed"
         elif refusal := self._refusal(want):
             self.made.notes[key] = refusal
         else:
@@ -179,19 +179,19 @@ class _Decider:
         count, pods = self.requests[namespace], self.pods[namespace]
         if len(want.classes) > MOST_POD_CLASSES:
             found = f"its pods have {len(want.classes)} classes, and a request at most {MOST_POD_CLASSES}"
-            return f"no nodes are asked for: {found}"
+            return f"no nodes are requested: {found}"
         if want.pods > choices.pods:
             found = f"it has {counted(want.pods, 'pod')}, and a namespace may ask for {choices.pods} in all"
-            return f"no nodes are asked for: {found}"
+            return f"no nodes are requested: {found}"
         if count >= choices.requests:
             found = f"its namespace has {counted(count, 'request')} for nodes, which is its limit"
-            return f"no nodes are asked for yet: {found}"
+            return f"no nodes are requested yet: {found}"
         if pods + want.pods > choices.pods:
             asked = counted(pods, "pod")
             found = (
                 f"its namespace asks for nodes for {asked} already, of the {choices.pods} for which it may"
             )
-            return f"no nodes are asked for yet: {found}"
+            return f"no nodes are requested yet: {found}"
         return ""
 
     def _follow(self, want: Want, request: ProvisioningRequest) -> None:
@@ -214,17 +214,17 @@ class _Decider:
             del made.notes[key]
             made.asks.append(NodeAsk(want, attempt + 1))
             return
-        made.notes[key] += f"; asked again at {datetime.fromtimestamp(again, UTC):%H:%M:%S} UTC"
+        made.notes[key] += f"; requested again at {datetime.fromtimestamp(again, UTC):%H:%M:%S} UTC"
         made.later(again - self.now)
 
 
 def asked_sentence(name: str) -> str:
     """The note for a gang whose request no autoscaler has answered yet. name: of the request."""
-    return f"nodes are asked for by ProvisioningRequest {name}"
+    return f"nodes are requested by ProvisioningRequest {name}"
 
 
 _SENTENCES: Final[dict[Progress, Callable[[str, RequestProgress], str]]] = {
-    Progress.ASKED: lambda name, _: asked_sentence(name),
+    Progress.REQUESTED: lambda name, _: asked_sentence(name),
     Progress.DELAYED: lambda name, progress: (
         f"the autoscaler has no nodes for it yet, and tries again by itself (ProvisioningRequest {name}: "
         f"{progress.message})"

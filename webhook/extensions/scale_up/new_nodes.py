@@ -44,7 +44,7 @@ NEW_NODES: Final = ReservationKind(
     "scale-up", "new nodes are reserved for gangs that have asked for them", of_new_nodes=True
 )
 
-_COMING: Final = frozenset({Progress.ASKED, Progress.PROVIDED})
+_COMING: Final = frozenset({Progress.REQUESTED, Progress.PROVIDED})
 """The states of a request in which new nodes may be for it."""
 
 logger = logging.getLogger(__name__)

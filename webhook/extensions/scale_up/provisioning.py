@@ -131,7 +131,7 @@ _QUOTED: Final = 300
 class Progress(StrEnum):
     """The state of a request."""
 
-    ASKED = "asked"
+    REQUESTED = "requested"
     DELAYED = "delayed"
     """No nodes are available now; the autoscaler retries by itself."""
     PROVIDED = "provided"
@@ -174,7 +174,7 @@ def progress_of(request: ProvisioningRequest) -> RequestProgress:
     if provisioned is not None and provisioned.status in ("True", "False"):
         return _progress(Progress.PROVIDED if provisioned.status == "True" else Progress.DELAYED, provisioned)
     return RequestProgress(
-        Progress.ASKED,
+        Progress.REQUESTED,
         since_1970(request.metadata.creation_timestamp) or 0.0,
         is_answered=bool(request.status.conditions),
     )

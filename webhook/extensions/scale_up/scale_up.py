@@ -75,7 +75,7 @@ def examine(given: DoctorInput) -> Iterator[DoctorLine]:
             "--enable-provisioning-requests; Karpenter serves no ProvisioningRequests.",
         )
     else:
-        yield DoctorLine(f"nodes are asked for by the class {name}; requests now: {len(given.objects)}")
+        yield DoctorLine(f"nodes are requested by the class {name}; requests now: {len(given.objects)}")
 
 
 def _is_unanswered(request: ProvisioningRequest, now: datetime) -> bool:
@@ -87,7 +87,7 @@ def _is_unanswered(request: ProvisioningRequest, now: datetime) -> bool:
 
 CHECK: Final = DoctorCheck(
     "scale-up",
-    off="no nodes are asked for: scale-up is off",
+    off="no nodes are requested: scale-up is off",
     component="scale-up",
     served_by="the autoscaler",
     reads=REQUESTS,
@@ -97,24 +97,24 @@ CHECK: Final = DoctorCheck(
 
 STATES: Final = GaugeSpec(
     "topogate_scale_up_requests",
-    "Requests for nodes: asked, delayed (the autoscaler tries again), provided, failed, expired, revoked; "
-    "with scale-up alone.",
+    "Requests for nodes: requested, delayed (the autoscaler tries again), provided, failed, expired, "
+    "revoked; only with scale-up.",
     ("state",),
 )
 OUTCOMES: Final = CounterSpec(
     "topogate_scale_ups_total",
-    "Requests for nodes created (asked), and their outcomes; with scale-up alone.",
+    "Requests for nodes created (requested), and their outcomes; only with scale-up.",
     ("outcome",),
 )
 
 UNREAD_SECONDS: Final = 10.0
 """After this long it is reported that requests cannot be read."""
 UNREAD: Final = (
-    "no nodes are asked for: the sweeper cannot read ProvisioningRequests and PodTemplates; are the "
+    "no nodes are requested: the sweeper cannot read ProvisioningRequests and PodTemplates; are the "
     "autoscaler's CustomResourceDefinition and the component scale-up installed?"
 )
 
-BEHIND: Final = "no nodes are asked for yet: other gangs of its namespace come first"
+BEHIND: Final = "no nodes are requested yet: other gangs of its namespace come first"
 
 _NEWS: Final = {
     Progress.DELAYED: EventReason.NODES_DELAYED,
@@ -232,7 +232,7 @@ def _made(given: PassEnd, asked: Mapping[str, GangKey]) -> list[_Outcome]:
                 if gang is not None
                 else None
             )
-            found.append((Progress.ASKED, event))
+            found.append((Progress.REQUESTED, event))
     return found
 
 
@@ -242,10 +242,10 @@ def _news(asking: Asking, decided: Steps, known: Mapping[GangKey, Progress]) -> 
     for want in asking.wanted:
         key = want.gang.key
         progress = decided.progress.get(key)
-        if progress is None or progress.state in (Progress.ASKED, known.get(key)):
+        if progress is None or progress.state in (Progress.REQUESTED, known.get(key)):
             continue
         reason = _NEWS[progress.state]
-        logger.info("nodes_%s gang=%s said=%r", progress.state, key, progress.message)
+        logger.info("nodes_%s gang=%s message=%r", progress.state, key, progress.message)
         event = PodEvent(want.gang.gated[0], reason, decided.notes.get(key, ""))
         found.append((progress.state, event))
     return found
@@ -259,7 +259,7 @@ def _notes(
     notes = {**dict.fromkeys(asking.behind, BEHIND), **decided.notes}
     for key, name in names.items():
         error = errors.get(f"{key.namespace}/{name}")
-        notes[key] = f"nodes cannot be asked for: {error}" if error else asked_sentence(name)
+        notes[key] = f"nodes cannot be requested: {error}" if error else asked_sentence(name)
     return notes
 
 

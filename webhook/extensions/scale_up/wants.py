@@ -150,7 +150,14 @@ def _pruned(value: Any, name: str = "") -> Any:
 _ASKING: Final = frozenset({Cause.INSUFFICIENT_CAPACITY, Cause.UNDECIDED})
 """Causes that more nodes may solve."""
 _PASSING: Final = frozenset(
-    {Cause.RESERVED, Cause.CHANGED, Cause.INCOMPLETE, Cause.FEWER_PODS, Cause.REFUSED, Cause.DEFECT}
+    {
+        Cause.RESERVED,
+        Cause.CLUSTER_CHANGED,
+        Cause.INCOMPLETE,
+        Cause.MISSING_PODS,
+        Cause.PLAN_REFUSED,
+        Cause.INTERNAL_ERROR,
+    }
 )
 """Causes that may end in the next pass, so requests are not withdrawn."""
 

@@ -116,7 +116,7 @@ class Applier:
             return Done.together([self._release(order.now), Done(placed=(order,), over=(key,))])
         except ApiError as error:
             self._pass.metrics.errors.labels(str(error.status)).inc()
-            refusal = (GangOutcome(gang, f"not committed in this pass: {error}", Cause.REFUSED),)
+            refusal = (GangOutcome(gang, f"not committed in this pass: {error}", Cause.PLAN_REFUSED),)
             if error.is_for_now:
                 again = self._retries.again(key)
                 return Done(outcomes=refusal, again_seconds=again.seconds, deferred=(again.deferred,))
@@ -126,7 +126,8 @@ class Applier:
         except Exception:  # one bad gang never stops the others
             logger.exception("plan_failed gang=%s", gang.key)
             return Done(
-                outcomes=(GangOutcome(gang, OWN_ERROR, Cause.DEFECT),), refused=(ApiRefusal(gang.key),)
+                outcomes=(GangOutcome(gang, OWN_ERROR, Cause.INTERNAL_ERROR),),
+                refused=(ApiRefusal(gang.key),),
             )
 
     def _write_if_it_holds(self, order: NewPlan, view: View) -> GangOutcome | None:
@@ -143,7 +144,9 @@ class Applier:
                 self._write(order, view)
                 return None
         self._pass.cache.changed.set()
-        return GangOutcome(order.gang, f"planned again, since the cluster changed: {fault}", Cause.CHANGED)
+        return GangOutcome(
+            order.gang, f"planned again, since the cluster changed: {fault}", Cause.CLUSTER_CHANGED
+        )
 
     def _fault(self, order: NewPlan, before: View) -> str:
         view = plan.without_given_up(self._snapshotter.view(), before)
@@ -197,7 +200,7 @@ class Applier:
         if put_off:
             first = put_off[0].planned
             logger.warning(
-                "releases_put_off pods=%d first=%s/%s node=%s detail=%r",
+                "releases_deferred pods=%d first=%s/%s node=%s detail=%r",
                 len(put_off), pods[first.uid].metadata.namespace, first.name, first.node, put_off[0].detail,
             )  # fmt: skip
         return Done.together(done)

@@ -72,7 +72,7 @@ def _guarded_orders(
         return _release_to_schedulers(gang, left) if left else _orders_of(gang, view, policy)
     except Exception:  # one bad gang never stops the others; nor is it placed without its model
         logger.exception("model_labels_failed gang=%s", gang.key)
-        return Orders(outcomes=(GangOutcome(gang, OWN_ERROR, Cause.DEFECT),))
+        return Orders(outcomes=(GangOutcome(gang, OWN_ERROR, Cause.INTERNAL_ERROR),))
 
 
 def _left_to_schedulers(gang: PodGang, view: View, policy: Policy, schedulers: Set[str]) -> Sequence[Pod]:
@@ -201,7 +201,7 @@ def _of_members(gang: PodGang, view: View, policy: Policy) -> Iterator[Warn]:
     if past:
         yield Warn(
             gang.gated[0],
-            EventReason.MEMBERS_NOT_HELD,
+            EventReason.GANG_PODS_NOT_GATED,
             f"{len(past)} of {len(gang.pods)} pods of its gang were created without a gate, "
             f"{past[0].metadata.name} among them: they count, on the nodes that kube-scheduler chose",
         )

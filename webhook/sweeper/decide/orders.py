@@ -125,6 +125,14 @@ class NewPlan:
             yield f"{len(self.beside.free)} without GPUs released, for kube-scheduler to place"
 
 
+class EvictionCause(StrEnum):
+    """Why a pod is evicted for others, in one word for metrics."""
+
+    PREEMPTED = "preempted"
+    ABOVE_MINIMUM = "above-minimum"
+    INCOMPLETE_GANG = "incomplete-gang"
+
+
 @dataclass(frozen=True)
 class Eviction:
     """A released pod to delete, so that its controller recreates it. cause: a word; reason: a sentence.
@@ -168,7 +176,7 @@ class Cause(StrEnum):
     """Why a gang has no place, in one word for metrics; the reason says the rest."""
 
     INCOMPLETE = "incomplete"
-    FEWER_PODS = "fewer-pods"
+    MISSING_PODS = "missing-pods"
     OWNER_DELETED = "owner-deleted"
     CONTROLLER_BLOCKED = "controller-blocked"
     OTHER_GATE = "other-gate"
@@ -177,10 +185,10 @@ class Cause(StrEnum):
     INSUFFICIENT_CAPACITY = "insufficient-capacity"
     RESERVED = "reserved-for-others"
     UNDECIDED = "undecided"
-    CHANGED = "changed"
-    REFUSED = "refused"
-    VICTIMS = "victims"
-    DEFECT = "defect"
+    CLUSTER_CHANGED = "cluster-changed"
+    PLAN_REFUSED = "plan-refused"
+    PREEMPTING = "preempting"
+    INTERNAL_ERROR = "internal-error"
 
 
 def cause_of(lost: LostOwner) -> Cause:

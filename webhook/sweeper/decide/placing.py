@@ -324,11 +324,11 @@ def _through(steps: Iterable[Step], attempt: Attempt, now: PassState) -> Attempt
         return attempt
     except ValueError as error:  # the user's request is invalid: no level, no quantity
         if attempt.gang.fault == OWN_ERROR:  # perhaps in this pass only, so its reservation stays
-            return GangWaits(Cause.DEFECT, OWN_ERROR)
+            return GangWaits(Cause.INTERNAL_ERROR, OWN_ERROR)
         return GangWaits(Cause.INVALID_REQUEST, str(error), is_final=True)
     except Exception:  # one bad gang never stops the others
         logger.exception("gang_failed gang=%s", attempt.gang.key)
-        return GangWaits(Cause.DEFECT, OWN_ERROR)
+        return GangWaits(Cause.INTERNAL_ERROR, OWN_ERROR)
 
 
 def _conclude(gang: PodGang, outcome: Outcome, now: PassState, found: _Results) -> PassState:
@@ -344,7 +344,7 @@ def _conclude(gang: PodGang, outcome: Outcome, now: PassState, found: _Results) 
             logger.info("preempts gang=%s victims=%s", gang.key, ",".join(outcome.victims[:10]))
         found.memories[gang.key] = GangMemory(memory.growth, victims=outcome.victims)
         return now.with_plan(outcome.plan)
-    is_short = outcome.cause is Cause.FEWER_PODS
+    is_short = outcome.cause is Cause.MISSING_PODS
     found.memories[gang.key] = replace(memory, failure=outcome.failure, is_short=is_short)
     return _conclude_waits(gang, outcome, now, found)
 

@@ -26,7 +26,7 @@ from webhook.placement import Assignment, Budget, Snapshot
 from webhook.placement.victim_gangs import Unit, VictimGangs, choose
 from webhook.scheduling.budgets import Budgets
 from webhook.sweeper.decide.gang_question import GangQuestion, in_order
-from webhook.sweeper.decide.orders import Eviction
+from webhook.sweeper.decide.orders import Eviction, EvictionCause
 from webhook.sweeper.observe.gangs import PodGang, urgency
 from webhook.sweeper.observe.membership import GangKey
 from webhook.sweeper.observe.pods import ENDING_SECONDS, Sort, name_of
@@ -308,7 +308,7 @@ class Preempting:
     ) -> "Preempting":
         """These pods of a group are evicted for a plan."""
         going = {group.gang} if group.whole and pods else set[GangKey]()
-        cause = "preempted" if group.whole else "spared"
+        cause = EvictionCause.PREEMPTED if group.whole else EvictionCause.ABOVE_MINIMUM
         waiting = tuple(plan.waiting)
         orders = {
             pod.metadata.uid: Eviction(pod, cause, reason, may_run=True, for_others=True, waiting=waiting)

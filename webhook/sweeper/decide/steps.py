@@ -122,7 +122,7 @@ def complete(attempt: Attempt, now: PassState) -> Attempt | GangWaits:
         return GangWaits(Cause.INCOMPLETE, sentence, due_seconds=min(seconds, to_report))
     patience = patience_for(gang, now.settings)
     sentence += f"; those that are there are placed once no other has come for {patience:.0f} s"
-    return GangWaits(Cause.FEWER_PODS, sentence, due_seconds=seconds)
+    return GangWaits(Cause.MISSING_PODS, sentence, due_seconds=seconds)
 
 
 # --- allowed nodes ------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from labeler.contract.event_reasons import EventReason
 from webhook.configuration.settings import Settings
 from webhook.kube.objects import Pod
 from webhook.kube.planned import PlannedPod
-from webhook.sweeper.decide.orders import Cause, Eviction, Orders, Warn
+from webhook.sweeper.decide.orders import Cause, Eviction, EvictionCause, Orders, Warn
 from webhook.sweeper.observe.gangs import GangKey, PodGang
 from webhook.sweeper.observe.pods import Sort
 from webhook.sweeper.observe.view import View, is_usable
@@ -75,7 +75,10 @@ def evict_broken(
                 f"evicted with the rest of its gang {name}, {counted(len(left), 'pod')}: others were "
                 "preempted, and there is no capacity for them near these"
             )
-            evictions += [Eviction(pod, "broken", reason, may_run=True, for_others=True) for pod in left]
+            evictions += [
+                Eviction(pod, EvictionCause.INCOMPLETE_GANG, reason, may_run=True, for_others=True)
+                for pod in left
+            ]
     return Orders(evictions=tuple(evictions), warnings=tuple(warnings), due_seconds=due), known
 
 
