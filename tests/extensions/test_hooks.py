@@ -16,7 +16,7 @@ from webhook.kube.objects import Node, Pod
 from webhook.kube.planned import PlannedPod
 from webhook.sweeper.context import Pass, Silent
 from webhook.sweeper.decide.asking import DivisionInput, Variant
-from webhook.sweeper.decide.node_exclusions import ExcludedNodes, Exclusion
+from webhook.sweeper.decide.node_rules import GangNodes, NodeRule, NodeRules, nodes_of
 from webhook.sweeper.decide.orders import Cause
 from webhook.sweeper.decide.release_queue import SentRelease, SentReleases
 from webhook.sweeper.decide.reservations import (
@@ -72,11 +72,11 @@ class Scene(Silent):
     def announce_on_node(self, node: Node, reason: EventReason, note: str) -> None:
         self.events.append((node.metadata.name, reason, reason.is_warning))
 
-    def exclude(self, *failed: Pod) -> ExcludedNodes:
+    def exclude(self, *failed: Pod) -> NodeRules:
         view, self.memories = self.hooks.begin(self.view, self.memories)
         self.hooks.on_failed(failed)
         self.memories = self.hooks.exclude(self.gangs, view, self.memories)
-        return self.hooks.excluded
+        return self.hooks.node_rules
 
     def after_pass(self) -> dict[GangKey, str]:
         view, self.memories = self.hooks.begin(self.view, self.memories)
@@ -150,7 +150,7 @@ SHELF = ReservationKind("shelf", "nodes stand on the shelf")
 def shelved(given: ReservationInput) -> Sequence[Reservation]:
     """n0 for the first gang that waits, for a minute."""
     now, gang = given.ledger.now, given.gangs[0]
-    nodes = frozenset({"n0"}) - given.excluded(gang)
+    nodes = frozenset({"n0"}) - GangNodes(given.rules.of(gang)).hard
     placement, end = gang.key.placement_key, now.at + timedelta(seconds=60)
     return [Reservation(SHELF, placement, nodes, now.seconds, now.seconds + 60, end, claim=placement)]
 
@@ -163,7 +163,8 @@ def shelf(scene: Scene, ledger: ReservationLedger, seconds: float = 0.0, exclude
     """The nodes that are reserved by the extension in a pass at this time."""
     scene.hooks.begin(scene.view, {})
     view = replace(scene.view, now=Moment(seconds, datetime.now(UTC)))
-    given = ReservationInput(ledger, scene.gangs, view, excluded=lambda _: frozenset({excluded}))
+    rules = NodeRules((NodeRule(frozenset({excluded}), is_hard=True),))
+    given = ReservationInput(ledger, scene.gangs, view, rules=rules)
     ledger = opened(given, scene.hooks.sources, Settings())
     return sorted(ledger.nodes(SHELF))
 
@@ -219,30 +220,34 @@ def test_pods_get_the_annotations_of_all_extensions() -> None:
 # --- nodes that gangs do not use ----------------------------------------------------------------------
 
 
-def excluding(given: ExcludeInput, memory: tuple[str, ...]) -> tuple[ExcludedNodes, tuple[str, ...]]:
+def excluding(given: ExcludeInput, memory: tuple[str, ...]) -> tuple[NodeRules, tuple[str, ...]]:
     """Excludes the nodes of all pods that have failed by now; one without a node is a defect."""
     assert all(pod.spec.node_name for pod in given.failed)
     memory += tuple(pod.spec.node_name for pod in given.failed)
-    return ExcludedNodes({name: Exclusion("a pod failed there", is_hard=True) for name in memory}), memory
+    return NodeRules((NodeRule(frozenset(memory), "a pod failed there", is_hard=True),)), memory
 
 
 EXCLUDING = Extension("excluding", (), exclude_nodes=excluding)
 
 
+def names(rules: NodeRules) -> frozenset[str]:
+    return nodes_of(rules.rules)
+
+
 def test_exclude_nodes_is_given_each_failed_pod_once() -> None:
     scene = Scene(EXCLUDING)
-    assert not scene.exclude().names
-    assert scene.exclude(gpu_pod("x", node="n1")).names == {"n1"}
-    assert scene.exclude().names == {"n1"}
+    assert not names(scene.exclude())
+    assert names(scene.exclude(gpu_pod("x", node="n1"))) == {"n1"}
+    assert names(scene.exclude()) == {"n1"}
     assert scene.memories == {"excluding": ("n1",)}
 
 
 def test_a_failed_pod_that_a_hook_cannot_read_hides_no_exclusion(caplog: pytest.LogCaptureFixture) -> None:
     scene = Scene(EXCLUDING)
     scene.exclude(gpu_pod("x", node="n1"))
-    assert scene.exclude(gpu_pod("y")).names == {"n1"}
+    assert names(scene.exclude(gpu_pod("y"))) == {"n1"}
     assert "extension_failed name=excluding" in caplog.text
-    assert scene.exclude(gpu_pod("z", node="n2")).names == {"n1", "n2"}
+    assert names(scene.exclude(gpu_pod("z", node="n2"))) == {"n1", "n2"}
 
 
 def test_after_a_defect_of_exclude_nodes_all_stays_excluded_that_was_and_the_log_reports_it(
@@ -251,29 +256,30 @@ def test_after_a_defect_of_exclude_nodes_all_stays_excluded_that_was_and_the_log
     scene = Scene(EXCLUDING)
     scene.exclude(gpu_pod("x", node="n1"))
     scene.memories = {"excluding": None}
-    excluded = scene.exclude()
-    assert excluded.names == {"n1"}
-    assert excluded.hard_of(scene.gangs[0].key) == {"n1"}
+    assert GangNodes(scene.exclude().of(scene.gangs[0])).hard == {"n1"}
     assert "exclusions_reused name=excluding nodes=1" in caplog.text
 
 
 def test_nodes_that_several_extensions_exclude_are_all_excluded_and_the_harder_one_counts() -> None:
-    def softly(given: ExcludeInput, memory: Any) -> tuple[ExcludedNodes, Any]:
-        key = scene.gangs[0].key
-        soft = {name: Exclusion("is slow") for name in ("n1", "n2")}
-        return ExcludedNodes(soft, {"ns": soft}, {key: {"n3": Exclusion("is far")}}), memory
+    def softly(given: ExcludeInput, memory: Any) -> tuple[NodeRules, Any]:
+        slow, far = frozenset({"n1", "n2"}), frozenset({"n3"})
+        own = NodeRule(far, "is far", applies_to=scene.gangs[0].key)
+        return NodeRules((own, NodeRule(slow, "is slow"), NodeRule(slow, "is old", applies_to="ns"))), memory
 
     scene = Scene(Extension("softly", exclude_nodes=softly), EXCLUDING)
-    first, second = (scene.exclude(gpu_pod("x", node="n1")).of(gang.key) for gang in scene.gangs)
-    assert {name: each.is_hard for name, each in first.items()} == {"n1": True, "n2": False, "n3": False}
-    assert second.keys() == {"n1", "n2"}
+    rules = scene.exclude(gpu_pod("x", node="n1"))
+    first, second = (GangNodes(rules.of(gang)) for gang in scene.gangs)
+    assert first.hard == second.hard == {"n1"}
+    why = {"n1": "a pod failed there", "n2": "is slow", "n3": "is far"}
+    assert first.unused(frozenset(), lambda _: True) == why
+    assert second.unused(frozenset(), lambda _: True).keys() == {"n1", "n2"}
 
 
 def test_what_is_switched_off_excludes_nothing() -> None:
     scene = Scene(EXCLUDING)
-    assert scene.exclude(gpu_pod("x", node="n1")).names
+    assert names(scene.exclude(gpu_pod("x", node="n1")))
     scene.hooks._pass = replace(scene.surroundings, extensions=(Switch(lambda *_: False, lambda: EXCLUDING),))
-    assert not scene.exclude().names
+    assert not names(scene.exclude())
 
 
 @pytest.mark.parametrize(
@@ -288,9 +294,9 @@ def test_failed_pods_are_given_once_it_is_known_whether_there_is_a_record(
 
     seen: list[ExcludeInput] = []
 
-    def looks(given: ExcludeInput, memory: Any) -> tuple[ExcludedNodes, Any]:
+    def looks(given: ExcludeInput, memory: Any) -> tuple[NodeRules, Any]:
         seen.append(given)
-        return ExcludedNodes(), memory
+        return NodeRules(), memory
 
     scene = Scene()
     extension = Extension("looks", record=RecordSpec("name"), exclude_nodes=looks)
@@ -385,10 +391,10 @@ def test_pods_that_need_an_extension_are_placed_once_it_works_again() -> None:
 
 def test_the_first_extension_that_is_on_and_divides_gangs_does_so() -> None:
     def divides(given: DivisionInput) -> Iterator[Variant]:
-        yield Variant(given.gang, frozenset({"n0"}), "a sentence")
+        yield Variant.outside(frozenset({"n0"}), given.gang, "a sentence")
 
     scene = Scene(Extension("plain"), Extension("divides", divide_gang=divides))
     given = DivisionInput(scene.gangs[0], scene.view, (), Settings().topology)
-    assert [each.note for each in scene.hooks.divide(given)] == [""], "it is not on yet"
+    assert [each.rule.note for each in scene.hooks.divide(given)] == [""], "it is not on yet"
     scene.hooks.begin(scene.view, {})
-    assert [each.note for each in scene.hooks.divide(given)] == ["a sentence"]
+    assert [each.rule.note for each in scene.hooks.divide(given)] == ["a sentence"]

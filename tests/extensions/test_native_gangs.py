@@ -20,6 +20,7 @@ from webhook.extensions.native_gangs.own_pod_groups import COLLECTIONS, GROUPS
 from webhook.extensions.native_gangs.pod_group_gangs import LEFT, LeftMemory, report_left
 from webhook.kube.objects import Pod
 from webhook.policy.values import Policy
+from webhook.sweeper.decide.node_rules import GangNodes
 from webhook.sweeper.extension import ExcludeInput, GangsInput, PassEnd
 from webhook.sweeper.observe.gangs import OwnerFacts, PodGang, gather
 from webhook.sweeper.observe.pods import Journal
@@ -397,6 +398,6 @@ def test_a_group_with_a_key_avoids_the_nodes_that_lack_its_label() -> None:
     groups = {"in/g": group(2, BLOCK), "in/h": group(1)}
     view = replace(Snapshotter(cluster, Settings()).view(), objects={GROUPS: groups})
     found = gather(view.gated, view.mates, lambda _: OwnerFacts(), view.gang_of)
-    excluded = excluded_by_label(ExcludeInput(found, view, Settings(), (), None, False, time.thread_time))
-    hard = {gang.key.name: excluded.hard_of(gang.key) for gang in found}
+    rules = excluded_by_label(ExcludeInput(found, view, Settings(), (), None, False, time.thread_time))
+    hard = {gang.key.name: GangNodes(rules.of(gang)).hard for gang in found}
     assert hard == {"g": {"n1", "n3"}, "h": frozenset()}

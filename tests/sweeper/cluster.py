@@ -16,7 +16,7 @@ from webhook.placement import Snapshot
 from webhook.sweeper.decide.asking import DivideGang, undivided
 from webhook.sweeper.decide.attempt import PassInput, PassState, Stopwatch
 from webhook.sweeper.decide.backoff import Backoff
-from webhook.sweeper.decide.node_exclusions import NO_SPARES, NOTHING_EXCLUDED, ExcludedNodes
+from webhook.sweeper.decide.node_rules import NodeRule, NodeRules, RuleKind, join
 from webhook.sweeper.decide.orders import Orders
 from webhook.sweeper.decide.placing import PlacingMemory, place, remembered, reserve_again
 from webhook.sweeper.decide.plan import timestamps_of
@@ -115,7 +115,7 @@ class Placing:
         self.snapshotter = Snapshotter(cluster, settings)
         self.backoff = Backoff()
         self.sources: Sequence[ReservationSource] = ()
-        self.excluded: ExcludedNodes = NOTHING_EXCLUDED
+        self.rules = NodeRules()
         self.divide: DivideGang = undivided
         self.settings, self.memory = settings, PlacingMemory()
         self.state: PassState | None = None
@@ -132,12 +132,12 @@ class Placing:
         """These nodes have not taken a pod of the gang."""
         self.backoff = self.backoff.refused(gang, nodes, self.clock())
 
-    def exclude(self, gangs: Iterable[PodGang]) -> ExcludedNodes:
+    def exclude(self, gangs: Iterable[PodGang]) -> NodeRules:
         """Nodes that these gangs do not use."""
-        return self.excluded
+        return self.rules
 
-    def _excluded(self, gang: PodGang) -> frozenset[str]:
-        return self.backoff.nodes_of(gang.key, gang.maker) | self.exclude([gang]).hard_of(gang.key)
+    def _rules(self, gangs: Iterable[PodGang]) -> NodeRules:
+        return join([NodeRules(tuple(self.backoff.rules())), self.exclude(gangs)])
 
     def reserve(self, gang: GangKey, nodes: Iterable[str]) -> None:
         """Reserve nodes for a gang that waits, as far as the share allows."""
@@ -156,25 +156,26 @@ class Placing:
         snapshot: Snapshot,
         queue: ReleaseQueue,
         version: int,
-        blocked: frozenset[str] = frozenset(),
+        stuck: frozenset[str] = frozenset(),
         going: Set[GangKey] = frozenset(),
     ) -> PassInput:
         """The input of a pass on this view."""
         freed = version if self.freed_version is None else self.freed_version
         return PassInput(
-            view, snapshot, self.settings, queue, timestamps_of(view, self.memory.stamp), blocked, version,
-            going, self.backoff, divide=self.divide, freed_version=freed,
+            view, snapshot, self.settings, queue, timestamps_of(view, self.memory.stamp),
+            NodeRules((NodeRule(stuck, kind=RuleKind.STUCK),) if stuck else ()), version, going, self.backoff,
+            divide=self.divide, freed_version=freed,
         )  # fmt: skip
 
     def remember(self, gangs: Sequence[PodGang], view: View, snapshot: Snapshot | None = None) -> None:
         """Take in what a pass sees."""
-        spares = NO_SPARES if snapshot is None else self.exclude(gangs).spares_on(snapshot)
-        given = ReservationInput(self.ledger, gangs, view, snapshot, self._excluded)
-        self.memory = remembered(self.memory, given, self.settings, spares, self.sources)
+        given = ReservationInput(self.ledger, gangs, view, snapshot, self._rules(gangs))
+        self.memory = remembered(self.memory, given, self.settings, self.sources)
 
     def place(self, gangs: Sequence[PodGang], given: PassInput) -> Orders:
         """What a pass decides that has taken that in."""
-        given = replace(given, excluded=self.exclude(gangs))
+        rules = join([given.rules, self._rules(gangs)]).on(given.snapshot)
+        given = replace(given, rules=rules)
         watch = Stopwatch(self.clock, self.heartbeat)
         orders, self.memory, self.state = place(gangs, given, self.memory, watch)
         return orders
@@ -198,7 +199,7 @@ class Placing:
 
     def one(
         self,
-        blocked: frozenset[str] = frozenset(),
+        stuck: frozenset[str] = frozenset(),
         without: Collection[str] = (),
         going: Set[GangKey] = frozenset(),
         is_usage_changed: bool = True,
@@ -214,7 +215,7 @@ class Placing:
         snapshot = self.snapshotter.snapshot(view)
         self.remember(gangs, view, snapshot)
         queue = ReleaseQueue(view, SentReleases(), self.clock())
-        given = self.given(view, snapshot, queue, self.version, blocked, going)
+        given = self.given(view, snapshot, queue, self.version, stuck, going)
         return self.place([gang for gang in gangs if gang.key.name not in without], given)
 
 

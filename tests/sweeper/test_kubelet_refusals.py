@@ -17,7 +17,7 @@ from webhook.kube.objects import Node, Pod
 from webhook.kube.times import since_1970
 from webhook.sweeper.decide.backoff import AVOID_SECONDS, Backoff
 from webhook.sweeper.decide.kubelet_refusals import MOST, NONE_REFUSED, KubeletRefusals, refused_at
-from webhook.sweeper.decide.node_exclusions import ExcludedNodes
+from webhook.sweeper.decide.node_rules import NodeRules
 from webhook.sweeper.decide.plan import with_valid_plans
 from webhook.sweeper.decide.release_queue import SentReleases
 from webhook.sweeper.observe.gangs import PodGang
@@ -89,8 +89,8 @@ class RefusedPlacing(Placing):
         super().__init__(cluster, SETTINGS)
         self.refusals, self.now = refusals, now
 
-    def exclude(self, gangs: Iterable[PodGang]) -> ExcludedNodes:
-        return self.refusals.excluded(gangs, self.cluster.nodes, self.now)
+    def exclude(self, gangs: Iterable[PodGang]) -> NodeRules:
+        return NodeRules(tuple(self.refusals.rules(gangs, self.cluster.nodes))).at(self.now)
 
 
 def placed(pods: list[Pod], refusals: KubeletRefusals, count: int = 3, now: float = NOW) -> dict[str, str]:
@@ -169,10 +169,10 @@ def test_planned_pods_that_are_not_released_are_planned_again_once_their_node_re
         assert (valid.planned == {}) is is_lost, "afterwards the new plan holds, wherever it is"
 
 
-def avoided(refusals: KubeletRefusals, now: float = NOW, **nodes: Node) -> bool:
+def avoided(refusals: KubeletRefusals, **nodes: Node) -> bool:
     """Whether the next pod of the gang avoids a node."""
     (gang,) = gather_all(gpu_pod("new", metadata=GANG))
-    return bool(refusals.excluded([gang], nodes or {"n0": node("n0")}, now).of(gang.key))
+    return any(refusals.rules([gang], nodes or {"n0": node("n0")}))
 
 
 @pytest.mark.parametrize("passed", [3599, 3600])

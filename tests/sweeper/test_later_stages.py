@@ -13,6 +13,7 @@ from webhook.configuration.settings import Settings
 from webhook.kube.objects import Metadata, Node, NodeMetadata, Pod
 from webhook.kube.placements import Placement, PlacementSpec
 from webhook.kube.planned import PlannedPod
+from webhook.sweeper.decide.node_rules import nodes_of
 from webhook.sweeper.decide.reservation_kinds import LATER_STAGES
 from webhook.sweeper.decide.reservations import (
     Cooldown,
@@ -74,7 +75,7 @@ class PlanPasses:
 
 
 def nodes_before(passes: PlanPasses, gang: PodGang) -> frozenset[str]:
-    return passes.ledger.reserved(gang, gang.gated, View([], [], NODES, {})).nodes
+    return nodes_of(passes.ledger.rules(gang, gang.gated))
 
 
 def waiting(priority: int) -> PodGang:

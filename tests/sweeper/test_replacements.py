@@ -9,8 +9,8 @@ from webhook.configuration.settings import Settings
 from webhook.kube.objects import Metadata, Pod
 from webhook.kube.placements import Placement, PlacementSpec
 from webhook.kube.planned import PlannedPod
-from webhook.sweeper.decide.node_exclusions import Replacements
 from webhook.sweeper.decide.placing import PlacingMemory
+from webhook.sweeper.decide.replacements import Replacements
 
 YOUNG = {
     "creationTimestamp": "2026-06-01T00:00:00Z",

@@ -61,8 +61,8 @@ def pods_that_share_no_zone() -> Nodes:
 
 def test_each_variant_of_a_gang_is_asked_about_and_planned_as_it_is() -> None:
     def divide(given: DivisionInput) -> Iterator[Variant]:
-        yield Variant(replace(given.gang, required_level="host"), frozenset({"n0", "n1"}))
-        yield Variant(replace(given.gang, required_level="node"), frozenset({"n0"}))
+        yield Variant.outside(frozenset({"n0", "n1"}), replace(given.gang, required_level="host"))
+        yield Variant.outside(frozenset({"n0"}), replace(given.gang, required_level="node"))
 
     placing = Placing(Nodes(2, gpu_pod("a")), SETTINGS)
     placing.divide = divide

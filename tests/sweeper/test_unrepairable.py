@@ -56,7 +56,7 @@ def test_a_pod_that_no_scheduler_schedules_loses_its_position_unless_all_wait_fo
 ) -> None:
     repaired = after(BIND, *pods)
     assert ("uid-a" in repaired.unrepairable) is unrepairable
-    assert repaired.blocked == {"n1"}, "others go elsewhere in any case"
+    assert repaired.stuck.nodes == {"n1"}, "others go elsewhere in any case"
 
 
 @pytest.mark.promise("O94", "I35")
@@ -96,7 +96,7 @@ def deleting(*outcomes: str, at: Iterable[float]) -> list[tuple[set[str], set[st
         repaired = repairs.at(seconds)
         orders = repaired.orders
         assert len(orders.evictions) == 1, "it is tried again"
-        seen.append((set(repaired.unrepairable), set(repaired.blocked), len(orders.warnings)))
+        seen.append((set(repaired.unrepairable), set(repaired.stuck.nodes), len(orders.warnings)))
         done = {
             EVICTED: Done(evicted=orders.evictions),
             DENIED: Done(denied=orders.evictions),

@@ -92,7 +92,8 @@ def state_for(
     divide = dividing(all_extensions())
 
     def divided(given: DivisionInput) -> Iterator[Variant]:
-        return (replace(each, closed=each.closed | without) for each in divide(given))
+        for each in divide(given):
+            yield replace(each, rule=replace(each.rule, nodes=each.rule.nodes | without))
 
     given = PassInput(view, snapshot, settings, queue, timestamps_of(view, 0), divide=divided)
     return begin(ordered, given, opened(opening, (LATER_STAGES,), settings))

@@ -29,7 +29,7 @@ from webhook.scheduling.antiaffinity import NamespaceLabels
 from webhook.scheduling.budgets import Budgets
 from webhook.sweeper.decide.attempt import GangMemory, Growth, PassState, Stopwatch
 from webhook.sweeper.decide.kubelet_refusals import KubeletRefusals
-from webhook.sweeper.decide.node_exclusions import ExcludedNodes, merged
+from webhook.sweeper.decide.node_rules import NodeRules, join
 from webhook.sweeper.decide.orders import GangOutcome, NewPlan
 from webhook.sweeper.decide.placing import PlacingMemory
 from webhook.sweeper.decide.plan import with_valid_plans, without_overbooked
@@ -169,13 +169,11 @@ def run_pass(
     gangs = _ordered(_gangs(view, settings, facts), view, settings, facts, extensions)
     at = view.now.at.timestamp()
     refusals = KubeletRefusals().after(facts.failed, view.maker_of, at, settings.bad_nodes.avoid_seconds)
-    excluded = merged(
-        [refusals.excluded(gangs, view.nodes, at), *_excluded(gangs, view, settings, facts, extensions)]
-    )
+    rules = join(_node_rules(gangs, view, settings, facts, extensions))
     sources = [each.source for each in extensions if each.source is not None]
     seen = Observation(
         with_objects(view, extensions, facts), snapshot, gangs, 0, facts.budgets, facts.job,
-        Stopwatch(time.monotonic), excluded, facts.policy, sources=sources, divide=dividing(all_extensions()),
+        Stopwatch(time.monotonic), rules, facts.policy, sources=sources, divide=dividing(all_extensions()),
     )  # fmt: skip
 
     def memory(gang: PodGang) -> GangMemory:
@@ -223,15 +221,15 @@ def _ordered(
     return gangs
 
 
-def _excluded(
+def _node_rules(
     gangs: Sequence[PodGang],
     view: View,
     settings: Settings,
     facts: PassFacts,
     extensions: Sequence[Extension],
-) -> list[ExcludedNodes]:
+) -> list[NodeRules]:
     """The nodes that gangs do not use, by the records of extensions."""
-    found: list[ExcludedNodes] = []
+    found: list[NodeRules] = []
     for extension in extensions:
         if extension.exclude_nodes is not None:
             seen = with_owners(extension, view, facts.owners_of)

@@ -10,7 +10,7 @@ from webhook.inquiry.next_pass import NextPass
 from webhook.placement import Gang, NoFit, Usage, victims
 from webhook.scheduling.impossible_requests import impossible, most_excluding
 from webhook.sweeper.decide.attempt import Attempt, GangPlaced, GangWaits, PassState
-from webhook.sweeper.decide.node_exclusions import NO_SPARES
+from webhook.sweeper.decide.node_rules import RuleKind
 from webhook.sweeper.decide.orders import Cause, NewPlan
 from webhook.sweeper.decide.placing import answer_for, reserve_again
 from webhook.sweeper.observe.gangs import PodGang
@@ -99,7 +99,8 @@ class _Remedies:
             if plan := self._plan(without, self.state):
                 yield f"What would help: without {constraint} it would fit now, {_where(plan)}."
                 return
-        if self.attempt.nodes.reserved.others and self._plan(self.gang, self._without_reservations()):
+        is_reserved = bool(self.attempt.nodes.of_kind(RuleKind.RESERVED, RuleKind.RESERVED_NEW))
+        if is_reserved and self._plan(self.gang, self._without_reservations(self.state)):
             yield "What would help: it fits once the nodes that are reserved for other gangs are free."
             return
         if ending := self._ending():
@@ -119,9 +120,9 @@ class _Remedies:
         outcome = answer_for(gang, state)
         return outcome.plan if isinstance(outcome, GangPlaced) else None
 
-    def _without_reservations(self) -> PassState:
-        ledger = replace(self.state.ledger, reservations=(), spares=NO_SPARES)
-        return replace(self.state, ledger=ledger)
+    def _without_reservations(self, state: PassState) -> PassState:
+        given = replace(state.given, rules=state.given.rules.without(RuleKind.SPARE))
+        return replace(state, given=given, ledger=replace(state.ledger, reservations=()))
 
     def _ending(self) -> Set[str]:
         """The fewest pods of others after whose end it fits ("namespace/name"); none if there are none."""
@@ -154,7 +155,7 @@ class _Remedies:
         """For a gang that fits nowhere as it is: which constraint prevents it, or that its size does."""
         uses = (use for node in self.state.snapshot.nodes.values() for use in node.usages)
         others = frozenset(use.name for use in uses if self._may_end(use))
-        empty = replace(self._after_end_of(others), ledger=self._without_reservations().ledger)
+        empty = self._without_reservations(self._after_end_of(others))
         if self._plan(self.gang, empty):
             return "What would help: it would fit once other pods end."
         never = "as written it would not fit even into an empty cluster"

@@ -31,7 +31,7 @@ from webhook.sweeper.decide.asking import DivideGang, undivided
 from webhook.sweeper.decide.attempt import PassInput, PassState, Stopwatch
 from webhook.sweeper.decide.backoff import ApplyMemory, Backoff
 from webhook.sweeper.decide.kubelet_refusals import KubeletRefusals
-from webhook.sweeper.decide.node_exclusions import NO_SPARES, NOTHING_EXCLUDED, ExcludedNodes
+from webhook.sweeper.decide.node_rules import NodeRules, join
 from webhook.sweeper.decide.orders import NO_HURRY, Cause, Done, Eviction, GangOutcome, Orders
 from webhook.sweeper.decide.placing import PlacingMemory, place, remembered, reserve_again
 from webhook.sweeper.decide.plan import stamped, timestamps_of, unfinished
@@ -108,7 +108,8 @@ class Observation:
 
     snapshot: None if no pod waits. gangs: those with a waiting pod, the most urgent first. usage_version,
     freed_version: see Changes. policy: of admission, None if unknown. ungated: pods that were not gated, see
-    there. sources: of further reservations, divide: the variants of a gang, both from extensions.
+    there. rules: the nodes that gangs do not use, sources: of further reservations, divide: the variants of a
+    gang, all three from extensions.
     """
 
     view: View
@@ -118,7 +119,7 @@ class Observation:
     budgets: Budgets
     jobs: JobOf
     watch: Stopwatch
-    excluded: ExcludedNodes = NOTHING_EXCLUDED
+    rules: NodeRules = field(default_factory=NodeRules)
     policy: Policy | None = None
     ungated: Ungated = field(default_factory=dict)
     sources: Sequence[ReservationSource] = ()
@@ -232,13 +233,8 @@ def finish(seen: Observation, now: Decided) -> Decided:
 def remember(seen: Observation, now: Decided) -> Decided:
     """Update the known gangs, and their reservations."""
     view, memory = seen.view, now.memory
-
-    def excluded(gang: PodGang) -> frozenset[str]:
-        return memory.backoff.nodes_of(gang.key, gang.maker) | seen.excluded.hard_of(gang.key)
-
-    spares = NO_SPARES if seen.snapshot is None else seen.excluded.spares_on(seen.snapshot)
-    given = ReservationInput(memory.placing.ledger, seen.gangs, view, seen.snapshot, excluded)
-    placing = remembered(memory.placing, given, now.settings, spares, seen.sources)
+    given = ReservationInput(memory.placing.ledger, seen.gangs, view, seen.snapshot, node_rules(seen, now))
+    placing = remembered(memory.placing, given, now.settings, seen.sources)
     repairs = memory.repairs.of(seen.gangs, view.now.seconds)
     return replace(now, memory=replace(memory, placing=placing, repairs=repairs))
 
@@ -276,8 +272,8 @@ def place_gangs(seen: Observation, now: Decided) -> Decided:
         return now
     queue = now.queue if now.queue is not None else _release_queue(seen, now)
     given = PassInput(
-        seen.view, seen.snapshot, now.settings, queue, now.timestamps, now.repaired.blocked,
-        seen.usage_version, now.preempting.going, now.memory.backoff, seen.excluded,
+        seen.view, seen.snapshot, now.settings, queue, now.timestamps,
+        node_rules(seen, now).on(seen.snapshot), seen.usage_version, now.preempting.going, now.memory.backoff,
         _keeps(seen, _allowance(seen, now)), seen.divide, seen.freed_version,
     )  # fmt: skip
     without = now.without_model_labels
@@ -369,6 +365,14 @@ APPLIED: Final = (
 
 
 # --- helpers of several steps -------------------------------------------------------------------------
+
+
+def node_rules(seen: Observation, now: Decided) -> NodeRules:
+    """Which gangs do not use which nodes: all rules but those of reservations, which change in a pass."""
+    memory, view = now.memory, seen.view
+    refused = (*memory.backoff.rules(), *memory.refusals.rules(seen.gangs, view.nodes))
+    own = NodeRules((*refused, now.repaired.stuck) if now.repaired.stuck.nodes else refused)
+    return join([own, seen.rules]).at(view.now.at.timestamp())
 
 
 def _with_orders(now: Decided, step: str, orders: Orders) -> Decided:

@@ -23,7 +23,7 @@ from webhook.kube.objects import Metadata, Node, Pod
 from webhook.policy.values import Policy
 from webhook.scheduling.antiaffinity import NamespaceLabels
 from webhook.sweeper.decide.asking import DivideGang, undivided
-from webhook.sweeper.decide.node_exclusions import ExcludedNodes
+from webhook.sweeper.decide.node_rules import NodeRules
 from webhook.sweeper.decide.orders import NO_HURRY, Cause, NewPlan
 from webhook.sweeper.decide.reservations import Reservation, ReservationSource
 from webhook.sweeper.metrics import CounterSpec, GaugeSpec
@@ -456,7 +456,7 @@ class Extension:
     check_plans: Callable[[PlansInput], PlanCheck] | None = None
     complete_gangs: Callable[[GangsInput], Sequence[PodGang]] | None = None
     order_gangs: Callable[[OrderInput, Any], tuple[Ordered, Any]] | None = None
-    exclude_nodes: Callable[[ExcludeInput, Any], tuple[ExcludedNodes, Any]] | None = None
+    exclude_nodes: Callable[[ExcludeInput, Any], tuple[NodeRules, Any]] | None = None
     divide_gang: DivideGang | None = None
     after_pass: Callable[[PassEnd, Any], tuple[EndOrders, Any]] | None = None
     explain: Callable[[ExplainInput], Iterable[str]] | None = None

@@ -18,7 +18,7 @@ from typing import Any
 from webhook.kube.objects import Pod
 from webhook.sweeper.context import Pass
 from webhook.sweeper.decide.asking import DivideGang
-from webhook.sweeper.decide.node_exclusions import NOTHING_EXCLUDED, ExcludedNodes, merged
+from webhook.sweeper.decide.node_rules import NodeRules, join, nodes_of
 from webhook.sweeper.decide.orders import NO_HURRY, Cause, Done, NewPlan
 from webhook.sweeper.decide.plan import without_plans
 from webhook.sweeper.decide.release_queue import SentReleases
@@ -56,7 +56,7 @@ class _Running:
     """An extension that is on.
 
     unheeded: its record as it was read, until a hook has processed it. written: the results of the writes
-    that it ordered in the last pass. excluded: the last answer of its hook exclude_nodes. failed: pods that
+    that it ordered in the last pass. node_rules: the last answer of its hook exclude_nodes. failed: pods that
     this hook has not processed yet.
     """
 
@@ -67,7 +67,7 @@ class _Running:
         spec = extension.record
         self.record = RecordStore(surroundings, spec) if spec is not None else None
         self.unheeded: Mapping[str, str] | None = None
-        self.excluded = NOTHING_EXCLUDED
+        self.node_rules = NodeRules()
         self.failed: deque[Pod] = deque(maxlen=MOST_FAILED)
 
     def read(self) -> Mapping[str, str] | None:
@@ -86,8 +86,8 @@ class ExtensionHooks:
     """The extensions of one leader.
 
     sentences: of the last pass, by Placement, on the order of gangs. annotations: likewise, for pods that are
-    released. notes: likewise, the notes for waiting gangs beside the reason. excluded: nodes that gangs do
-    not use. due_seconds: after which another pass is due, as hooks of this one have answered.
+    released. notes: likewise, the notes for waiting gangs beside the reason. node_rules: the nodes that gangs
+    do not use. due_seconds: after which another pass is due, as hooks of this one have answered.
     """
 
     def __init__(self, surroundings: Pass, now: Callable[[], float] = time.time) -> None:
@@ -99,7 +99,7 @@ class ExtensionHooks:
         self._placed: list[NewPlan] = []
         self.sentences: Mapping[str, str] = {}
         self.notes: Mapping[GangKey, str] = {}
-        self.excluded: ExcludedNodes = NOTHING_EXCLUDED
+        self.node_rules = NodeRules()
         self.annotations: Mapping[str, Mapping[str, str]] = {}
         self.due_seconds = NO_HURRY
 
@@ -254,7 +254,7 @@ class ExtensionHooks:
         """Bring up to date which nodes gangs do not use; see ExcludeInput."""
         for running in self._excluding:
             memories = self._exclude(running, gangs, view, memories)
-        self.excluded = merged([each.excluded for each in self._excluding])
+        self.node_rules = join(each.node_rules for each in self._excluding)
         return memories
 
     def _exclude(
@@ -269,12 +269,13 @@ class ExtensionHooks:
         for each in (given, replace(given, failed=())) if failed else (given,):
             with _guarded(extension.name):
                 memory = memories.get(extension.name, extension.memory)
-                running.excluded, memory = extension.exclude_nodes(each, memory)
+                running.node_rules, memory = extension.exclude_nodes(each, memory)
                 running.unheeded = None
                 if not is_pending:
                     running.failed.clear()
                 return {**memories, extension.name: memory}
-        logger.error("exclusions_reused name=%s nodes=%d", extension.name, len(running.excluded.names))
+        nodes = len(nodes_of(running.node_rules.rules))
+        logger.error("exclusions_reused name=%s nodes=%d", extension.name, nodes)
         return memories
 
     def on_result(self, done: Done) -> None:

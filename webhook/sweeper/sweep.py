@@ -42,7 +42,6 @@ from webhook.scheduling.budgets import Budgets
 from webhook.sweeper.apply.applier import Applier
 from webhook.sweeper.context import Pass
 from webhook.sweeper.decide.attempt import Stopwatch
-from webhook.sweeper.decide.node_exclusions import merged
 from webhook.sweeper.decide.orders import NO_HURRY, Done, Orders
 from webhook.sweeper.decide.plan import with_valid_plans, without_overbooked
 from webhook.sweeper.decide.release_queue import sentences
@@ -100,9 +99,8 @@ class Sweeper:
         with self._guarded("exclude"):
             memories = self._hooks.exclude(gangs or (), seen.view, self._memory.extensions)
             self._memory = replace(self._memory, extensions=memories)
-        own = self._memory.refusals.excluded(gangs or (), seen.view.nodes, seen.view.now.at.timestamp())
-        excluded = merged([own, self._hooks.excluded])
-        seen = replace(seen, gangs=gangs or (), excluded=excluded, ungated=self._look_for_ungated(seen.view))
+        ungated = self._look_for_ungated(seen.view)
+        seen = replace(seen, gangs=gangs or (), rules=self._hooks.node_rules, ungated=ungated)
         decided = decide(seen, self._memory, self._pass.settings, self._guarded, gangs is not None)
         self._memory = decided.memory
         troubles, now = decided.memory.repairs.troubles, seen.view.now.seconds

@@ -6,9 +6,9 @@ from datetime import UTC, datetime
 
 from tests.sweeper.cluster import Nodes, Placing
 from webhook.configuration.settings import Settings
-from webhook.extensions.node_health.node_health import HealthMemory, exclude_nodes, excluded
+from webhook.extensions.node_health.node_health import HealthMemory, exclude_nodes, node_rules
 from webhook.kube.objects import Pod
-from webhook.sweeper.decide.node_exclusions import ExcludedNodes
+from webhook.sweeper.decide.node_rules import NodeRules
 from webhook.sweeper.extension import ExcludeInput
 from webhook.sweeper.observe.gangs import PodGang
 from webhook.sweeper.observe.view import Moment, View
@@ -21,8 +21,8 @@ class HealthPlacing(Placing):
         super().__init__(cluster, settings)
         self.health = health or HealthMemory()
 
-    def exclude(self, gangs: Iterable[PodGang]) -> ExcludedNodes:
-        return excluded(gangs, self.settings, self.health)
+    def exclude(self, gangs: Iterable[PodGang]) -> NodeRules:
+        return node_rules(gangs, self.settings, self.health)
 
     def observe(self, at: float, *failed: Pod) -> HealthMemory:
         """With what a pass sees at this second since 1970, and these pods that have failed."""

@@ -21,7 +21,7 @@ from webhook.extensions.node_health.pod_failures import seconds_of
 from webhook.kube.objects import Metadata, Pod
 from webhook.kube.placements import Placement, PlacementSpec
 from webhook.kube.planned import PlannedPod
-from webhook.sweeper.decide.node_exclusions import Exclusion, GangExclusions, steps_of
+from webhook.sweeper.decide.node_rules import GangNodes, NodeRule, steps_of
 from webhook.sweeper.decide.orders import Orders
 
 SETTINGS = Settings(settle_seconds=0)
@@ -296,7 +296,7 @@ def test_all_are_skipped_before_the_cheaper_ones_are_taken(
 
 
 def test_of_many_bad_nodes_ten_are_named_and_those_of_other_models_not() -> None:
-    why = {f"n{number}": Exclusion("bad") for number in range(20)}
-    unused_nodes = GangExclusions.of(why).unused({"n1"}, lambda name: name != "n0")
+    rule = NodeRule(frozenset(f"n{number}" for number in range(20)), "bad")
+    unused_nodes = GangNodes((rule,)).unused({"n1"}, lambda name: name != "n0")
     assert len(unused_nodes) == 10
     assert not {"n0", "n1"} & unused_nodes.keys()

@@ -20,6 +20,7 @@ from webhook.kube.client import ApiError
 from webhook.kube.objects import Node, Pod
 from webhook.kube.state_config_map import path_of
 from webhook.sweeper.context import Pass, Silent
+from webhook.sweeper.decide.node_rules import nodes_of
 from webhook.sweeper.extension import Switch
 from webhook.sweeper.extension_objects import MISSING_SECONDS
 from webhook.sweeper.hooks import ExtensionHooks, Memories
@@ -353,8 +354,8 @@ def test_after_a_defect_no_gang_is_placed_on_a_node_that_was_excluded(
 ) -> None:
     life = Life(OneConfigMap({"failures": encoded(TWO)}), Nodes(2))
     life.step()
-    assert life.hooks.excluded.names == {"n0"}
+    assert nodes_of(life.hooks.node_rules.rules) == {"n0"}
     monkeypatch.setattr(node_health, "failing_nodes", lambda *_: 1 / 0)
     life.step()
-    assert life.hooks.excluded.names == {"n0"}
+    assert nodes_of(life.hooks.node_rules.rules) == {"n0"}
     assert "exclusions_reused name=node_health nodes=1" in caplog.text

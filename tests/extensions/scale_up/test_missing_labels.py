@@ -58,7 +58,7 @@ def placed(placing: Placing) -> Orders:
         if switch.is_on(SwitchInput(placing.settings)):
             extension = switch.load()
             if extension.exclude_nodes is not None:
-                placing.excluded, _ = extension.exclude_nodes(excluding(placing), extension.memory)
+                placing.rules, _ = extension.exclude_nodes(excluding(placing), extension.memory)
     return placing.one()
 
 

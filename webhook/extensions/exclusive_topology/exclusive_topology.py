@@ -91,7 +91,7 @@ def divide_gang(given: DivisionInput) -> Iterator[Variant]:
         yield from _as_one(gang, min(claims), division.others, given.topology)
     else:
         is_excluded = any(map(is_of_a_set, gang.gated[:ASKED]))
-        yield Variant(gang, division.others.shut() if is_excluded else frozenset())
+        yield Variant.outside(division.others.shut() if is_excluded else frozenset(), gang)
 
 
 def explain(given: ExplainInput) -> Iterator[str]:
@@ -143,25 +143,27 @@ def _claims_of_groups(pods: Sequence[Pod]) -> dict[str, Claim | None]:
     return dict.fromkeys(claims) if len(set(claims.values())) == 1 else claims
 
 
-def _as_one(gang: PodGang, claim: Claim, others: Others, topology: Topology) -> Iterator[Variant]:
-    """Variants with the whole gang in one domain."""
+def _as_one(
+    gang: PodGang, claim: Claim, others: Others, topology: Topology, more: str = ""
+) -> Iterator[Variant]:
+    """Variants with the whole gang in one domain. more: a further note."""
     view, key = others.view, claim.over
     here, taken = others.here(claim), others.taken_by(claim)
     domains = view.domains_of(view.nodes).by_value(key)
     open_ = domains.keys() & here if here else domains.keys() - taken
     open_ -= {""}
-    note = _taken_note(key, taken) if not here else ""
+    note = joined("" if here else _taken_note(key, taken), more)
     everywhere = frozenset(view.nodes)
     level = _level(gang, key, topology)
     if level is not None and not gang.parts:
         closed = everywhere.difference(*(domains[value] for value in open_))
-        yield Variant(replace(gang, required_level=level), closed, note)
+        yield Variant.outside(closed, replace(gang, required_level=level), note)
         return
     ordered = sorted(open_, key=lambda value: (len(domains[value]), value))
     if not ordered:
-        yield Variant(gang, everywhere, note)
+        yield Variant.outside(everywhere, gang, note)
     for value in ordered[-_TRIED:]:
-        yield Variant(gang, everywhere.difference(domains[value]), note)
+        yield Variant.outside(everywhere.difference(domains[value]), gang, note)
 
 
 def _in_groups(
@@ -180,10 +182,9 @@ def _in_groups(
     )
     whole = min((claim for claim in claims if not claim.group), default=None)
     if whole is None:
-        yield Variant(gang, note=all_notes)
-        return
-    for each in _as_one(gang, whole, others, topology):
-        yield replace(each, note=joined(each.note, all_notes))
+        yield Variant.outside(frozenset(), gang, all_notes)
+    else:
+        yield from _as_one(gang, whole, others, topology, all_notes)
 
 
 def _closed_to(

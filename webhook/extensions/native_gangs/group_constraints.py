@@ -10,7 +10,7 @@ from labeler.contract.keys import HOSTNAME_LABEL
 from webhook.extensions.native_gangs.own_pod_groups import GROUPS
 from webhook.grouping import grouped
 from webhook.placement import PlacementError, Topology
-from webhook.sweeper.decide.node_exclusions import NOTHING_EXCLUDED, ExcludedNodes, Exclusion, Exclusions
+from webhook.sweeper.decide.node_rules import NodeRule, NodeRules
 from webhook.sweeper.extension import ExcludeInput, WatchedOwners
 from webhook.sweeper.observe.gang_requests import GangPart
 from webhook.sweeper.observe.gangs import PodGang
@@ -343,22 +343,21 @@ def _parents(
 # level, but kube-scheduler binds a group only on nodes with its own key.
 
 
-def excluded_by_label(given: ExcludeInput) -> ExcludedNodes:
+def excluded_by_label(given: ExcludeInput) -> NodeRules:
     """For each gang, the nodes that lack a label of its PodGroups or their CompositePodGroups.
 
     They are excluded for all pods of the gang, even for those of a PodGroup without a key.
     """
     view, trees = given.view, Trees.of(given.view)
     if trees is None or not trees.groups or not view.index.of[Sort.OF_A_POD_GROUP]:
-        return NOTHING_EXCLUDED
+        return NodeRules()
     without = cache(lambda key: _without(key, view))
-    found = {}
+    found: list[NodeRule] = []
     for gang in given.gangs:
         named = {native_group_of(pod) for pod in gang.gated}
-        exclusions = [without(key) for key in _keys(gang.key.namespace, named, trees)]
-        if any(exclusions):
-            found[gang.key] = exclusions[0] if len(exclusions) == 1 else _joined(exclusions)
-    return ExcludedNodes(for_gangs=found) if found else NOTHING_EXCLUDED
+        rules = [without(key) for key in _keys(gang.key.namespace, named, trees)]
+        found += [replace(rule, applies_to=gang.key) for rule in rules if rule.nodes]
+    return NodeRules(tuple(found))
 
 
 def _keys(namespace: str, named: set[str], trees: Trees) -> list[str]:
@@ -366,14 +365,8 @@ def _keys(namespace: str, named: set[str], trees: Trees) -> list[str]:
     return sorted({each.key for name in there for each in trees.constraints(namespace, name)})
 
 
-def _without(key: str, view: View) -> Exclusions:
-    """The nodes without a label; none if no node has it, since label_problem reports that."""
-    lacking = [name for name, node in view.nodes.items() if key not in node.metadata.labels]
-    if len(lacking) == len(view.nodes):
-        return {}
-    exclusion = Exclusion(f"it has no label {printable(key)}, which its PodGroup requires", is_hard=True)
-    return dict.fromkeys(lacking, exclusion)
-
-
-def _joined(exclusions: list[Exclusions]) -> Exclusions:
-    return {name: each for one in exclusions for name, each in one.items()}
+def _without(key: str, view: View) -> NodeRule:
+    """The rule for nodes without a label; of none if no node has it, since label_problem reports that."""
+    lacking = frozenset(name for name, node in view.nodes.items() if key not in node.metadata.labels)
+    nodes = lacking if len(lacking) < len(view.nodes) else frozenset[str]()
+    return NodeRule(nodes, f"it has no label {printable(key)}, which its PodGroup requires", is_hard=True)

@@ -30,7 +30,7 @@ from webhook.kube.objects import Pod
 from webhook.policy.values import Policy
 from webhook.scheduling.antiaffinity import NamespaceLabels
 from webhook.sweeper.decide.admission_followup import is_opted_out, is_served
-from webhook.sweeper.decide.node_exclusions import ExcludedNodes
+from webhook.sweeper.decide.node_rules import NodeRules
 from webhook.sweeper.extension import (
     EndOrders,
     ExcludeInput,
@@ -190,7 +190,7 @@ def check_plans(given: PlansInput) -> PlanCheck:
     return PlanCheck(hold_releases(given.view), invalid_plans(given.view, given.sent))
 
 
-def exclude_nodes(given: ExcludeInput, memory: NativeMemory) -> tuple[ExcludedNodes, NativeMemory]:
+def exclude_nodes(given: ExcludeInput, memory: NativeMemory) -> tuple[NodeRules, NativeMemory]:
     """Exclude nodes where kube-scheduler would not bind the pods of a PodGroup."""
     return excluded_by_label(given), memory
 

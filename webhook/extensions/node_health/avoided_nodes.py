@@ -20,7 +20,7 @@ from webhook.extensions.node_health.pod_failures import seconds_of
 from webhook.kube.objects import Node
 from webhook.kube.placements import Placement
 from webhook.kube.struct import Struct
-from webhook.sweeper.decide.node_exclusions import avoided_sentence
+from webhook.sweeper.decide.node_rules import avoided_sentence
 from webhook.sweeper.extension import DoctorCheck, DoctorInput, DoctorLine, ExplainInput, WatchedCollection
 from webhook.text import counted, few
 

@@ -5,7 +5,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import chain
 from typing import Final
 
 from labeler.contract import keys
@@ -45,7 +44,7 @@ from webhook.placement import Snapshot
 from webhook.placement.snapshot import NodeState
 from webhook.scheduling.gpu_counts import gpus_of
 from webhook.scheduling.gpus import Counting
-from webhook.sweeper.decide.node_exclusions import ExcludedNodes, Exclusion, SpareRule
+from webhook.sweeper.decide.node_rules import NodeRule, NodeRules, RuleKind
 from webhook.sweeper.extension import (
     EndOrders,
     ExcludeInput,
@@ -65,8 +64,8 @@ from webhook.text import counted
 # Spare nodes: free nodes of each block that only replacements of lost pods may use.
 #
 # In each block they are up to `spare_nodes` free nodes of each GPU model: the last ones in the block's order,
-# so that they stay the same from pass to pass. This module chooses them; decide.node_exclusions determines
-# which pods are replacements, and decide.reservations excludes all others.
+# so that they stay the same from pass to pass. This module chooses them; decide.replacements determines which
+# pods are replacements, and all others do not use them.
 
 
 def spares(
@@ -127,7 +126,7 @@ class HealthMemory:
     is_recorded: bool = False
 
 
-def exclude_nodes(given: ExcludeInput, memory: HealthMemory) -> tuple[ExcludedNodes, HealthMemory]:
+def exclude_nodes(given: ExcludeInput, memory: HealthMemory) -> tuple[NodeRules, HealthMemory]:
     """The nodes that are excluded or avoided, and the rule for spare nodes.
 
     Failed pods are not evaluated until the previous leader's record has been read.
@@ -142,7 +141,7 @@ def exclude_nodes(given: ExcludeInput, memory: HealthMemory) -> tuple[ExcludedNo
             announced = memory.failing_nodes.for_all if memory.announced is None else memory.announced
             memory = replace(memory, announced=announced)
         memory = observed(given, memory)
-    return excluded(given.gangs, given.settings, memory), memory
+    return node_rules(given.gangs, given.settings, memory), memory
 
 
 def observed(given: ExcludeInput, memory: HealthMemory) -> HealthMemory:
@@ -249,36 +248,38 @@ def _facts(node: Node, counting: Counting) -> NodeFacts:
 # --- excluded and avoided nodes -----------------------------------------------------------------------
 
 
-def excluded(gangs: Iterable[PodGang], settings: Settings, memory: HealthMemory) -> ExcludedNodes:
-    """The nodes that gangs do not use. gangs: those that may be placed in this pass."""
-    bad, rules = memory.failing_nodes, settings.spare_nodes
-    for_all = _exclusions(bad.for_all.values(), settings.bad_nodes)
-    for_namespaces = {
-        namespace: _exclusions(those.values(), settings.bad_nodes)
-        for namespace, those in bad.for_namespaces.items()
-    }
-    for_gangs = {}
+def node_rules(gangs: Iterable[PodGang], settings: Settings, memory: HealthMemory) -> NodeRules:
+    """The nodes that are excluded or avoided. gangs: those that may be placed in this pass."""
+    bad = memory.failing_nodes
+    rules = [_rule(each, settings.bad_nodes) for each in bad.for_all.values()]
+    for namespace, those in bad.for_namespaces.items():
+        own = (each for name, each in those.items() if name not in bad.for_all)
+        rules += [_rule(each, settings.bad_nodes, namespace) for each in own]
     if bad.for_gangs:
-        for_gangs = {gang.key: own for gang in gangs if (own := _of_gang(gang, memory))}
-    rule = None
-    if rules.per_block:
-        choose = partial(
-            spares, counting=settings.counting, per_block=rules.per_block, without=frozenset(for_all)
-        )
-        rule = SpareRule(choose, is_hard=not rules.if_nothing_else_fits)
-    return ExcludedNodes(for_all, for_namespaces, for_gangs, rule)
+        rules += [rule for gang in gangs for rule in _rules_of_gang(gang, bad)]
+    if not settings.spare_nodes.per_block:
+        return NodeRules(tuple(rules))
+    return NodeRules(tuple(rules), partial(_spare_rule, settings=settings, without=frozenset(bad.for_all)))
 
 
-def _exclusions(bad: Iterable[FailingNode], rules: BadNodes) -> dict[str, Exclusion]:
-    is_hard = rules.avoid is Avoid.HARD
-    return {each.node: Exclusion(why_bad(each.gangs, each.at, each.cause), is_hard) for each in bad}
+def _rule(bad: FailingNode, rules: BadNodes, namespace: str = "") -> NodeRule:
+    why, is_hard = why_bad(bad.gangs, bad.at, bad.cause), rules.avoid is Avoid.HARD
+    return NodeRule(frozenset({bad.node}), why, is_hard=is_hard, applies_to=namespace, until=float(bad.until))
 
 
-def _of_gang(gang: PodGang, memory: HealthMemory) -> dict[str, Exclusion]:
+def _rules_of_gang(gang: PodGang, bad: FailingNodes) -> Iterator[NodeRule]:
     """The nodes where pods of the gang have failed: its next pods use them last."""
     namespace, names = gang.key.namespace, {gang_id(key) for key in (gang.key, gang.maker)}
-    failed = (memory.failing_nodes.for_gangs.get((namespace, name), ()) for name in names)
-    return dict.fromkeys(chain.from_iterable(failed), Exclusion(_OWN))
+    nodes = frozenset().union(*(bad.for_gangs.get((namespace, name), ()) for name in names))
+    if nodes:
+        yield NodeRule(nodes, _OWN, applies_to=gang.key)
+
+
+def _spare_rule(snapshot: Snapshot, settings: Settings, without: Set[str]) -> NodeRule:
+    nodes = spares(snapshot, settings.counting, settings.spare_nodes.per_block, without)
+    are = counted(len(nodes), "free node is", "free nodes are")
+    sentence = f"{are} reserved for replacements of failed pods" if nodes else ""
+    return NodeRule(nodes, sentence, RuleKind.SPARE, not settings.spare_nodes.if_nothing_else_fits)
 
 
 WRITE_SECONDS: Final = 5.0

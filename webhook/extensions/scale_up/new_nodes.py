@@ -23,13 +23,12 @@ from webhook.placement import Budget, Snapshot, Topology
 from webhook.placement.capacity import count_slots_by_node
 from webhook.placement.model import PodClass
 from webhook.placement.snapshot import NodeState
-from webhook.sweeper.decide.node_exclusions import ExcludedNodes, Exclusion
+from webhook.sweeper.decide.node_rules import GangNodes, NodeRule, NodeRules, nodes_of
 from webhook.sweeper.decide.reservations import (
     Reservation,
     ReservationInput,
     ReservationKind,
     ReservationLedger,
-    nodes_of,
 )
 from webhook.sweeper.observe.gangs import PodGang
 from webhook.sweeper.observe.view import View
@@ -130,7 +129,8 @@ class _NewNodes:
         if most == 0:
             return empty
         # A node that was briefly not ready has a cooldown, but not for the gang that had reserved it.
-        off = self._taken | reserved.cooling(but=booking.request) | self._given.excluded(gang)
+        unusable = GangNodes(self._given.rules.of(gang)).hard
+        off = self._taken | reserved.cooling(but=booking.request) | unusable
         there = (state for came, state in self._new if came >= booking.created and state.name not in off)
         bound = reserved.settings.options.bound
         nodes = frozenset(_suited(gang, booking.pods, there, self._given.view, self._looks, bound)[:most])
@@ -230,12 +230,13 @@ SKEW_SECONDS: Final = 60.0
 """How far the API server's clock may be ahead of ours; if it is more, one of them was set back."""
 
 
-_EXCLUSION: Final = Exclusion("it is new, and has no topology labels yet", is_hard=True)
+_UNLABELLED: Final = "it is new, and has no topology labels yet"
 
 
-def excluded(nodes: Iterable[str]) -> ExcludedNodes:
+def excluded(nodes: Iterable[str]) -> NodeRules:
     """Exclude these nodes for all gangs."""
-    return ExcludedNodes(dict.fromkeys(nodes, _EXCLUSION))
+    names = frozenset(nodes)
+    return NodeRules((NodeRule(names, _UNLABELLED, is_hard=True),) if names else ())
 
 
 def missing_labels(

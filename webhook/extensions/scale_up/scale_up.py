@@ -29,7 +29,7 @@ from webhook.extensions.scale_up.provisioning import (
     since_by_uid,
 )
 from webhook.extensions.scale_up.wants import Asking, KnownWant, placed, still_wanted, who_asks
-from webhook.sweeper.decide.node_exclusions import NOTHING_EXCLUDED, ExcludedNodes
+from webhook.sweeper.decide.node_rules import NodeRules
 from webhook.sweeper.decide.orders import NO_HURRY
 from webhook.sweeper.decide.reservations import ReservationSource
 from webhook.sweeper.extension import (
@@ -165,11 +165,11 @@ def annotations(view: View) -> dict[str, dict[str, str]]:
     }
 
 
-def exclude_nodes(given: ExcludeInput, memory: ScaleUpMemory) -> tuple[ExcludedNodes, ScaleUpMemory]:
+def exclude_nodes(given: ExcludeInput, memory: ScaleUpMemory) -> tuple[NodeRules, ScaleUpMemory]:
     """Exclude new nodes that have no topology labels yet."""
     view, settings = given.view, given.settings
     if not given.gangs:
-        return NOTHING_EXCLUDED, replace(memory, labels_due_seconds=NO_HURRY)
+        return NodeRules(), replace(memory, labels_due_seconds=NO_HURRY)
     seconds = missing_labels(
         view.nodes, settings.scale_up.label_seconds, settings.topology, view.now.at.timestamp()
     )

@@ -48,6 +48,7 @@ from webhook.sweeper.decide.gang_question import (
     question,
     together,
 )
+from webhook.sweeper.decide.node_rules import NodeRule, RuleKind
 from webhook.sweeper.decide.orders import Beside, NewPlan
 from webhook.sweeper.decide.pod_rules import ask_by_rules
 from webhook.sweeper.observe.gangs import PodGang
@@ -130,20 +131,14 @@ def ask_around(
     options: Options,
     budget: Budget,
     avoided: Sequence[frozenset[str]],
-    blocked: frozenset[str],
 ) -> Assignment | NoFit:
     """The best place without the nodes that a gang avoids, if there is capacity without them.
 
-    avoided: see GangExclusions.steps. With cards, a place beside a pod that cannot be repaired (blocked) is
-    used only where there is no other.
+    avoided: see GangNodes.last_resort.
 
     If the best answer for all nodes uses none of the avoided ones, it is also the best without them; and a
     gang that does not fit at all does not fit without them. So mostly one question is enough.
     """
-    if blocked and any(member.pod_class.wants_cards for member in asked.gang.members):
-        answer = ask_around(asked.without(blocked), snapshot, options, budget, avoided, frozenset())
-        if not isinstance(answer, NoFit):
-            return answer
     answer = ask(asked, snapshot, options, budget)
     if isinstance(answer, NoFit):
         return answer
@@ -262,13 +257,20 @@ def without_part(part: Collection[Pod], view: View, snapshot: Snapshot) -> Snaps
 # --- the variants of a gang ---------------------------------------------------------------------------
 
 
+_NO_DOMAIN: Final = NodeRule(frozenset(), kind=RuleKind.DOMAIN, is_hard=True)
+
+
 @dataclass(frozen=True)
 class Variant:
-    """One way to ask about a gang: the gang, nodes where it may not be, and a sentence on these."""
+    """One way to ask about a gang: the gang, and the rule for the domains where it may then not be."""
 
     gang: PodGang
-    closed: frozenset[str] = frozenset()
-    note: str = ""
+    rule: NodeRule = _NO_DOMAIN
+
+    @classmethod
+    def outside(cls, closed: frozenset[str], gang: PodGang, note: str = "") -> "Variant":
+        """The gang outside of these nodes. note: the sentence on them for a gang that waits."""
+        return cls(gang, NodeRule(closed, note, RuleKind.DOMAIN, is_hard=True))
 
 
 @dataclass(frozen=True)

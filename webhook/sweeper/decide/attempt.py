@@ -29,11 +29,11 @@ from webhook.scheduling.volume_counts import Claim, VolumeCounts
 from webhook.sweeper.decide.asking import DivideGang, Variant, undivided
 from webhook.sweeper.decide.backoff import Backoff
 from webhook.sweeper.decide.gang_question import GangQuestion, question
-from webhook.sweeper.decide.node_exclusions import NOTHING, NOTHING_EXCLUDED, ExcludedNodes, GangExclusions
+from webhook.sweeper.decide.node_rules import GangNodes, NodeRule, NodeRules, RuleKind
 from webhook.sweeper.decide.orders import NO_HURRY, Cause, NewPlan
 from webhook.sweeper.decide.preemption import Keeps, lowest_priority, may_preempt, none_protected
 from webhook.sweeper.decide.release_queue import ReleaseQueue, Timestamps
-from webhook.sweeper.decide.reservations import ReservationLedger, Reserved, reserved_sentence
+from webhook.sweeper.decide.reservations import ReservationLedger
 from webhook.sweeper.observe.gangs import GangKey, PodGang
 from webhook.sweeper.observe.membership import unknown_owner
 from webhook.sweeper.observe.view import View
@@ -213,10 +213,9 @@ class GangMemory:
 class PassInput:
     """The input by which gangs are placed in one pass.
 
-    timestamps: for plans of this pass. blocked: nodes to use only if there is no other way. usage_version:
-    see Changes. going: gangs that are evicted as a whole in this pass. backoff: after refusals, as of this
-    pass. excluded: nodes that gangs do not use. keeps: returns why a gang should be no victim. divide: the
-    variants of a gang.
+    timestamps: for plans of this pass. rules: the nodes that gangs do not use, apart from reserved ones.
+    usage_version: see Changes. going: gangs that are evicted as a whole in this pass. backoff: after
+    refusals, as of this pass. keeps: returns why a gang should be no victim. divide: the variants of a gang.
     """
 
     view: View
@@ -224,11 +223,10 @@ class PassInput:
     settings: Settings
     queue: ReleaseQueue
     timestamps: Timestamps
-    blocked: frozenset[str] = frozenset()
+    rules: NodeRules = field(default_factory=NodeRules)
     usage_version: int = 0
     going: Set[GangKey] = frozenset()
     backoff: Backoff = field(default_factory=Backoff)
-    excluded: ExcludedNodes = NOTHING_EXCLUDED
     keeps: Keeps = none_protected
     divide: DivideGang = undivided
     freed_version: int = 0
@@ -357,6 +355,20 @@ class PassState:
         """The claims of a pod that waits which one pod alone may use."""
         return self.view.volumes.by_one.get(pod.metadata.uid, ()) if self.view.volumes is not None else ()
 
+    def nodes_for(self, gang: PodGang, waiting: Sequence[Pod], *more: NodeRule) -> GangNodes:
+        """The nodes that these waiting pods of a gang do not use. more: further rules for it.
+
+        Raises ValueError if a request is unreadable.
+        """
+        rules = (*more, *self.given.rules.of(gang), *self.ledger.rules(gang, waiting))
+        nodes = GangNodes(rules)
+        if nodes.of_kind(RuleKind.STUCK) and not any(self.class_of(pod).wants_cards for pod in waiting):
+            nodes = nodes.without(RuleKind.STUCK)
+        matters = bool(nodes.of_kind(RuleKind.RESERVED, RuleKind.RESERVED_NEW, RuleKind.SPARE))
+        if matters and self.ledger.replacements.fill_up(gang, waiting, self.view):
+            return nodes.for_replacements()
+        return nodes
+
     def question(self, gang: PodGang, pods: Sequence[Pod], avoid: frozenset[str]) -> GangQuestion:
         """The question for some pods of a gang. Raises PlacementError, see question."""
         view = self.view
@@ -364,38 +376,6 @@ class PassState:
 
 
 # --- one gang -----------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class AllowedNodes:
-    """The nodes that a gang may use.
-
-    reserved: reserved for others. exclusions: nodes that it does not use. refusing: those that refused a pod
-    of it. closed: nodes that its variant may not use, and always_closed: that none of its variants may use;
-    note: a sentence on these.
-    """
-
-    reserved: Reserved = field(default_factory=Reserved)
-    exclusions: GangExclusions = NOTHING
-    refusing: frozenset[str] = frozenset()
-    closed: frozenset[str] = frozenset()
-    always_closed: frozenset[str] = frozenset()
-    note: str = ""
-
-    @cached_property
-    def hard_excluded(self) -> frozenset[str]:
-        """Nodes that it cannot use, apart from those that refused it and other domains."""
-        return self.reserved.nodes | self.exclusions.hard
-
-    @cached_property
-    def excluded(self) -> frozenset[str]:
-        """All nodes that are out of the question."""
-        return self.refusing | self.hard_excluded | self.closed
-
-    @property
-    def elsewhere(self) -> frozenset[str]:
-        """Nodes that it could not use even if none were reserved for others."""
-        return self.refusing | self.exclusions.hard | self.always_closed
 
 
 _NOTHING_ASKED: Final = GangQuestion(Gang("", ()), {})
@@ -407,19 +387,20 @@ class Attempt:
     """A gang, and the results of its steps so far.
 
     gang: by its first variant, once it is divided. waiting: its pods without a place. budget: the rest of its
-    work budget in this pass. variants: further ones, used if the first fits nowhere. failure: to be
-    remembered if it finds no place. shape: the inputs of the answer, see shape_of. asked, answer: the last
-    question. without_refusals: the answer if no node had refused it, None where that does not matter. ledger:
-    with its current reservation, None where it has none. is_limited: whether the budget is smaller than that
-    of a gang in a pass.
+    work budget in this pass. nodes: those that it does not use. variants: further ones, used if the first
+    fits nowhere; tried: the nodes of each one that was. failure: to be remembered if it finds no place.
+    shape: the inputs of the answer, see shape_of. asked, answer: the last question. without_refusals: the
+    answer if no node had refused it, None where that does not matter. ledger: with its current reservation,
+    None where it has none. is_limited: whether the budget is smaller than that of a gang in a pass.
     """
 
     gang: PodGang
     waiting: tuple[Pod, ...]
     memory: GangMemory
     budget: Budget
-    nodes: AllowedNodes = field(default_factory=AllowedNodes)
+    nodes: GangNodes = field(default_factory=GangNodes)
     variants: Iterator[Variant] = field(default_factory=lambda: iter(()))
+    tried: tuple[GangNodes, ...] = ()
     failure: Failure | None = None
     shape: Hashable = None
     asked: GangQuestion = _NOTHING_ASKED
@@ -447,8 +428,7 @@ class Attempt:
     def note(self, capacity: int, settings: Settings) -> str:
         """The note beside the reason why it waits. capacity: of how many of its pods."""
         of_owner = _unknown_owner_note(self.gang, settings.owner_rules, capacity)
-        reserved = reserved_sentence(self.nodes.reserved.others, self.gang.key.namespace)
-        return joined(of_owner, reserved, self.nodes.exclusions.sentence)
+        return joined(of_owner, self.nodes.note)
 
 
 def _unknown_owner_note(gang: PodGang, rules: OwnerRules, capacity: int) -> str:

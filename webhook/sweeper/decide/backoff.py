@@ -9,11 +9,12 @@ without an eviction, those of other steps come first. Steps have the same order 
 first could take all of the time in each pass.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Set
+from collections.abc import Collection, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 from typing import Final, NamedTuple
 
+from webhook.sweeper.decide.node_rules import NodeRule, RuleKind
 from webhook.sweeper.observe.gangs import GangKey
 
 AVOID_SECONDS: Final = 600.0
@@ -21,6 +22,8 @@ AVOID_SECONDS: Final = 600.0
 after each further one."""
 
 LONGEST_AVOID_SECONDS: Final = 6 * 3600.0
+
+_NOT_BOUND: Final = "a pod of this gang was not bound there"
 
 _TOGETHER_SECONDS: Final = 60.0
 """Pods that fail within this time of one another were sent together: that is one failure."""
@@ -123,6 +126,11 @@ class Backoff:
         for gang in {refusal.gang for refusal in refused}:
             backoff = backoff.paused(gang, now)
         return backoff
+
+    def rules(self) -> Iterator[NodeRule]:
+        """The nodes that gangs do not use, as of the last at()."""
+        for key, each in self.refusing.items():
+            yield NodeRule(each.nodes, _NOT_BOUND, RuleKind.REFUSED, is_hard=True, applies_to=key)
 
     def nodes_of(self, *keys: GangKey) -> frozenset[str]:
         """The nodes that a gang, known under any of these keys, does not use, as of the last at()."""

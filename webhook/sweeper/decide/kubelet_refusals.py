@@ -1,4 +1,4 @@
-"""Nodes whose kubelets refused pods of a gang: its next pods use other nodes. Pure.
+"""Node rules after refusals of kubelets: the next pods of such a gang use other nodes. Pure.
 
 A kubelet may refuse a pod that kube-scheduler has bound to its node (TopologyAffinityError, OutOfcpu,
 UnexpectedAdmissionError, ...). kube-scheduler does not know the kubelet's rules, so the next pod would be
@@ -14,7 +14,7 @@ ones of the namespace with the most are dropped first.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Final
@@ -23,7 +23,7 @@ from labeler.contract import keys
 from webhook.kube.objects import Node, Pod
 from webhook.kube.times import since_1970
 from webhook.sweeper.decide.backoff import AVOID_SECONDS
-from webhook.sweeper.decide.node_exclusions import ExcludedNodes, Exclusion
+from webhook.sweeper.decide.node_rules import NodeRule
 from webhook.sweeper.observe.gangs import GangKey, PodGang
 
 REFUSED: Final = "Pod was rejected: "
@@ -47,13 +47,14 @@ class KubeletRefusal:
     reason: str
     count: int = 1
 
-    def sentence(self) -> str:
-        """Why the gang does without the node."""
-        return f"the kubelet refused a pod of this gang there: {self.reason[:_REASON]}"
-
-    def is_hard(self, now: float) -> bool:
-        """Whether the gang does not use the node even if nothing else fits."""
-        return self.count > 1 and now - self.at < AVOID_SECONDS * 2 ** min(self.count - 2, 16)
+    def rules(self, maker: GangKey, node: str) -> Iterable[NodeRule]:
+        """After a first refusal the node is the last resort; after further ones it is not used at all."""
+        sentence = f"the kubelet refused a pod of this gang there: {self.reason[:_REASON]}"
+        rule = NodeRule(frozenset({node}), sentence, applies_to=maker)
+        if self.count == 1:
+            return [rule]
+        until = self.at + AVOID_SECONDS * 2 ** min(self.count - 2, 16)
+        return [replace(rule, is_hard=True, until=until), rule]
 
 
 _Key = tuple[GangKey, str]
@@ -98,23 +99,14 @@ class KubeletRefusals:
             found.setdefault(maker, {})[node] = each
         return found
 
-    def excluded(self, gangs: Iterable[PodGang], nodes: Mapping[str, Node], now: float) -> ExcludedNodes:
-        """The nodes that each of these gangs avoids. nodes: by name, whose operators may have reset them."""
+    def rules(self, gangs: Iterable[PodGang], nodes: Mapping[str, Node]) -> Iterator[NodeRule]:
+        """The rules for these gangs. nodes: by name, whose operators may have reset their refusals."""
         if not self.by_key:
-            return ExcludedNodes()
-        for_gangs = {}
-        for gang in gangs:
-            own = {
-                name: Exclusion(each.sentence(), each.is_hard(now))
-                for name, each in self._of((gang.key, gang.maker)).items()
-                if name in nodes and each.at > _reset_at(nodes[name])
-            }
-            if own:
-                for_gangs[gang.key] = own
-        return ExcludedNodes(for_gangs=for_gangs)
-
-    def _of(self, makers: Iterable[GangKey]) -> dict[str, KubeletRefusal]:
-        return {node: each for maker in makers for node, each in self.by_gang.get(maker, {}).items()}
+            return
+        for maker in dict.fromkeys(key for gang in gangs for key in (gang.key, gang.maker)):
+            for node, refusal in self.by_gang.get(maker, {}).items():
+                if node in nodes and refusal.at > _reset_at(nodes[node]):
+                    yield from refusal.rules(maker, node)
 
 
 NONE_REFUSED: Final = KubeletRefusals()

@@ -14,7 +14,7 @@ from webhook.placement import (
 )
 from webhook.sweeper.decide.backoff import ApiRefusal, Deferral, Key
 from webhook.sweeper.decide.gang_question import GangQuestion
-from webhook.sweeper.decide.node_exclusions import avoided_sentence
+from webhook.sweeper.decide.node_rules import avoided_sentence
 from webhook.sweeper.observe.gangs import GangKey, PodGang
 from webhook.sweeper.observe.membership import LostOwner
 from webhook.text import counted, few

@@ -36,7 +36,7 @@ from webhook.sweeper.decide.attempt import (
     Stopwatch,
     grown,
 )
-from webhook.sweeper.decide.node_exclusions import NO_SPARES, Spares
+from webhook.sweeper.decide.node_rules import RuleKind, nodes_of
 from webhook.sweeper.decide.orders import NO_HURRY, Cause, GangOutcome, Orders
 from webhook.sweeper.decide.plan import new_plan
 from webhook.sweeper.decide.preemption import plans_with_victims
@@ -152,15 +152,14 @@ def remembered(
     memory: PlacingMemory,
     given: ReservationInput,
     settings: Settings,
-    spares: Spares = NO_SPARES,
     sources: Iterable[ReservationSource] = (),
 ) -> PlacingMemory:
     """With the input of a pass; gangs that do not exist any more are forgotten.
 
-    spares: nodes that are spare now. sources: of reservations other than those for later stages.
+    sources: of reservations other than those for later stages.
     """
     gangs = {gang.key: _known(memory.gangs.get(gang.key), gang, given.view) for gang in given.gangs}
-    given = replace(given, ledger=replace(memory.ledger, spares=spares))
+    given = replace(given, ledger=memory.ledger)
     return replace(memory, gangs=gangs, ledger=opened(given, (LATER_STAGES, *sources), settings))
 
 
@@ -393,14 +392,11 @@ def _again(
     settings, view = now.settings, now.view
     given = DivisionInput(gang, view, now.plans, settings.topology)
     first = next(variants_of(given, now.given.divide))
-    # Its new pods could not use nodes reserved for others, so that the deletion would be for nothing.
-    reserved = ledger.reserved(gang, (*gang.gated, *part), view)
-    avoid = now.given.backoff.nodes_of(gang.key, gang.maker)
-    avoid |= first.closed | reserved.nodes
-    # Nor may they use excluded or spare nodes: those of now, and those that are spare after the deletion.
-    excluded = now.given.excluded
-    spares_then = excluded.spares_on(without_part(part, view, now.snapshot))
-    avoid |= excluded.hard_of(gang.key) | ledger.spares.hard | spares_then.hard
+    # Its new pods could not use these nodes, nor those that are spare after the deletion, so that it would be
+    # for nothing.
+    then = now.given.rules.on(without_part(part, view, now.snapshot))
+    now = replace(now, given=replace(now.given, rules=then), ledger=ledger)
+    avoid = now.nodes_for(gang, (*gang.gated, *part), first.rule).hard
     budget = Budget(QUESTIONS * settings.options.bound)
     return place_again(
         first.gang, part, view, now.snapshot, avoid, settings.options, budget, now.near, now.class_of
@@ -419,7 +415,8 @@ def _unpin(now: PassState, refused: Iterable[Attempt]) -> PassState:
     """
     view = now.view
     unbound = (pod for pod in view.under_way if not pod.spec.node_name)
-    under_way = {node for pod in unbound if (node := view.occupied(pod))} - now.given.blocked
+    stuck = nodes_of(now.given.rules.of_kind(RuleKind.STUCK))
+    under_way = {node for pod in unbound if (node := view.occupied(pod))} - stuck
     for attempt in refused:
         own = now.ledger.of(attempt.gang.key.placement_key, STARVATION)
         promised = now.plans or view.planned or under_way or now.ledger.taken - own

@@ -261,7 +261,7 @@ def _avoided(attempt: Attempt, nodes: Set[str], now: PassState) -> dict[str, str
     """Node -> why the plan does not use it, for nodes with GPUs of the same models."""
     model_of, labels_of = now.settings.counting.model, now.view.labels_of
     models = set(map(model_of, labels_of(nodes).values()))
-    return attempt.nodes.exclusions.unused(
+    return attempt.nodes.unused(
         nodes, lambda name: not models.isdisjoint(map(model_of, labels_of([name]).values()))
     )
 
@@ -278,12 +278,10 @@ def _released_now(entries: Iterable[PlannedPod], pods: Mapping[str, Pod], now: P
 
 def _beside(attempt: Attempt, answer: Assignment, others: Mapping[str, str], now: PassState) -> Beside:
     """The places of the CPU-only pods. others: uid -> node of the gang's other pods."""
-    gang, cpu_pods, view = attempt.gang, attempt.cpu_pods, now.view
+    gang, cpu_pods = attempt.gang, attempt.cpu_pods
     if not cpu_pods:
         return Beside()
-    reserved = now.ledger.reserved(gang, cpu_pods, view)
-    avoid = now.given.backoff.nodes_of(gang.key, gang.maker) | reserved.nodes
-    avoid |= gang.division.excluded_beside(others)
+    avoid = now.nodes_for(gang, cpu_pods).hard | gang.division.excluded_beside(others)
     snapshot, options = now.snapshot.assume(answer, attempt.asked.gang), now.settings.options
     return beside(gang, cpu_pods, others, snapshot, avoid=avoid, options=options, class_of=now.class_of)
 

@@ -86,7 +86,7 @@ class VictimSearch:
     budget: Budget
 
     def find(self, asked: GangQuestion, avoided: Sequence[frozenset[str]]) -> Preemption | None:
-        """The place of the gang with such victims. avoided: nodes used last, see GangExclusions.steps."""
+        """The place of the gang with such victims. avoided: see GangNodes.last_resort."""
         if not self.settings.preempt or not may_preempt(self.gang) or asked.parts:
             return None
         if any(member.pod_class.wants_cards for member in asked.gang.members):

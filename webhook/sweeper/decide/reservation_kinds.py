@@ -11,7 +11,7 @@ for each node. A leader pod that never becomes ready keeps nodes empty for a whi
 pods then look for others.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Final
@@ -28,7 +28,6 @@ from webhook.sweeper.decide.reservations import (
     ReservationInput,
     ReservationLedger,
     ReservationSource,
-    nodes_of,
     share_of,
 )
 from webhook.sweeper.observe.gangs import PodGang, urgency
@@ -206,17 +205,9 @@ def _has_reserved(ledger: ReservationLedger, gang: PodGang, snapshot: Snapshot) 
 
 
 def fits_on_reserved(
-    others: Iterable[Reservation],
-    asked: GangQuestion,
-    snapshot: Snapshot,
-    budget: Budget | None,
-    excluded: frozenset[str] = frozenset(),
+    names: frozenset[str], asked: GangQuestion, snapshot: Snapshot, budget: Budget | None
 ) -> bool:
-    """Whether nodes that are reserved for others would take a pod of the gang, but for new ones.
-
-    excluded: nodes that it could not use anyway.
-    """
-    names = nodes_of(each for each in others if not each.kind.of_new_nodes) - excluded
+    """Whether these nodes, which are reserved for others, would take a pod of the gang."""
     some = [snapshot.nodes[name] for name in sorted(names & snapshot.nodes.keys())]
     classes = dict.fromkeys(member.pod_class for member in asked.gang.members)
     return bool(some) and any(any(count_slots_by_node(each, some, budget).counts) for each in classes)

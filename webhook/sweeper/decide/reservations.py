@@ -9,7 +9,7 @@ The ledger knows nothing else of their kinds.
 """
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Final, NamedTuple
@@ -18,7 +18,8 @@ from webhook.configuration.settings import Settings
 from webhook.grouping import grouped
 from webhook.kube.objects import Pod, PodSpec
 from webhook.placement import Snapshot
-from webhook.sweeper.decide.node_exclusions import NO_SPARES, Replacements, Spares
+from webhook.sweeper.decide.node_rules import NodeRule, NodeRules, RuleKind, nodes_of
+from webhook.sweeper.decide.replacements import Replacements
 from webhook.sweeper.observe.gangs import GangKey, PodGang
 from webhook.sweeper.observe.view import START, Moment, View
 from webhook.text import few
@@ -98,21 +99,15 @@ class Cooldown(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Reserved:
-    """The nodes that a gang may not use, or only if nothing else fits.
+class ReservedNodes(NodeRule):
+    """The rule for a gang, of this namespace, that these reservations for others exclude."""
 
-    others: reservations for others, whose nodes it may not use. soft: nodes reserved for others that its pods
-    may use, since they replace lost ones. spares: free nodes for replacements, so not for this gang.
-    """
-
-    others: tuple[Reservation, ...] = ()
-    soft: frozenset[str] = frozenset()
-    spares: Spares = NO_SPARES
+    reservations: tuple[Reservation, ...] = ()
+    namespace: str = ""
 
     @property
-    def nodes(self) -> frozenset[str]:
-        """All that are reserved for others."""
-        return nodes_of(self.others)
+    def note(self) -> str:
+        return reserved_sentence(self.reservations, self.namespace)
 
 
 @dataclass(frozen=True)
@@ -123,11 +118,10 @@ class ReservationLedger:
 
     most: how many nodes may be reserved in all. cooldowns: by node. order: Placement -> its gang's position
     among those that are asked about in the pass. promised: nodes for later stages in plans of this pass.
-    replacements: the requests of pods of plans. spares: reserved for replacements, for no gang: they count
-    neither against the share nor as reserved for others. paused_until: until when nothing is reserved for
-    starving gangs, if a gang in stages has waited for the share in the last pass (stages_waited); stages_wait
-    records this for the next pass. used: the reservations of gangs that have found their place in this pass,
-    as long as their plans are not written.
+    replacements: the requests of pods of plans. paused_until: until when nothing is reserved for starving
+    gangs, if a gang in stages has waited for the share in the last pass (stages_waited); stages_wait records
+    this for the next pass. used: the reservations of gangs that have found their place in this pass, as long
+    as their plans are not written.
     """
 
     settings: Settings = field(default_factory=Settings)
@@ -138,7 +132,6 @@ class ReservationLedger:
     order: Mapping[str, int] = field(default_factory=dict)
     promised: frozenset[str] = frozenset()
     replacements: Replacements = field(default_factory=Replacements)
-    spares: Spares = NO_SPARES
     paused_until: float = float("-inf")
     stages_waited: bool = False
     stages_wait: bool = False
@@ -146,17 +139,14 @@ class ReservationLedger:
 
     # --- the reserved nodes ---------------------------------------------------------------------
 
-    def reserved(self, gang: PodGang, waiting: Iterable[Pod], view: View) -> Reserved:
-        """The nodes that these waiting pods of a gang may not use.
-
-        Pods that only replace lost ones return to their nodes even if these are reserved since, and may use
-        spares.
-        """
-        waiting = list(waiting)
-        others = self._others(gang, waiting)
-        if (others or self.spares.names) and self.replacements.fill_up(gang, waiting, view):
-            return Reserved(soft=nodes_of(others))
-        return Reserved(others, spares=self.spares)
+    def rules(self, gang: PodGang, waiting: Iterable[Pod]) -> Iterator[NodeRule]:
+        """The nodes that these waiting pods of a gang may not use, as they are reserved for others."""
+        others = grouped((each.kind.of_new_nodes, each) for each in self._others(gang, waiting))
+        for is_new, some in others.items():
+            kind = RuleKind.RESERVED_NEW if is_new else RuleKind.RESERVED
+            yield ReservedNodes(
+                nodes_of(some), "", kind, is_hard=True, reservations=tuple(some), namespace=gang.key.namespace
+            )
 
     def _others(self, gang: PodGang, waiting: Iterable[Pod]) -> tuple[Reservation, ...]:
         """Pods that must have ended before a reservation does may use its nodes.
@@ -357,15 +347,15 @@ class ReservationInput:
     """The inputs of the reservations of a kind.
 
     ledger: with the reservations of this kind of the last pass, and the current ones of other kinds. gangs:
-    all that have a waiting pod. snapshot: None if no gang waits. excluded: the nodes that a gang cannot use,
-    as a pod of it was refused there or they are failing.
+    all that have a waiting pod. snapshot: None if no gang waits. rules: those of the pass, without
+    reservations.
     """
 
     ledger: ReservationLedger
     gangs: Sequence[PodGang]
     view: View
     snapshot: Snapshot | None = None
-    excluded: Callable[[PodGang], frozenset[str]] = lambda _: frozenset()
+    rules: NodeRules = field(default_factory=NodeRules)
 
 
 @dataclass(frozen=True)
@@ -408,11 +398,6 @@ def share_of(usable_nodes: int, settings: Settings) -> int:
     """How many of so many usable nodes may be reserved in all."""
     share = min(1.0, settings.reserve_share)
     return max(1, int(usable_nodes * share)) if share > 0 else 0
-
-
-def nodes_of(reservations: Iterable[Reservation]) -> frozenset[str]:
-    """All nodes of these reservations."""
-    return frozenset[str]().union(*(each.nodes for each in reservations))
 
 
 def reserved_sentence(reservations: Iterable[Reservation], namespace: str) -> str:

@@ -25,7 +25,6 @@ from webhook.sweeper.decide.asking import (
     without_part,
 )
 from webhook.sweeper.decide.attempt import (
-    AllowedNodes,
     Attempt,
     Failure,
     GangPlaced,
@@ -40,7 +39,7 @@ from webhook.sweeper.decide.attempt import (
     shape_of,
 )
 from webhook.sweeper.decide.gang_question import GangQuestion
-from webhook.sweeper.decide.node_exclusions import GangExclusions
+from webhook.sweeper.decide.node_rules import GangNodes, RuleKind, nodes_of
 from webhook.sweeper.decide.orders import Cause, cause_of
 from webhook.sweeper.decide.plan import new_plan
 from webhook.sweeper.decide.preemption import VictimSearch
@@ -144,8 +143,7 @@ def divide(attempt: Attempt, now: PassState) -> Attempt:
     given = DivisionInput(attempt.gang, now.view, now.plans, now.settings.topology)
     variants = variants_of(given, now.given.divide)
     first = next(variants)
-    nodes = AllowedNodes(closed=first.closed, always_closed=first.closed, note=first.note)
-    return replace(attempt, gang=first.gang, nodes=nodes, variants=variants)
+    return replace(attempt, gang=first.gang, nodes=GangNodes((first.rule,)), variants=variants)
 
 
 def cpu_pods_alone(attempt: Attempt, now: PassState) -> Attempt | GangPlaced:
@@ -158,16 +156,9 @@ def cpu_pods_alone(attempt: Attempt, now: PassState) -> Attempt | GangPlaced:
 
 
 def allow_nodes(attempt: Attempt, now: PassState) -> Attempt:
-    """The nodes that it may use: not those reserved for others, excluded or spare, or that refused it.
-
-    Replacements of lost pods may use reserved and spare nodes, see ReservationLedger.reserved.
-    """
-    gang, waiting = attempt.gang, attempt.workers
-    reserved = now.ledger.reserved(gang, waiting, now.view)
-    exclusions = GangExclusions.of(now.given.excluded.of(gang.key), reserved.spares, reserved.soft)
-    refusing = now.given.backoff.nodes_of(gang.key, gang.maker)
-    nodes = replace(attempt.nodes, reserved=reserved, exclusions=exclusions, refusing=refusing)
-    return replace(attempt, nodes=nodes)
+    """The nodes that it does not use, by all rules that apply to it; see node_rules."""
+    nodes = now.nodes_for(attempt.gang, attempt.workers, *attempt.nodes.rules)
+    return replace(attempt, nodes=nodes, tried=(nodes,))
 
 
 def skip_unchanged(attempt: Attempt, now: PassState) -> Attempt | PassedOver | GangWaits:
@@ -177,7 +168,7 @@ def skip_unchanged(attempt: Attempt, now: PassState) -> Attempt | PassedOver | G
     """
     memory = attempt.memory
     growth, last = memory.growth, memory.failure
-    minimum, excluded = attempt.gang.minimum, attempt.nodes.excluded
+    minimum, excluded = attempt.gang.minimum, attempt.nodes.hard
     # A pod that only takes capacity may help a gang that wants to be near it, and no other gang.
     has_own_rules = any(has_rules(pod.spec) for pod in attempt.waiting)
     version = now.given.usage_version if has_own_rules else now.given.freed_version
@@ -197,7 +188,7 @@ def skip_unchanged(attempt: Attempt, now: PassState) -> Attempt | PassedOver | G
 
 def make_question(attempt: Attempt, now: PassState) -> Attempt | GangWaits:
     """Make the question; a gang with the same question as one that found no place gets the same answer."""
-    asked = now.question(attempt.gang, attempt.workers, attempt.nodes.excluded)
+    asked = now.question(attempt.gang, attempt.workers, attempt.nodes.hard)
     attempt = replace(attempt, asked=asked, shape=shape_of(attempt.gang, asked))
     known = now.answers.get(attempt.shape)
     sentence = known.sentence_for(attempt.gang.key) if known is not None else ""
@@ -222,13 +213,12 @@ def place_anywhere(attempt: Attempt, now: PassState) -> Attempt:
     if isinstance(attempt.answer, NoFit):
         attempt = replace(attempt, answer=_ask(attempt, attempt.asked, now))
     while isinstance(attempt.answer, NoFit) and (other := next(attempt.variants, None)):
-        nodes = attempt.nodes
-        nodes = replace(nodes, always_closed=nodes.always_closed & other.closed)
-        excluded = nodes.refusing | nodes.hard_excluded | other.closed
-        asked = now.question(other.gang, attempt.workers, excluded)
+        nodes = GangNodes((other.rule, *attempt.nodes.without(RuleKind.DOMAIN).rules))
+        asked = now.question(other.gang, attempt.workers, nodes.hard)
         answer = _ask(attempt, asked, now)
-        gang = attempt.gang if isinstance(answer, NoFit) else other.gang
-        attempt = replace(attempt, gang=gang, nodes=nodes, asked=asked, answer=answer)
+        attempt = replace(attempt, asked=asked, answer=answer, tried=(*attempt.tried, nodes))
+        if not isinstance(answer, NoFit):
+            return replace(attempt, gang=other.gang, nodes=nodes)
     return attempt
 
 
@@ -269,7 +259,7 @@ def place_minimum(attempt: Attempt, now: PassState) -> Attempt:
         return attempt
 
     def ask_for(pods: Sequence[Pod]) -> tuple[GangQuestion, Assignment | NoFit]:
-        asked = now.question(gang, pods, attempt.nodes.excluded)
+        asked = now.question(gang, pods, attempt.nodes.hard)
         return asked, _ask(attempt, asked, now)
 
     asked, answer = fewer(gang, waiting, ask_for)
@@ -309,7 +299,7 @@ def preempt(attempt: Attempt, now: PassState) -> Attempt | GangWaits | GangPlace
     search = VictimSearch(
         gang, now.view, now.snapshot, promised, now.given.keeps, now.settings, attempt.budget
     )
-    found = search.find(attempt.asked, attempt.nodes.exclusions.steps)
+    found = search.find(attempt.asked, attempt.nodes.last_resort)
     if found is None:
         return attempt
     begun = _may_begin(replace(attempt, answer=found.assignment), found.assignment, now)
@@ -321,9 +311,10 @@ def preempt(attempt: Attempt, now: PassState) -> Attempt | GangWaits | GangPlace
 def ask_without_refusals(attempt: Attempt, now: PassState) -> Attempt:
     """Whether there is capacity but for nodes that have refused it, which kube-scheduler may choose then."""
     gang, nodes = attempt.gang, attempt.nodes
-    if not nodes.refusing or attempt.cpu_pods or not may_run_unpinned(gang, attempt.workers, now.view):
+    is_refused = bool(nodes.of_kind(RuleKind.REFUSED))
+    if not is_refused or attempt.cpu_pods or not may_run_unpinned(gang, attempt.workers, now.view):
         return attempt
-    asked = now.question(gang, attempt.workers, nodes.hard_excluded)
+    asked = now.question(gang, attempt.workers, nodes.hard_but(RuleKind.REFUSED))
     answer = _ask(attempt, asked, now)
     return replace(attempt, without_refusals=replace(attempt, asked=asked, answer=answer))
 
@@ -345,8 +336,8 @@ def explain(attempt: Attempt, now: PassState) -> GangWaits:
     cut = _CUT if budget.exhausted else ""
     sentence = joined(
         so_far(gang, attempt.workers), answer.sentence,
-        impossible(attempt.asked.gang, now.snapshot, now.settings.counting), cut, nodes.note,
-        later_sentence(gang),
+        impossible(attempt.asked.gang, now.snapshot, now.settings.counting), cut,
+        *(rule.note for rule in nodes.of_kind(RuleKind.DOMAIN)), later_sentence(gang),
     )  # fmt: skip
     if answer.hopeless:
         cause = Cause.INVALID_REQUEST
@@ -354,9 +345,7 @@ def explain(attempt: Attempt, now: PassState) -> GangWaits:
         cause = Cause.UNDECIDED
     else:
         # New nodes are for other gangs: one that may not use them may ask for its own.
-        is_reserved = fits_on_reserved(
-            nodes.reserved.others, attempt.asked, now.snapshot, budget, nodes.elsewhere
-        )
+        is_reserved = fits_on_reserved(_reserved_nodes(attempt), attempt.asked, now.snapshot, budget)
         cause = Cause.RESERVED if is_reserved else Cause.INSUFFICIENT_CAPACITY
     known = KnownAnswer(
         gang.key, attempt.shape, attempt.asked.gang, sentence, cause, capacity=answer.free_slots
@@ -368,14 +357,21 @@ def explain(attempt: Attempt, now: PassState) -> GangWaits:
     )  # fmt: skip
 
 
+def _reserved_nodes(attempt: Attempt) -> frozenset[str]:
+    """The nodes that some variant of it could use if they were not reserved for others."""
+    reserved = RuleKind.RESERVED, RuleKind.RESERVED_NEW
+    names = nodes_of(rule for rule in attempt.nodes.of_kind(RuleKind.RESERVED) if rule.is_hard)
+    return names and names.difference(
+        frozenset.intersection(*(nodes.hard_but(*reserved) for nodes in attempt.tried))
+    )
+
+
 # --- helpers of several steps -------------------------------------------------------------------------
 
 
 def _ask(attempt: Attempt, asked: GangQuestion, now: PassState) -> Assignment | NoFit:
-    return ask_around(
-        asked, now.snapshot, now.settings.options, attempt.budget, attempt.nodes.exclusions.steps,
-        now.given.blocked,
-    )  # fmt: skip
+    options = now.settings.options
+    return ask_around(asked, now.snapshot, options, attempt.budget, attempt.nodes.last_resort)
 
 
 def _begins(gang: PodGang, now: PassState) -> bool:

@@ -15,6 +15,7 @@ from webhook.configuration.settings import Settings
 from webhook.kube.objects import Node, Pod
 from webhook.scheduling import unmodelled
 from webhook.sweeper.decide.backoff import Backoff
+from webhook.sweeper.decide.node_rules import NodeRule, RuleKind
 from webhook.sweeper.decide.orders import Done, Eviction, Orders, Warn
 from webhook.sweeper.decide.reservations import ReservationLedger
 from webhook.sweeper.observe.gangs import GangKey, PodGang
@@ -291,18 +292,21 @@ class RepairMemory:
         return {self.rolling_back[uid] for uid in uids if uid in self.rolling_back}
 
 
+_NONE_STUCK: Final = NodeRule(frozenset(), kind=RuleKind.STUCK)
+
+
 @dataclass(frozen=True)
 class Repaired:
     """The results of repair in a pass.
 
     unrepairable: uids of released pods that will not be bound, and that no controller recreates or we cannot
-    delete. blocked: their nodes, and those of pods whose scheduler is away: elsewhere cards are available
-    sooner, in order. refusing: by maker, nodes that refused a pod.
+    delete. stuck: the rule for their nodes, and those of pods whose scheduler is away: elsewhere cards are
+    available sooner, in order. refusing: by maker, nodes that refused a pod.
     """
 
     orders: Orders = field(default_factory=Orders)
     unrepairable: frozenset[str] = frozenset()
-    blocked: frozenset[str] = frozenset()
+    stuck: NodeRule = _NONE_STUCK
     refusing: tuple[tuple[GangKey, tuple[str, ...]], ...] = ()
 
     def backed_off(self, backoff: Backoff, now: float) -> Backoff:
@@ -338,7 +342,7 @@ def repair_released(
     repaired = Repaired(
         Orders(evictions=tuple(evictions), warnings=tuple(_warnings(untried, [*not_deleted, *stuck]))),
         frozenset(repair.pod.metadata.uid for repair in unrepairable),
-        frozenset(repair.node for repair in (*unrepairable, *untried)),
+        replace(_NONE_STUCK, nodes=frozenset(repair.node for repair in (*unrepairable, *untried))),
         tuple(_refusals(found.values(), view)),
     )
     return repaired, memory
