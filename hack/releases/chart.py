@@ -1,14 +1,14 @@
 """Makes the Helm chart from the kustomize base, its overlays and its components: `hack/chart`.
 
 The manifests are the one source. Each option of the chart is an overlay or a component; what it changes of an
-object becomes a condition in the template of that object. Nobody edits a file below manifests/chart by hand.
+object becomes a condition in the template of that object. What only a chart has is below hack/releases/chart.
+Nobody edits a file below manifests/chart by hand.
 """
 
-import copy
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -18,7 +18,9 @@ import yaml
 
 from hack.local.build import ROOT, NoControlPlaneError, programs
 from hack.releases import chart_values
-from hack.releases.merged import BelowKey, More, Optional, Value, template
+from hack.releases.chart_conditions import Conditions
+from hack.releases.merged import Value, template
+from webhook.configuration.cluster import NAME, of_config_map
 
 CHART: Final = ROOT / "manifests" / "chart"
 MANIFESTS: Final = ROOT / "manifests"
@@ -87,18 +89,22 @@ def main() -> int:
 def contents() -> dict[str, str]:
     """The files of the chart by their names. Raises NoControlPlaneError, CalledProcessError."""
     base = rendered("base")
-    files = {
-        "Chart.yaml": chart_values.metadata(),
-        "values.yaml": chart_values.values(list(base.values()), list(rendered("base", _NEW).values())),
+    files = chart_values.written() | {
+        "values.yaml": chart_values.values(),
         "values.schema.json": chart_values.schema(),
-        "templates/_checks.tpl": chart_values.checks(list(base.values())),
-        "templates/checks.tpl": '{{- include "topogate.check" . -}}\n',
-        "templates/NOTES.txt": chart_values.NOTES,
+        "presets.json": chart_values.presets(list(base.values()), _presets()),
     }
     for source, texts in _templates(base).items():
         head = _HEAD.replace("{source}", source)
         files[f"templates/{Path(source).name.removesuffix('.yaml')}.tpl"] = head + "".join(texts)
     return files
+
+
+def _presets() -> dict[str, list[Object]]:
+    """The objects of each option that has a value of its own, by that value."""
+    values = {"label": "falldio", "resource": "falldio-resource"}
+    values |= {name: f"labeler-{name}" for name in ("gce", "eks", "nfd")}
+    return {value: list(rendered("base", (name,)).values()) for value, name in values.items()}
 
 
 _NEW: Final = ("ui", "allocator", "allocator-before-1.36", "in-process-gate", "monitoring")
@@ -142,21 +148,28 @@ def _templates(base: dict[Identity, Object]) -> dict[str, list[str]]:
     for option in OPTIONS:
         more = [each for each in option.components if each not in _NEW]
         found = rendered("overlays/strict", (*_NEW, *more))
-        for identity, each in source.everything.items():
+        follows = _conditions(found)
+        for identity in source.everything:
             if identity not in found:
                 removed |= {identity: option.condition} if identity in base else {}
             elif source.guards.get(identity) != option.condition:
-                variants[identity][option.condition] = parametrised(found[identity], each)
+                variants[identity][option.condition] = parametrised(found[identity], follows)
     texts: dict[str, list[str]] = {}
     for identity, each in source.everything.items():
         conditions = [source.guards[identity]] if identity in source.guards else []
         conditions += [f"(not {removed[identity]})"] if identity in removed else []
         conditions += [".Values.createNamespaces"] if each["kind"] == "Namespace" else []
-        text = "---\n" + template(parametrised(each), variants[identity])
+        default = parametrised(each, _conditions(base))
+        define, text = _with_values(each, template(default, variants[identity]))
         for condition in conditions:
             text = f"{{{{- if {condition} }}}}\n{text}{{{{- end }}}}\n"
-        texts.setdefault(source.files[identity], []).append(text)
+        texts.setdefault(source.files[identity], []).append(define + text)
     return texts
+
+
+def _conditions(objects: dict[Identity, Object]) -> Conditions:
+    """The conditions that follow from the configuration of an installation."""
+    return Conditions(of_config_map(objects["ConfigMap", "topogate-system", NAME]).policy)
 
 
 def rendered(overlay: str, components: Sequence[str] = ()) -> dict[Identity, Object]:
@@ -188,22 +201,14 @@ def _identity(each: Object) -> Identity:
     return (each["kind"], metadata.get("namespace", ""), metadata.get("name", ""))
 
 
-def parametrised(each: Object, default: Object | None = None) -> Object:
-    """An object with the chart's values in the places that they decide.
-
-    default: what it is without the option that changed it. A text that the option changed stays as it is.
-    """
-    made = copy.deepcopy(each)
-    if made["kind"] in ("Deployment", "DaemonSet"):
-        _set_values_of_program(made, made["metadata"]["name"])
+def parametrised(each: Object, conditions: Conditions) -> Object:
+    """An object with the chart's values in the places that they decide."""
+    made: Object = conditions.included(each)
     if made["kind"] == "PrometheusRule":
         _set_address_of_runbooks(made)
-    for name, key, path in chart_values.TEXTS:
-        if _identity(made)[::2] == ("ConfigMap", name) and key in made["data"]:
-            if default is None or default["data"][key] == each["data"][key]:
-                made["data"][key] = Value(f"{path} | toJson")
-            if key == "labeler.yaml":
-                made["data"]["facts.yaml"] = Optional(".Values.labeler.facts", "toJson")
+    for name, texts in chart_values.TEXTS.items():
+        if _identity(made)[::2] == ("ConfigMap", name):
+            made["data"] = dict(texts)
     return made
 
 
@@ -217,25 +222,23 @@ def _set_address_of_runbooks(rules: Object) -> None:
             )
 
 
-def _set_values_of_program(workload: Object, program: str) -> None:
-    values = f".Values.{program}"
-    if "replicas" in workload["spec"]:
-        workload["spec"]["replicas"] = Value(f"{values}.replicas")
-    pod = workload["spec"]["template"]["spec"]
-    pod["imagePullSecrets"] = Optional(".Values.imagePullSecrets")
-    if workload["kind"] == "Deployment":
-        pod["nodeSelector"] = Optional(".Values.nodeSelector")
-        pod["tolerations"] = Optional(".Values.tolerations")
-    for container in _containers(pod):
-        image = "labeler" if container["image"] == "topogate-labeler" else "topogate"
-        container["image"] = Value(f".Values.images.{image} | quote")
-        container["resources"] = BelowKey(f"toYaml {values}.resources")
-        more = f"{values}.extraArgs"
-        container["args"] = [More(more), *container["args"]] if "args" in container else Optional(more)
+_HELPERS: Final = {
+    "Deployment": "topogate.program",
+    "DaemonSet": "topogate.program",
+    "ServiceAccount": "topogate.account",
+    "PodMonitor": "topogate.monitor",
+}
+"""The templates that set values in objects of a kind."""
 
 
-def _containers(pod: Object) -> Iterable[Object]:
-    return [each for each in pod["containers"] if each["image"].startswith("topogate")]
+def _with_values(each: Object, text: str) -> tuple[str, str]:
+    """What an object's template has to define, and the template. text: its manifest."""
+    helper = _HELPERS.get(each["kind"])
+    if helper is None:
+        return "", f"---\n{text}"
+    name = "manifest." + "/".join(_identity(each)).lower()
+    use = f'---\n{{{{ include "{helper}" (list . (include "{name}" .)) }}}}\n'
+    return f'{{{{- define "{name}" }}}}\n{text}{{{{- end }}}}\n', use
 
 
 if __name__ == "__main__":

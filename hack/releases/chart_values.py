@@ -1,7 +1,8 @@
-"""The chart's values: their defaults, and what refuses wrong ones. Part of `hack/chart`."""
+"""The chart's values: defaults, schema, and what options put in their place. Part of `hack/chart`."""
 
 import json
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -9,197 +10,129 @@ import yaml
 
 from hack.local.build import ROOT
 from hack.releases import chart_arguments
-from hack.releases.chart_shapes import labeler_shape
-from hack.releases.merged import escaped
+from hack.releases.merged import Optional, Value
+from labeler.sources import known_sources
+from webhook.configuration.cluster import KEY, NAME
 from webhook.configuration.file import default
 from webhook.configuration.file import schema as configuration_schema
-from webhook.configuration.keys import API_VERSION, KEYS, KIND
+from webhook.configuration.keys import KEYS, LEVEL_LIST
+from webhook.policy.values import DEFAULT_EXCLUDED_NAMESPACES
 
-PLACEHOLDER: Final = "REGISTRY/"
-"""What an image's name begins with until it is set."""
+WRITTEN: Final = Path(__file__).parent / "chart"
+"""The part of the chart that is written by hand."""
 
-TEXTS: Final = (
-    (
-        "topogate-configuration",
-        "configuration.yaml",
-        f'merge (dict "apiVersion" "{API_VERSION}" "kind" "{KIND}") .Values.config | toYaml',
-    ),
-    ("labeler", "labeler.yaml", ".Values.labeler.config"),
-)
-"""The files that an operator may give: the ConfigMap's name, its key, and the chart's value."""
-
-_SECTIONS: Final = {
-    "webhook": "The admission webhook.",
-    "sweeper": "The sweeper, which places gangs. docs/operators/sizing.md says how much memory it needs.",
-    "tasks": "The task controller, which makes a Job of every GPUTask.",
-    "certs": "Issues the webhook's certificate, unless certManager is enabled.",
-    "ui": "The page.",
-    "labeler": "The labeler, one pod a node.",
-    "allocator": "The device plugin for Intel cards; see docs/operators/allocator.md.",
+Object = dict[str, Any]
+TEXTS: Final[Mapping[str, Mapping[str, Value | Optional]]] = {
+    NAME: {KEY: Value('include "topogate.config" . | fromJson | toYaml | toJson')},
+    "labeler": {
+        "labeler.yaml": Value('include "topogate.labeler" . | fromJson | toYaml | toJson'),
+        "facts.yaml": Optional(".Values.labeler.facts"),
+    },
 }
-_SWITCHED: Final = {
-    "certManager": "Leave the certificate to cert-manager, which must be installed.",
-    "strict": "Refuse GPU pods of opted-in namespaces while the webhook does not answer.",
-    "inProcessGate": "The API server itself adds the gate (Kubernetes 1.36 or newer).",
-    "monitoring": "PodMonitors, alerts and a dashboard, for the Prometheus operator.\n"
-    "# runbookBase: the address of docs, by which alerts link to runbooks; see docs/operators/alerts.md.",
-    "reader": "A ClusterRole for users who run topogate explain; see docs/users/commands.md.",
+"""The files that an operator may give, by the names of their ConfigMaps."""
+
+_DECIDING: Final = (
+    "gatePrefix", "schedulerNames", "gpus.resources", "gpus.deviceClasses", "namespaces.excluded",
+    "namespaces.rules", "gangs.native", "tiers",
+)  # fmt: skip
+"""Keys of the configuration that the API server's own conditions follow from."""
+
+_COMMON: Final = (
+    "resources", "extraArgs", "env", "nodeSelector", "tolerations", "affinity", "topologySpreadConstraints",
+    "podLabels", "podAnnotations", "priorityClassName", "serviceAccount",
+)  # fmt: skip
+_PROGRAMS: Final[Mapping[str, tuple[str, ...]]] = {
+    "webhook": ("replicas",),
+    "sweeper": ("replicas",),
+    "tasks": ("replicas",),
+    "certs": ("replicas",),
+    "ui": ("replicas", "enabled"),
+    "labeler": ("source", "extendedResources", "config", "facts"),
+    "allocator": ("enabled",),
 }
-_MORE: Final = {"monitoring": {"runbookBase": "docs"}}
-"""Values of a switch beside `enabled`."""
-
-_RENDERED: Final = (
-    "gatePrefix",
-    "schedulerNames",
-    "gpus.resources",
-    "gpus.deviceClasses",
-    "namespaces.excluded",
-)
-"""Keys of the configuration that the API server's own conditions are rendered from."""
-
-NOTES: Final = """topogate {{ .Chart.AppVersion }} is installed. Opt a namespace in:
-
-  kubectl label namespace TEAM topogate.io/injection=enabled
-
-Check the installation:
-
-  topogate doctor
-"""
+"""The values of each program beside the common ones; those that are in values.yaml may not be taken away."""
+_REQUIRED: Final = ("resources", "extraArgs")
 
 
-def _project() -> dict[str, Any]:
-    return dict(tomllib.loads((ROOT / "pyproject.toml").read_text())["project"])
+def written() -> dict[str, str]:
+    """The files that are written by hand."""
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    return {
+        str(path.relative_to(WRITTEN)): path.read_text().replace("VERSION", version)
+        for path in WRITTEN.rglob("*")
+        if path.is_file()
+    }
 
 
-def metadata() -> str:
-    """Chart.yaml."""
-    project = _project()
-    return yaml.safe_dump(
+def values() -> str:
+    """values.yaml: the part that is written by hand, with the shipped configuration."""
+    shipped = (ROOT / "webhook/configuration/shipped-configuration.yaml").read_text().splitlines()
+    lines = [line for line in shipped if not line.startswith(("apiVersion:", "kind:"))]
+    text = "\n".join(f"  {line}" if line else "" for line in lines).strip("\n")
+    return written()["values.yaml"].replace("  CONFIGURATION", text)
+
+
+def presets(base: list[Object], options: Mapping[str, list[Object]]) -> str:
+    """What the chart's templates know: what is shipped, and what options put in the place of that.
+
+    base: the objects that are always there; options: those of each option by its value.
+    """
+    usual: Object = {}
+    for key in KEYS:
+        section, _, name = key.path.partition(".")
+        if key.path in _DECIDING and name:
+            usual.setdefault(section, {})[name] = default(key)
+        elif key.path in _DECIDING:
+            usual[section] = default(key)
+    return json.dumps(
         {
-            "apiVersion": "v2",
-            "name": "topogate",
-            "description": project["description"],
-            "type": "application",
-            "version": project["version"],
-            "appVersion": project["version"],
-            "kubeVersion": ">=1.32.0-0",
+            "config": _documents(base, options, NAME, KEY),
+            "labeler": _documents(base, options, "labeler", "labeler.yaml"),
+            "usual": usual,
+            "excluded": sorted(DEFAULT_EXCLUDED_NAMESPACES),
+            "priorityClasses": {
+                each["metadata"]["name"]: each["value"] for each in base if each["kind"] == "PriorityClass"
+            },
         },
-        sort_keys=False,
-        width=200,
+        indent=2,
     )
 
 
-def values(base: list[dict[str, Any]], more: list[dict[str, Any]]) -> str:
-    """values.yaml. base: the objects that are always there; more: with those of the options."""
-    texts = _texts(base)
-    version = _project()["version"]
-    parts = [
-        "# Made by hack/chart. Do not edit this file: give your own values to helm with --values or --set.\n",
-        "# Your images (hack/image build makes them). Installation refuses names that begin with REGISTRY/.\n"
-        + _dump({"images": {each: f"{PLACEHOLDER}{name}:v{version}" for each, name in
-                            (("topogate", "topogate"), ("labeler", "topogate-labeler"))}}),
-        "# Secrets of the registry, as [{name: registry}]; they are in each namespace of topogate.\n"
-        + _dump({"imagePullSecrets": []}),
-        "# Where the webhook, the sweeper and the other Deployments run.\n"
-        + _dump({"nodeSelector": {}, "tolerations": []}),
-        "# false if topogate-system, topogate-labeler and topogate-allocator are there already.\n"
-        "# The last two need the label pod-security.kubernetes.io/enforce=privileged.\n"
-        + _dump({"createNamespaces": True}),
-        "# The configuration; see docs/operators/configuration.md. Keys that you give replace these.\n"
-        + _configuration(texts["topogate-configuration", "configuration.yaml"]),
-        '# For nodes with the label falldio.com/gpu: "label", or "resource" if GPUs are called so too.\n'
-        + _dump({"falldio": ""}),
-    ]  # fmt: skip
-    parts += [
-        f"# {what}\n" + _dump({name: {"enabled": False, **_MORE.get(name, {})}})
-        for name, what in _SWITCHED.items()
-    ]
-    parts += [_section(each, texts) for each in more if each["kind"] in ("Deployment", "DaemonSet")]
-    return "\n".join(parts)
-
-
-def _texts(base: list[dict[str, Any]]) -> dict[tuple[str, str], str]:
-    """The files in ConfigMaps, by the names of these and the files' own."""
-    maps = [each for each in base if each["kind"] == "ConfigMap"]
-    return {
-        (each["metadata"]["name"], key): text for each in maps for key, text in each.get("data", {}).items()
-    }
-
-
-def _section(workload: dict[str, Any], texts: dict[tuple[str, str], str]) -> str:
-    """The values of one program."""
-    name = workload["metadata"]["name"]
-    (container, *_) = workload["spec"]["template"]["spec"]["containers"]
-    section: dict[str, Any] = {"enabled": False} if name in ("ui", "allocator") else {}
-    if "replicas" in workload["spec"]:
-        section["replicas"] = workload["spec"]["replicas"]
-    section |= {"resources": container["resources"], "extraArgs": []}
-    text = f"# {_SECTIONS[name]}\n" + _dump({name: section})
-    if name == "labeler":
-        text += (
-            '  # "" for the configuration below; gce, eks or nfd for that of the component of that name.\n'
-            '  source: ""\n'
-            "  # Also state the capacity of Intel cards on the Node's status.\n  extendedResources: false\n"
-            "  # The labeler's configuration, and the places of nodes for its source `file`\n"
-            "  # (docs/operators/topology.md).\n" + _text("config", texts["labeler", "labeler.yaml"], 2)
-            + '  facts: ""\n'
-        )  # fmt: skip
-    return text
-
-
-def _configuration(text: str) -> str:
-    """The shipped configuration as a value, without what the chart itself adds."""
-    lines = [line for line in text.split("\n") if not line.startswith(("apiVersion:", "kind:"))]
-    return "config:\n" + "\n".join(f"  {line}" if line else "" for line in lines).strip("\n") + "\n"
-
-
-def _dump(each: dict[str, Any]) -> str:
-    return yaml.safe_dump(each, sort_keys=False, width=200)
-
-
-def _text(key: str, text: str, indent: int) -> str:
-    pad = " " * indent
-    lines = (f"{pad}  {line}" if line else "" for line in text.rstrip("\n").split("\n"))
-    return f"{pad}{key}: |\n" + "\n".join(lines) + "\n"
+def _documents(base: list[Object], options: Mapping[str, list[Object]], name: str, key: str) -> Object:
+    """The document in a ConfigMap as shipped, and by option."""
+    found: Object = {}
+    for option, objects in {"shipped": base, **options}.items():
+        (text,) = (
+            each["data"][key]
+            for each in objects
+            if (each["kind"], each["metadata"]["name"]) == ("ConfigMap", name)
+        )
+        document = yaml.safe_load(text)
+        if option == "shipped" or document != found["shipped"]:
+            found[option] = document
+    return found
 
 
 def schema() -> str:
-    """values.schema.json: every value that there is, so that a misspelt one is refused.
-
-    The configuration and the arguments of each program are added to what the file here says.
-    """
+    """values.schema.json: every value that there is, so that a misspelt one is refused."""
     made = json.loads(Path(__file__).with_name("values.schema.json").read_text())
     own = configuration_schema()
-    made["properties"]["config"] = {
-        key: value for key, value in own.items() if key not in ("$schema", "title")
-    }
-    for program in chart_arguments.PARSERS:
+    # Templates of Helm get the keys of a mapping sorted, and the order of levels counts.
+    own["properties"]["topology"]["properties"]["levels"] = LEVEL_LIST
+    made["properties"]["config"] = {key: own[key] for key in ("type", "additionalProperties", "properties")}
+    for program, special in _PROGRAMS.items():
+        names = (*special, *_COMMON)
+        properties: Object = {name: {"$ref": f"#/definitions/program/{name}"} for name in names}
         items = {"type": "string", "pattern": chart_arguments.pattern(program)}
-        arguments = {"properties": {"extraArgs": {"items": items}}}
-        made["properties"][program] = {"allOf": [made["properties"][program], arguments]}
+        properties["extraArgs"] = {"type": "array", "items": items}
+        made["properties"][program] = {
+            "type": "object",
+            "additionalProperties": False,
+            "properties": properties,
+            "required": [*special, *_REQUIRED],
+        }
+    sources = made["definitions"]["program"]["config"]["properties"]["sources"]["items"]
+    sources["anyOf"][0]["enum"] = sources["anyOf"][1]["propertyNames"]["enum"] = known_sources()
+    made["required"] = list(made["properties"])
+    made["required"].remove("global")
     return json.dumps(made, indent=2) + "\n"
-
-
-def checks(base: list[dict[str, Any]]) -> str:
-    """The template that refuses values which a schema cannot. base: the objects that are always there."""
-    texts = _texts(base)
-    shipped = yaml.safe_load(texts["topogate-configuration", "configuration.yaml"])
-    usual = {key.path: default(key) for key in KEYS}
-    rendered = {path: _at(shipped, path) or usual[path] for path in _RENDERED}
-    shipped = {key: value for key, value in shipped.items() if key not in ("apiVersion", "kind")}
-    text = (Path(__file__).parent / "checks.tpl").read_text()
-    for name, value in (
-        ("OF_LABELER", labeler_shape()),
-        ("SHIPPED", shipped),
-        ("RENDERED", rendered),
-        ("LABELER", yaml.safe_load(texts["labeler", "labeler.yaml"])),
-    ):
-        text = text.replace(name, escaped(json.dumps(value)))
-    return text
-
-
-def _at(document: dict[str, Any], path: str) -> Any:
-    """The value at a path, None if it is not there."""
-    section, _, name = path.partition(".")
-    found = document.get(section)
-    return found.get(name) if name and isinstance(found, dict) else found

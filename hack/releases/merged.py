@@ -27,15 +27,7 @@ class BelowKey:
 
 @dataclass(frozen=True)
 class Optional:
-    """A key that is there if a chart's value is set. path: of the value; written: as what it is written."""
-
-    path: str
-    written: str = "toYaml"
-
-
-@dataclass(frozen=True)
-class More:
-    """More items of a list, which a chart's value lists. They come last: a flag overrides an earlier one."""
+    """A key that is there, with the value as JSON, if a chart's value is set. path: of the value."""
 
     path: str
 
@@ -78,16 +70,12 @@ def _items(default: list[Any], changed: Mapping[str, list[Any]], indent: int) ->
     """The items of a list that variants change or extend."""
     for number, each in enumerate(default):
         found = {condition: other[number] for condition, other in changed.items()}
-        if not isinstance(each, More):
-            yield from _entry("-", each, found, indent)
+        yield from _entry("-", each, found, indent)
     for condition, other in changed.items():
         if len(other) > len(default):
             yield f"{{{{- if {condition} }}}}"
             yield from _plain(other[len(default) :], indent)
             yield "{{- end }}"
-    for each in default:
-        if isinstance(each, More):
-            yield from _complete("-", each, indent)
 
 
 def _is_extended(every: list[Any]) -> bool:
@@ -125,13 +113,8 @@ def _complete(head: str, value: Any, indent: int) -> Iterator[str]:
         yield f"{pad}{head} {{{{- {value.expression} | nindent {indent + 2} }}}}"
     elif isinstance(value, Optional):
         yield f"{{{{- with {value.path} }}}}"
-        given = (
-            f"{{{{- toYaml . | nindent {indent + 2} }}}}" if value.written == "toYaml" else "{{ toJson . }}"
-        )
-        yield f"{pad}{head} {given}"
+        yield f"{pad}{head} {{{{ toJson . }}}}"
         yield "{{- end }}"
-    elif isinstance(value, More):
-        yield f"{{{{- with {value.path} }}}}{{{{ toYaml . | nindent {indent} }}}}{{{{- end }}}}"
     elif isinstance(value, dict | list) and value:
         yield from _under(head, list(_lines(value, {}, indent + 2)), value, indent)
     else:
@@ -159,7 +142,7 @@ def _plain(value: Any, indent: int) -> Iterator[str]:
         for key, each in value.items():
             yield from _complete(f"{_scalar(key, 0)}:", each, indent)
     elif isinstance(value, list) and value:
-        for each in sorted(value, key=lambda each: isinstance(each, More)):
+        for each in value:
             yield from _complete("-", each, indent)
     else:
         yield " " * indent + _scalar(value, indent)

@@ -1,5 +1,6 @@
 """The configuration's lists with names of their own: tiers, GPU models, and what applies in a namespace."""
 
+import re
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -14,6 +15,7 @@ from webhook.configuration.value_kinds import (
     SHORT_NAME,
     Schema,
     ValueKind,
+    text_schema,
 )
 from webhook.policy.values import (
     ANY_NAMESPACE,
@@ -45,7 +47,7 @@ NAMESPACE_FIELDS: Final[Fields] = {
     "defaultModel": "the model or alias of pods that name none",
 }
 
-_TEXT: Final[Schema] = {"type": "string"}
+_TEXT: Final[Schema] = {"type": "string", "minLength": 1}
 _TEXTS: Final[Schema] = {"type": "array", "items": _TEXT, "uniqueItems": True}
 
 
@@ -79,7 +81,15 @@ def _read_tiers(value: Any, where: str, reader: DocumentReader) -> tuple[Tier, .
 TIERS: Final = ValueKind(
     "a list",
     _read_tiers,
-    {"type": "array", "items": _item(TIER_FIELDS, *TIER_FIELDS)},
+    {
+        "type": "array",
+        "items": _item(
+            TIER_FIELDS,
+            *TIER_FIELDS,
+            name=text_schema(SHORT_NAME),
+            priorityClassName=text_schema(DNS_NAME) | {"not": {"pattern": "^system-"}},
+        ),
+    },
     lambda tiers: [{"name": each.name, "priorityClassName": each.priority_class_name} for each in tiers],
 )
 
@@ -129,13 +139,28 @@ def _model_document(model: GpuModel) -> dict[str, Any]:
     return {key: value for key, value in written.items() if value}
 
 
-_LABELS: Final[Schema] = {"type": "object", "minProperties": 1, "additionalProperties": _TEXT}
+_LABELS: Final[Schema] = {
+    "type": "object",
+    "minProperties": 1,
+    "propertyNames": text_schema(QUALIFIED_NAME),
+    "additionalProperties": text_schema(LABEL_VALUE),
+}
+_RESOURCES: Final[Schema] = _TEXTS | {"items": text_schema(RESOURCE_PATTERN)}
+_NAMES: Final[Schema] = _TEXTS | {"items": _TEXT | {"maxLength": LONGEST_MODEL_NAME}}
 MODELS: Final = ValueKind(
     "a list",
     _read_models,
     {
         "type": "array",
-        "items": _item(MODEL_FIELDS, "name", "labels", aliases=_TEXTS, labels=_LABELS, resources=_TEXTS),
+        "items": _item(
+            MODEL_FIELDS,
+            "name",
+            "labels",
+            name=_NAMES["items"],
+            aliases=_NAMES,
+            labels=_LABELS,
+            resources=_RESOURCES,
+        ),
     },
     lambda models: [_model_document(each) for each in models],
 )
@@ -169,7 +194,11 @@ def _read_rules(value: Any, where: str, reader: DocumentReader) -> dict[str, Nam
 NAMESPACE_RULES: Final = ValueKind(
     "a mapping by namespace",
     _read_rules,
-    {"type": "object", "additionalProperties": _item(NAMESPACE_FIELDS)},
+    {
+        "type": "object",
+        "propertyNames": text_schema(re.compile(rf"\*|{NAMESPACE_NAME.pattern}")),
+        "additionalProperties": _item(NAMESPACE_FIELDS),
+    },
     lambda rules: {
         name: {
             key: value

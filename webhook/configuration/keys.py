@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from labeler.contract import keys as labels
 from webhook.configuration.catalogue import MODELS, NAMESPACE_RULES, TIERS
-from webhook.configuration.document import DocumentReader
+from webhook.configuration.document import DocumentReader, shown
 from webhook.configuration.fair_weights import COSTS, WEIGHTS
 from webhook.configuration.settings import Avoid
 from webhook.configuration.value_kinds import (
@@ -34,6 +34,7 @@ from webhook.configuration.value_kinds import (
     one_of,
     sorted_list,
     text,
+    text_schema,
     texts,
 )
 from webhook.placement import Mode, PlacementError, Topology
@@ -92,7 +93,7 @@ def _read_gang_labels(value: Any, path: str, reader: DocumentReader) -> tuple[st
     return found
 
 
-_TEXT_LIST: Final[Schema] = {"type": "array", "items": {"type": "string"}, "uniqueItems": True}
+_TEXT_LIST: Final[Schema] = {"type": "array", "items": text_schema(QUALIFIED_NAME), "uniqueItems": True}
 _GANG_LABELS: Final = ValueKind(
     "a list of label keys, the most important first", _read_gang_labels, _TEXT_LIST, sorted_list
 )
@@ -105,9 +106,20 @@ _ATTRIBUTE: Final = re.compile(
 
 
 def _read_levels(value: Any, path: str, reader: DocumentReader) -> Topology:
-    """A mapping of level names, coarsest first, to the label key of each family, or a list of such keys."""
+    """Level names, coarsest first, each with the label key of each family, or with a list of such keys.
+
+    A mapping, or a list of mappings of one level each: Helm sorts the keys of mappings.
+    """
+    levels: dict[str, Any] = {}
+    for where, item in reader.items(value, path) if isinstance(value, list) else [(path, value)]:
+        given = reader.mapping(item, where, None)
+        if isinstance(value, list) and len(given) != 1:
+            reader.fault(where, "must map one level's name to its label keys")
+        if name := next((each for each in given if each in levels), None):
+            reader.fault(where, f"level {shown(name)} occurs twice")
+        levels |= given
     columns: list[list[str]] = []
-    for name, given in reader.mapping(value, path, None).items():
+    for name, given in levels.items():
         listed = given if isinstance(given, list) else [given]
         columns.append([_level_key(each, f"{path}.{name}", reader) for each in listed])
     if not columns:
@@ -117,7 +129,7 @@ def _read_levels(value: Any, path: str, reader: DocumentReader) -> Topology:
         reader.fault(path, "each level needs one label key for each family")
         return Topology()
     try:
-        return Topology(tuple(zip(*columns, strict=True)), tuple(value))
+        return Topology(tuple(zip(*columns, strict=True)), tuple(levels))
     except PlacementError as error:
         reader.fault(path, str(error))
         return Topology()
@@ -141,14 +153,19 @@ def _levels_document(topology: Topology) -> dict[str, list[str]]:
     }
 
 
-_LEVELS: Final = ValueKind(
-    "a mapping of level names, coarsest first, to label keys",
-    _read_levels,
-    {
-        "type": "object",
-        "minProperties": 1,
-        "additionalProperties": {"anyOf": [{"type": "string"}, _TEXT_LIST]},
+_LEVEL_KEY: Final[Schema] = {"type": "string", "minLength": 1}
+_LEVEL: Final[Schema] = {
+    "type": "object",
+    "minProperties": 1,
+    "additionalProperties": {
+        "anyOf": [_LEVEL_KEY, {"type": "array", "items": _LEVEL_KEY, "uniqueItems": True}]
     },
+}
+LEVEL_LIST: Final[Schema] = {"type": "array", "minItems": 1, "items": _LEVEL | {"maxProperties": 1}}
+_LEVELS: Final = ValueKind(
+    "a mapping of level names, coarsest first, to label keys, or a list of such mappings",
+    _read_levels,
+    {"anyOf": [_LEVEL, LEVEL_LIST]},
     _levels_document,
 )
 _LONGEST_CLASS: Final = 253
@@ -166,7 +183,7 @@ def _class(value: object) -> str:
 _CLASS: Final = checked(
     'a ProvisioningRequest class such as best-effort-atomic-scale-up.autoscaling.x-k8s.io, or ""',
     _class,
-    {"type": "string", "maxLength": _LONGEST_CLASS},
+    text_schema(re.compile(f"({DNS_NAME.pattern})?")) | {"maxLength": _LONGEST_CLASS},
 )
 
 

@@ -9,7 +9,8 @@ from typing import Any, Final
 from webhook.configuration.document import DocumentReader, shown
 
 _NAME: Final = r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
-_DNS: Final = r"(?=[^/]{1,253}(?:/|\Z))[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
+_DNS_LENGTH: Final = r"(?=[^/]{1,253}(?:/|\Z))"
+_DNS: Final = _DNS_LENGTH + r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
 LABEL_VALUE: Final = re.compile(rf"({_NAME})?")
 QUALIFIED_NAME: Final = re.compile(rf"({_DNS}/)?{_NAME}")
 GATE_PREFIX: Final = re.compile(rf"({_DNS}/)?[A-Za-z0-9][-A-Za-z0-9_.]{{0,50}}")
@@ -101,7 +102,9 @@ def duration(least: float = 0, most: float = LONGEST) -> ValueKind:
         return seconds
 
     what = f"a duration from {duration_text(least)} to {duration_text(most)}, as 30s, 5m or 1h30m"
-    schema = {"type": "string", "pattern": rf"^({_PART.replace('(?:', '(')})+$"}
+    schema: Schema = {"type": "string", "pattern": rf"^({_PART.replace('(?:', '(')})+$"}
+    if least:
+        schema["not"] = {"pattern": r"^(0+(\.0+)?(ms|s|m|h))+$"}
     return ValueKind(what, checked(what, take, schema).read, schema, duration_text)
 
 
@@ -131,13 +134,18 @@ def one_of(words: type[StrEnum]) -> ValueKind:
     return ValueKind(what, checked(what, take, {}).read, {"enum": listed}, str)
 
 
+def text_schema(pattern: re.Pattern[str]) -> Schema:
+    """The schema of texts that a pattern matches as a whole; Helm's expressions know no look-ahead."""
+    return {"type": "string", "pattern": f"^({pattern.pattern.replace(_DNS_LENGTH, '')})$"}
+
+
 def text(pattern: re.Pattern[str], what: str) -> ValueKind:
     """A text that a pattern matches as a whole; what: the name of such texts, as "label key"."""
     article = "an" if what.startswith(tuple("aeio")) else "a"
     return ValueKind(
         f"{article} {what}",
         lambda value, path, reader: reader.text(value, path, pattern, what),
-        {"type": "string"},
+        text_schema(pattern),
     )
 
 
@@ -149,7 +157,7 @@ def texts(pattern: re.Pattern[str], what: str, *, some: bool = False) -> ValueKi
             reader.fault(path, f"must name at least one {what}")
         return reader.texts(value, path, pattern, what)
 
-    schema: Schema = {"type": "array", "items": {"type": "string"}, "uniqueItems": True}
+    schema: Schema = {"type": "array", "items": text_schema(pattern), "uniqueItems": True}
     return ValueKind(
         f"a list, each a {what}", read_all, schema | ({"minItems": 1} if some else {}), sorted_list
     )

@@ -76,21 +76,19 @@ def tiers(policy: Policy, values: Mapping[str, int]) -> Object:
     """
     limits = _limits(policy, values)
     others = limits.pop(ANY_NAMESPACE, None)
-    table = "{" + ", ".join(f"{text_of(name)}: {value}" for name, value in limits.items()) + "}"
+    table = "{" + ", ".join(f"{text_of(name)}: {value}" for name, value in sorted(limits.items())) + "}"
+    exempt = sorted(policy.namespaces.keys() - limits.keys() - {ANY_NAMESPACE})
     maximum = f"{table}[?request.namespace]" if limits else "optional.none()"
     if others is not None:
+        has_maximum = f"!(request.namespace in {list_of(exempt)})" if exempt else "true"
         maximum = f"{maximum}.or(optional.of({others}))" if limits else f"optional.of({others})"
-    exempt = [name for name in policy.namespaces if name not in limits and name != ANY_NAMESPACE]
-    if others is None and not limits:
-        conditions = [_condition("some-namespace-has-a-maximum", "false")]
     else:
-        conditions = [_condition("asks-for-gpu-or-is-gated", f"{_asks(policy)} || {_gated(policy)}")]
-        if others is None:
-            conditions.insert(0, _condition("namespace-has-a-maximum", f"request.namespace in {table}"))
-        elif exempt:
-            conditions.insert(
-                0, _condition("namespace-has-a-maximum", f"!(request.namespace in {list_of(exempt)})")
-            )
+        has_maximum = f"request.namespace in {table}" if limits else "false"
+    conditions = [_condition("namespace-has-a-maximum", has_maximum)]
+    if has_maximum != "false":
+        conditions.append(
+            _condition("asks-for-gpu-or-is-gated", f"{asks_for_gpu(policy)} || {_gated(policy)}")
+        )
     return {
         "failurePolicy": "Fail",
         "matchConstraints": _constraints(policy),
@@ -117,7 +115,7 @@ def gate_required(policy: Policy) -> Object:
         "matchConditions": [*_not_left_alone(policy), _served(policy), _NOT_PLACED_BY_KUEUE],
         "validations": [
             {
-                "expression": f"!({_asks(policy)}) || {_gated(policy)}",
+                "expression": f"!({asks_for_gpu(policy)}) || {_gated(policy)}",
                 "reason": "Forbidden",
                 "message": f"a GPU pod of this namespace must carry the gate {policy.gate}; the webhook that "
                 "adds it did not answer, or has another list of GPU resources",
@@ -137,7 +135,7 @@ def gate(policy: Policy) -> Object:
             *_not_left_alone(policy),
             _served(policy),
             _condition("not-gated", f"!({_gated(policy)})"),
-            _condition("asks-for-gpu-or-wishes", f"{_asks(policy)} || {_has_request()}"),
+            _condition("asks-for-gpu-or-wishes", f"{asks_for_gpu(policy)} || {_has_request()}"),
             _NOT_PLACED_BY_KUEUE,
         ],
         "mutations": [
@@ -183,13 +181,15 @@ _NOT_PLACED_BY_KUEUE: Final = _condition(
 )
 """See webhook.admission.kueue. The last one everywhere: overlays name the others by their number."""
 _PODS: Final = {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"]}
+ADOPTED: Final = " || object.spec.schedulingGroup.?podGroupName.orValue('') != ''"
+"""Added to a condition where Kubernetes' own PodGroups are placed by topogate."""
+IS_INTEL: Final = f"k.startsWith({text_of(keys.INTEL_PREFIX)})"
 _CONTAINERS: Final = "(dyn(object.spec.containers) + dyn(object.spec.?initContainers.orValue([])))"
 
 
 def _not_left_alone(policy: Policy) -> list[Object]:
     """A group that is not a PodGroup is of an unknown kind: it is always left to kube-scheduler."""
-    adopted = " || object.spec.schedulingGroup.?podGroupName.orValue('') != ''"
-    expression = f"!has(object.spec.schedulingGroup){adopted if policy.adopts_native_gangs else ''}"
+    expression = f"!has(object.spec.schedulingGroup){ADOPTED if policy.adopts_native_gangs else ''}"
     return [*_NOT_OURS_AT_ALL, _condition("not-of-a-scheduling-group", expression)]
 
 
@@ -198,7 +198,7 @@ def _served(policy: Policy) -> Object:
     return _condition("not-of-another-scheduler", f"object.spec.?schedulerName.orValue('') in {served}")
 
 
-def _asks(policy: Policy, *more: str) -> str:
+def asks_for_gpu(policy: Policy, *more: str) -> str:
     """Whether any container asks for some of a GPU resource, or of one for which `more` is true.
 
     The API server has already copied limits to requests.
@@ -206,14 +206,13 @@ def _asks(policy: Policy, *more: str) -> str:
     is_gpu = " || ".join([*matches("k", policy.gpu_resources), *more])
     requests = "c.?resources.?requests.orValue({})"
     asks = f"{_CONTAINERS}.exists(c, {requests}.exists(k, ({is_gpu}) && string({requests}[k]) != '0'))"
-    claims = "object.spec.?resourceClaims.orValue([]).size() > 0"
-    return f"({asks} || {claims})" if policy.resource_claims else asks
+    claims = " || object.spec.?resourceClaims.orValue([]).size() > 0"
+    return asks + (claims if policy.resource_claims else "")
 
 
 def _may_be_ours(policy: Policy) -> str:
     ours = " || ".join(f"a.startsWith({text_of(mark)})" for mark in _MARKS)
-    intel = f"k.startsWith({text_of(keys.INTEL_PREFIX)})"
-    asks = _asks(policy, intel)
+    asks = asks_for_gpu(policy, IS_INTEL)
     beside = f"{list_of(marks.CPU_POD_LABELS)}.exists(l, l in object.metadata.?labels.orValue({{}}))"
     marked = f"object.metadata.?annotations.orValue({{}}).exists(a, {ours})"
     return f"{asks} || {_gated(policy)} || {marked} || {beside} || {_HAS_NOTE}"

@@ -1,34 +1,4 @@
-{{- /* Made by hack/chart. What a schema of values cannot say. */ -}}
-{{- /* Compares a value at a path with a shape of hack/releases/chart_shapes.py; page describes the file. */ -}}
-{{- define "topogate.shape" -}}
-{{- if not (has (kindOf .value) .shape.kinds) }}
-{{- fail (printf "%s must be %s, not %s. Correct the text, as %s shows it." .path .shape.what (kindOf .value | replace "invalid" "nothing" | replace "slice" "a list" | replace "map" "a mapping" | replace "string" "text") .page) }}
-{{- end }}
-{{- if and (hasKey .shape "words") (not (has .value .shape.words)) }}
-{{- fail (printf "%s must be %s, not %s." .path .shape.what .value) }}
-{{- end }}
-{{- range $name := .shape.required }}
-{{- if not (hasKey $.value $name) }}
-{{- fail (printf "%s lacks the key %s. Give the whole text, as %s shows it." $.path $name $.page) }}
-{{- end }}
-{{- end }}
-{{- if kindIs "map" .value }}
-{{- range $key, $value := .value }}
-{{- if hasKey $.shape "keys" }}
-{{- if not (hasKey $.shape.keys $key) }}
-{{- fail (printf "%s: there is no key %s; there are %s." $.path $key (keys $.shape.keys | sortAlpha | join " ")) }}
-{{- end }}
-{{- include "topogate.shape" (dict "path" (printf "%s: %s" $.path $key) "value" $value "shape" (get $.shape.keys $key) "page" $.page) }}
-{{- else if hasKey $.shape "each" }}
-{{- include "topogate.shape" (dict "path" (printf "%s: %s" $.path $key) "value" $value "shape" $.shape.each "page" $.page) }}
-{{- end }}
-{{- end }}
-{{- else if and (kindIs "slice" .value) (hasKey .shape "each") }}
-{{- range $index, $value := .value }}
-{{- include "topogate.shape" (dict "path" (printf "%s[%d]" $.path $index) "value" $value "shape" $.shape.each "page" $.page) }}
-{{- end }}
-{{- end }}
-{{- end -}}
+{{- /* What a schema of values cannot refuse. */ -}}
 {{- define "topogate.check" -}}
 {{- range $name, $image := .Values.images }}
 {{- if or (not $image) (hasPrefix "REGISTRY/" $image) (hasPrefix "YOUR-REGISTRY/" $image) }}
@@ -49,38 +19,65 @@
 {{- fail (printf "topogate is in this cluster already, as release %s of namespace %s. A cluster has one topogate: upgrade that release (helm upgrade %s CHART --namespace %s), or uninstall it first." $owner $where $owner $where) }}
 {{- end }}
 {{- end }}
-{{- $labeler := fromYaml .Values.labeler.config }}
-{{- if hasKey $labeler "Error" }}
-{{- fail (printf "labeler.config is no YAML: %s. Give the whole text of the labeler's file, as docs/operators/topology.md shows it." $labeler.Error) }}
-{{- end }}
-{{- if not $labeler.sources }}
-{{- fail "labeler.config names no sources, so the labeler would not start. Leave labeler.config out to have the chart's default, or give the whole text." }}
-{{- end }}
-{{- include "topogate.shape" (dict "path" "labeler.config" "value" $labeler "shape" (fromJson `{"what": "a mapping", "kinds": ["map"], "keys": {"sources": {"what": "a list", "kinds": ["slice"], "each": {"what": "a name, or one name with options", "kinds": ["string", "map"]}}, "levels": {"what": "a list", "kinds": ["slice"], "each": {"what": "text", "kinds": ["string"]}}, "interval": {"what": "a number", "kinds": ["float64", "int64", "int"]}, "pci-group-level": {"what": "a number", "kinds": ["float64", "int64", "int"]}, "feature-file": {"what": "text", "kinds": ["string"]}}, "required": ["sources"]}`) "page" "docs/operators/topology.md") }}
 {{- $facts := fromYaml .Values.labeler.facts }}
 {{- if hasKey $facts "Error" }}
 {{- fail (printf "labeler.facts is no YAML: %s. Give the whole text of the list of nodes, as docs/operators/topology.md shows it." $facts.Error) }}
 {{- end }}
-{{- if and .Values.labeler.source (ne (toJson $labeler) (toJson (fromJson `{"sources": ["udev"], "levels": ["topology.gke.io/cluster", "topology.gke.io/rack", "topology.gke.io/host"], "interval": 60}`))) }}
-{{- fail (printf "labeler.source=%s comes with a configuration of its own, which would replace labeler.config. Set one of the two." .Values.labeler.source) }}
-{{- end }}
-{{- $config := .Values.config }}
-{{- if and .Values.falldio (ne (toJson $config) (toJson (fromJson `{"gatePrefix": "gke.io/topology-aware-auto-", "gpus": {"resources": ["nvidia.com/gpu", "nvidia.com/gpu.shared", "nvidia.com/mig-*", "amd.com/gpu", "gpu.intel.com/i915", "gpu.intel.com/xe"]}, "tiers": [{"name": "low", "priorityClassName": "gpu-low-priority"}, {"name": "medium", "priorityClassName": "gpu-medium-priority"}, {"name": "high", "priorityClassName": "gpu-high-priority"}], "models": [{"name": "RTX 4090", "aliases": ["GeForce RTX 4090"], "labels": {"nvidia.com/gpu.product": "NVIDIA-GeForce-RTX-4090"}, "resources": ["nvidia.com/gpu"]}, {"name": "A100 80GB", "labels": {"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB"}, "resources": ["nvidia.com/gpu", "nvidia.com/mig-*"]}, {"name": "H100", "aliases": ["H100 80GB HBM3"], "labels": {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"}, "resources": ["nvidia.com/gpu", "nvidia.com/mig-*"]}, {"name": "MI300X", "labels": {"amd.com/gpu.product-name": "AMD_Instinct_MI300X_OAM"}, "resources": ["amd.com/gpu"]}, {"name": "Max 1550", "aliases": ["Intel Max 1550", "Data Center GPU Max 1550"], "labels": {"gpu.intel.com/product": "Max_1550"}, "resources": ["gpu.intel.com/i915", "gpu.intel.com/xe"]}], "namespaces": {"rules": {"*": {}}}}`))) }}
-{{- fail (printf "falldio=%s comes with a configuration of its own, which would replace yours. Leave config as the chart has it; or leave falldio empty, and name the label and the resource falldio.com/gpu in a checkout's manifests/base/configuration.yaml, run topogate config render and hack/chart, and install that chart." .Values.falldio) }}
-{{- end }}
-{{- range $path, $value := fromJson `{"gatePrefix": "gke.io/topology-aware-auto-", "schedulerNames": ["default-scheduler"], "gpus.resources": ["nvidia.com/gpu", "nvidia.com/gpu.shared", "nvidia.com/mig-*", "amd.com/gpu", "gpu.intel.com/i915", "gpu.intel.com/xe"], "gpus.deviceClasses": [], "namespaces.excluded": []}` }}
-{{- $names := splitList "." $path }}
-{{- $section := ternary (get $config (first $names) | default dict) $config (eq (len $names) 2) }}
-{{- if ne (toJson (get $section (last $names) | default $value)) (toJson $value) }}
-{{- fail (printf "config.%s differs from the one that the chart's conditions were rendered from, so the API server would not ask about the right pods. Change manifests/base/configuration.yaml in a checkout, run topogate config render and hack/chart, and install that chart." $path) }}
-{{- end }}
-{{- end }}
-{{- if and (eq (dig "gangs" "native" "adopt" $config) "leave") (or .Values.strict.enabled .Values.inProcessGate.enabled) }}
-{{- fail "config.gangs.native=leave changes what strict and inProcessGate are rendered from. Change manifests/base/configuration.yaml in a checkout, run topogate config render and hack/chart, and install that chart." }}
-{{- end }}
-{{- range $namespace, $rules := (($config.namespaces | default dict).rules | default dict) }}
-{{- if hasKey ($rules | default dict) "maximumTier" }}
-{{- fail (printf "config.namespaces.rules.%s.maximumTier is guarded by an admission policy that is rendered. Change manifests/base/configuration.yaml in a checkout, run topogate config render and hack/chart, and install that chart." $namespace) }}
-{{- end }}
-{{- end }}
+{{- include "topogate.checkConfig" (include "topogate.config" . | fromJson) }}
 {{- end -}}
+{{- /* What the programs would refuse of a configuration that a schema allows: names that occur twice, or nowhere. */ -}}
+{{- define "topogate.checkConfig" -}}
+{{- $tiers := list }}
+{{- $classes := list }}
+{{- range $number, $tier := .tiers }}
+{{- include "topogate.once" (list $tiers $tier.name (printf "config.tiers[%d].name" $number)) }}
+{{- include "topogate.once" (list $classes $tier.priorityClassName (printf "config.tiers[%d].priorityClassName" $number)) }}
+{{- $tiers = append $tiers $tier.name }}
+{{- $classes = append $classes $tier.priorityClassName }}
+{{- end }}
+{{- $models := list }}
+{{- range $number, $model := .models }}
+{{- range concat (list $model.name) ($model.aliases | default list) }}
+{{- $name := include "topogate.model" . }}
+{{- include "topogate.once" (list $models $name (printf "config.models[%d]: %s" $number .)) }}
+{{- $models = append $models $name }}
+{{- end }}
+{{- end }}
+{{- range $namespace, $rules := (.namespaces | default dict).rules }}
+{{- $path := printf "config.namespaces.rules.%s" $namespace }}
+{{- $rules := $rules | default dict }}
+{{- include "topogate.known" (list $tiers $rules.defaultTier (printf "%s.defaultTier" $path)) }}
+{{- include "topogate.known" (list $tiers $rules.maximumTier (printf "%s.maximumTier" $path)) }}
+{{- include "topogate.known" (list $models (include "topogate.model" $rules.defaultModel) (printf "%s.defaultModel" $path)) }}
+{{- $isAbove := false }}
+{{- range $tiers }}
+{{- if and $isAbove (eq . ($rules.defaultTier | default "")) }}
+{{- fail (printf "%s.defaultTier: %s is above maximumTier %s. Lower the default, or raise the maximum." $path . $rules.maximumTier) }}
+{{- end }}
+{{- $isAbove = or $isAbove (eq . ($rules.maximumTier | default "")) }}
+{{- end }}
+{{- end }}
+{{- range $model, $cost := (.fairOrder | default dict).modelCosts }}
+{{- include "topogate.known" (list $models (include "topogate.model" $model) (printf "config.fairOrder.modelCosts: %s" $model)) }}
+{{- end }}
+{{- $gangs := .gangs | default dict }}
+{{- range $gangs.looseOwners }}
+{{- include "topogate.once" (list ($gangs.owners | default list) . "config.gangs.looseOwners and config.gangs.owners") }}
+{{- end }}
+{{- end }}
+{{- /* A name of a model without case, blanks and punctuation. */ -}}
+{{- define "topogate.model" -}}
+{{- regexReplaceAll "[^\\pL\\pN]" (. | default "" | lower) "" }}
+{{- end }}
+{{- /* Refuses a name that is there already. It takes a list: the names that are there, the name, its path. */ -}}
+{{- define "topogate.once" -}}
+{{- if has (index . 1) (index . 0) }}
+{{- fail (printf "%s: %s occurs twice. Remove one of the two." (index . 2) (index . 1)) }}
+{{- end }}
+{{- end }}
+{{- /* Refuses a name that nothing defines. It takes a list: the names that are there, the name, its path. */ -}}
+{{- define "topogate.known" -}}
+{{- if and (index . 1) (not (has (index . 1) (index . 0))) }}
+{{- fail (printf "%s: there is no %s; there are %s." (index . 2) (index . 1) (join ", " (index . 0))) }}
+{{- end }}
+{{- end }}

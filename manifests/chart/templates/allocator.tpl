@@ -31,8 +31,7 @@ spec:
         values:
           - system-node-critical
 {{- end }}
-{{- if .Values.allocator.enabled }}
----
+{{- define "manifest.serviceaccount/topogate-allocator/allocator" }}
 apiVersion: v1
 automountServiceAccountToken: false
 kind: ServiceAccount
@@ -42,6 +41,10 @@ metadata:
     app.kubernetes.io/part-of: topogate
   name: allocator
   namespace: topogate-allocator
+{{- end }}
+{{- if .Values.allocator.enabled }}
+---
+{{ include "topogate.account" (list . (include "manifest.serviceaccount/topogate-allocator/allocator" .)) }}
 {{- end }}
 {{- if .Values.allocator.enabled }}
 ---
@@ -206,8 +209,7 @@ spec:
   validationActions:
     - Deny
 {{- end }}
-{{- if .Values.allocator.enabled }}
----
+{{- define "manifest.daemonset/topogate-allocator/allocator" }}
 apiVersion: apps/v1
 kind: DaemonSet
 metadata:
@@ -243,7 +245,6 @@ spec:
             - --shares=10
             - --dev=/host/dev
             - --health-port=8082
-{{- with .Values.allocator.extraArgs }}{{ toYaml . | nindent 12 }}{{- end }}
           command:
             - topogate-allocator
           env:
@@ -251,7 +252,7 @@ spec:
               valueFrom:
                 fieldRef:
                   fieldPath: spec.nodeName
-          image: {{ .Values.images.labeler | quote }}
+          image: topogate-labeler
           livenessProbe:
             failureThreshold: 3
             httpGet:
@@ -267,7 +268,12 @@ spec:
               path: /readyz
               port: health
             periodSeconds: 10
-          resources: {{- toYaml .Values.allocator.resources | nindent 12 }}
+          resources:
+            limits:
+              memory: 96Mi
+            requests:
+              cpu: 5m
+              memory: 64Mi
           securityContext:
             allowPrivilegeEscalation: false
             capabilities:
@@ -316,12 +322,13 @@ spec:
             path: /dev
             type: Directory
           name: dev
-{{- with .Values.imagePullSecrets }}
-      imagePullSecrets: {{- toYaml . | nindent 8 }}
-{{- end }}
   updateStrategy:
     rollingUpdate:
       maxSurge: 1
       maxUnavailable: 0
     type: RollingUpdate
+{{- end }}
+{{- if .Values.allocator.enabled }}
+---
+{{ include "topogate.program" (list . (include "manifest.daemonset/topogate-allocator/allocator" .)) }}
 {{- end }}

@@ -2,13 +2,7 @@
 ---
 apiVersion: v1
 data:
-{{- if (eq .Values.falldio "resource") }}
-  configuration.yaml: "apiVersion: topogate.io/v1beta1\nkind: Configuration\ngatePrefix: gke.io/topology-aware-auto-\ngpus:\n  resources: [falldio.com/gpu, nvidia.com/gpu, nvidia.com/gpu.shared, nvidia.com/mig-*, amd.com/gpu, gpu.intel.com/i915, gpu.intel.com/xe]\ntiers:\n  - {name: low, priorityClassName: gpu-low-priority}\n  - {name: medium, priorityClassName: gpu-medium-priority}\n  - {name: high, priorityClassName: gpu-high-priority}\nmodels:\n  - {name: RTX 4090, labels: {falldio.com/gpu: rtx4090}, resources: [falldio.com/gpu, nvidia.com/gpu]}\n  - {name: RTX 3090, labels: {falldio.com/gpu: rtx3090}, resources: [falldio.com/gpu, nvidia.com/gpu]}\n  - {name: A100, labels: {falldio.com/gpu: a100}, resources: [falldio.com/gpu, nvidia.com/gpu]}\n  - {name: H100, labels: {falldio.com/gpu: h100}, resources: [falldio.com/gpu, nvidia.com/gpu]}\nnamespaces:\n  rules:\n    \"*\": {}"
-{{- else if (eq .Values.falldio "label") }}
-  configuration.yaml: "apiVersion: topogate.io/v1beta1\nkind: Configuration\ngatePrefix: gke.io/topology-aware-auto-\ngpus:\n  resources: [nvidia.com/gpu, nvidia.com/gpu.shared, nvidia.com/mig-*, amd.com/gpu, gpu.intel.com/i915, gpu.intel.com/xe, falldio.com/gpu]\ntiers:\n  - {name: low, priorityClassName: gpu-low-priority}\n  - {name: medium, priorityClassName: gpu-medium-priority}\n  - {name: high, priorityClassName: gpu-high-priority}\nmodels:\n  - {name: RTX 4090, labels: {falldio.com/gpu: rtx4090}, resources: [nvidia.com/gpu, falldio.com/gpu]}\n  - {name: RTX 3090, labels: {falldio.com/gpu: rtx3090}, resources: [nvidia.com/gpu, falldio.com/gpu]}\n  - {name: A100, labels: {falldio.com/gpu: a100}, resources: [nvidia.com/gpu, falldio.com/gpu]}\n  - {name: H100, labels: {falldio.com/gpu: h100}, resources: [nvidia.com/gpu, falldio.com/gpu]}\nnamespaces:\n  rules:\n    \"*\": {}"
-{{- else }}
-  configuration.yaml: {{ merge (dict "apiVersion" "topogate.io/v1beta1" "kind" "Configuration") .Values.config | toYaml | toJson }}
-{{- end }}
+  configuration.yaml: {{ include "topogate.config" . | fromJson | toYaml | toJson }}
 kind: ConfigMap
 metadata:
   name: topogate-configuration

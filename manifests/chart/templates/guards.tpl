@@ -20,7 +20,7 @@ spec:
         resources:
           - pods
   validations:
-    - expression: '!variables.isSweeper || !oldObject.spec.?schedulingGates.orValue([]).exists(g, g.name.startsWith(''gke.io/topology-aware-auto-'')) && variables.terms.exists(t, t.?matchFields.orValue([]).exists(f, f.key == ''metadata.name'')) && !oldObject.metadata.?ownerReferences.orValue([]).exists(o, o.kind == ''DaemonSet'' && o.apiVersion == ''apps/v1'' && o.?controller.orValue(false))'
+    - expression: {{ print `!variables.isSweeper || !oldObject.spec.?schedulingGates.orValue([]).exists(g, g.name.startsWith('` (include "topogate.gatePrefix" .) `')) && variables.terms.exists(t, t.?matchFields.orValue([]).exists(f, f.key == 'metadata.name')) && !oldObject.metadata.?ownerReferences.orValue([]).exists(o, o.kind == 'DaemonSet' && o.apiVersion == 'apps/v1' && o.?controller.orValue(false))` | quote }}
       message: the topogate sweeper may delete pods that it has released, and no others
       reason: Forbidden
     - expression: variables.isSweeper || 'falldio.com/task-uid' in oldObject.metadata.?labels.orValue({}) && oldObject.metadata.?ownerReferences.orValue([]).exists(o, o.kind == 'Job' && o.apiVersion == 'batch/v1' && o.?controller.orValue(false) && o.name == oldObject.metadata.?labels[?'falldio.com/task'].orValue(''))
@@ -66,7 +66,7 @@ metadata:
 spec:
   failurePolicy: Fail
   matchConditions:
-    - expression: '[''gas-ts'', ''gas-container-cards'', ''gas-container-tiles''] .exists(key, key in object.metadata.?annotations.orValue({})) || (object.spec.?schedulingGates.orValue([]).size() > 64 && object.spec.schedulingGates.exists(g, g.name.startsWith(''gke.io/topology-aware-auto-'')))'
+    - expression: {{ print `['gas-ts', 'gas-container-cards', 'gas-container-tiles'] .exists(key, key in object.metadata.?annotations.orValue({})) || (object.spec.?schedulingGates.orValue([]).size() > 64 && object.spec.schedulingGates.exists(g, g.name.startsWith('` (include "topogate.gatePrefix" .) `')))` | quote }}
       name: forbidden
   matchConstraints:
     resourceRules:
@@ -83,7 +83,7 @@ spec:
       message: 'remove gas-ts, gas-container-cards and gas-container-tiles from the pod (or its template): they tell which GPU cards a pod was given, and only the topogate sweeper writes them'
       reason: Forbidden
     - expression: object.spec.?schedulingGates.orValue([]).size() <= 64
-      message: a pod with a gke.io/topology-aware-auto- gate may have 64 schedulingGates in all
+      message: {{ print `a pod with a ` (include "topogate.gatePrefix" .) ` gate may have 64 schedulingGates in all` | quote }}
       reason: Forbidden
 ---
 apiVersion: admissionregistration.k8s.io/v1
@@ -122,7 +122,7 @@ metadata:
 spec:
   failurePolicy: Fail
   matchConditions:
-    - expression: 'request.userInfo.username == ''system:serviceaccount:topogate-system:sweeper'' ? !( object.spec.containers.map(c, [c.name, c.image]) == oldObject.spec.containers.map(c, [c.name, c.image]) && object.spec.?initContainers.orValue([]).map(c, [c.name, c.image]) == oldObject.spec.?initContainers.orValue([]).map(c, [c.name, c.image]) && (object.spec.?nodeSelector.orValue({}) == oldObject.spec.?nodeSelector.orValue({}) || oldObject.spec.?schedulingGates.orValue([]).exists(g, g.name.startsWith(''gke.io/topology-aware-auto-''))) && object.spec.?tolerations.orValue([]) == oldObject.spec.?tolerations.orValue([]) && object.spec.?activeDeadlineSeconds == oldObject.spec.?activeDeadlineSeconds && object.spec.?terminationGracePeriodSeconds == oldObject.spec.?terminationGracePeriodSeconds && object.spec.?schedulingGates.orValue([]) .filter(g, !g.name.startsWith(''gke.io/topology-aware-auto-'')).size() == oldObject.spec.?schedulingGates.orValue([]) .filter(g, !g.name.startsWith(''gke.io/topology-aware-auto-'')).size() && object.metadata.?labels.orValue({}) == oldObject.metadata.?labels.orValue({}) && object.metadata.?finalizers.orValue([]) == oldObject.metadata.?finalizers.orValue([]) && object.metadata.?ownerReferences.orValue([]) == oldObject.metadata.?ownerReferences.orValue([]) && object.metadata.?annotations.orValue({}).all(key, key in [''gas-ts'', ''gas-container-cards'', ''gas-container-tiles'', ''autoscaling.x-k8s.io/consume-provisioning-request'', ''autoscaling.x-k8s.io/provisioning-class-name''] || (key in oldObject.metadata.?annotations.orValue({}) && oldObject.metadata.annotations[key] == object.metadata.annotations[key])) && oldObject.metadata.?annotations.orValue({}).all(key, key in [''gas-ts'', ''gas-container-cards'', ''gas-container-tiles''] || key in object.metadata.?annotations.orValue({})) ) : (!(request.userInfo.username in ['''']) && [''gas-ts'', ''gas-container-cards'', ''gas-container-tiles''] .exists(key, object.metadata.?annotations[?key] != oldObject.metadata.?annotations[?key])) || (!has(object.metadata.deletionTimestamp) && object.spec.?schedulingGates.orValue([]).size() < oldObject.spec.?schedulingGates.orValue([]).size() && oldObject.spec.?schedulingGates.orValue([]).size() <= 64 && object.spec.?schedulingGates.orValue([]) .filter(g, g.name.startsWith(''gke.io/topology-aware-auto-'')).size() != oldObject.spec.?schedulingGates.orValue([]) .filter(g, g.name.startsWith(''gke.io/topology-aware-auto-'')).size())'
+    - expression: {{ print `request.userInfo.username == 'system:serviceaccount:topogate-system:sweeper' ? !( object.spec.containers.map(c, [c.name, c.image]) == oldObject.spec.containers.map(c, [c.name, c.image]) && object.spec.?initContainers.orValue([]).map(c, [c.name, c.image]) == oldObject.spec.?initContainers.orValue([]).map(c, [c.name, c.image]) && (object.spec.?nodeSelector.orValue({}) == oldObject.spec.?nodeSelector.orValue({}) || oldObject.spec.?schedulingGates.orValue([]).exists(g, g.name.startsWith('` (include "topogate.gatePrefix" .) `'))) && object.spec.?tolerations.orValue([]) == oldObject.spec.?tolerations.orValue([]) && object.spec.?activeDeadlineSeconds == oldObject.spec.?activeDeadlineSeconds && object.spec.?terminationGracePeriodSeconds == oldObject.spec.?terminationGracePeriodSeconds && object.spec.?schedulingGates.orValue([]) .filter(g, !g.name.startsWith('` (include "topogate.gatePrefix" .) `')).size() == oldObject.spec.?schedulingGates.orValue([]) .filter(g, !g.name.startsWith('` (include "topogate.gatePrefix" .) `')).size() && object.metadata.?labels.orValue({}) == oldObject.metadata.?labels.orValue({}) && object.metadata.?finalizers.orValue([]) == oldObject.metadata.?finalizers.orValue([]) && object.metadata.?ownerReferences.orValue([]) == oldObject.metadata.?ownerReferences.orValue([]) && object.metadata.?annotations.orValue({}).all(key, key in ['gas-ts', 'gas-container-cards', 'gas-container-tiles', 'autoscaling.x-k8s.io/consume-provisioning-request', 'autoscaling.x-k8s.io/provisioning-class-name'] || (key in oldObject.metadata.?annotations.orValue({}) && oldObject.metadata.annotations[key] == object.metadata.annotations[key])) && oldObject.metadata.?annotations.orValue({}).all(key, key in ['gas-ts', 'gas-container-cards', 'gas-container-tiles'] || key in object.metadata.?annotations.orValue({})) ) : (!(request.userInfo.username in ['']) && ['gas-ts', 'gas-container-cards', 'gas-container-tiles'] .exists(key, object.metadata.?annotations[?key] != oldObject.metadata.?annotations[?key])) || (!has(object.metadata.deletionTimestamp) && object.spec.?schedulingGates.orValue([]).size() < oldObject.spec.?schedulingGates.orValue([]).size() && oldObject.spec.?schedulingGates.orValue([]).size() <= 64 && object.spec.?schedulingGates.orValue([]) .filter(g, g.name.startsWith('` (include "topogate.gatePrefix" .) `')).size() != oldObject.spec.?schedulingGates.orValue([]) .filter(g, g.name.startsWith('` (include "topogate.gatePrefix" .) `')).size())` | quote }}
       name: forbidden
   matchConstraints:
     resourceRules:
@@ -136,13 +136,13 @@ spec:
           - pods
   validations:
     - expression: variables.isSweeper || variables.changesCards
-      message: 'only the topogate sweeper removes a gke.io/topology-aware-auto- gate: it releases the pod when its gang is placed; delete the pod if it shall not wait'
+      message: {{ print `only the topogate sweeper removes a ` (include "topogate.gatePrefix" .) ` gate: it releases the pod when its gang is placed; delete the pod if it shall not wait` | quote }}
       reason: Forbidden
     - expression: variables.isSweeper || !variables.changesCards
       message: 'only the topogate sweeper writes gas-ts, gas-container-cards and gas-container-tiles: they tell which GPU cards the pod was given'
       reason: Forbidden
     - expression: '!variables.isSweeper'
-      message: of a pod the topogate sweeper may change the affinity, add to the nodeSelector while it is gated, remove gke.io/topology-aware-auto- gates and write the annotations gas-ts, gas-container-cards, gas-container-tiles and those of the ProvisioningRequest that it consumes, and nothing else
+      message: {{ print `of a pod the topogate sweeper may change the affinity, add to the nodeSelector while it is gated, remove ` (include "topogate.gatePrefix" .) ` gates and write the annotations gas-ts, gas-container-cards, gas-container-tiles and those of the ProvisioningRequest that it consumes, and nothing else` | quote }}
       reason: Forbidden
   variables:
     - expression: request.userInfo.username == 'system:serviceaccount:topogate-system:sweeper'

@@ -16,20 +16,13 @@ spec:
       name: not-a-mirror-pod
     - expression: '!object.metadata.?ownerReferences.orValue([]).exists(o, o.kind == ''DaemonSet'' && o.?controller.orValue(false))'
       name: not-of-a-daemonset
-    - expression: '!has(object.spec.schedulingGroup) || object.spec.schedulingGroup.?podGroupName.orValue('''') != '''''
+    - expression: {{ print `!has(object.spec.schedulingGroup)` (include "topogate.adopted" .) | quote }}
       name: not-of-a-scheduling-group
-    - expression: object.spec.?schedulerName.orValue('') in ['', 'default-scheduler']
+    - expression: {{ print `object.spec.?schedulerName.orValue('') in ` (include "topogate.schedulers" .) | quote }}
       name: not-of-another-scheduler
-    - expression: '!(object.spec.?schedulingGates.orValue([]).exists(g, g.name.startsWith(''gke.io/topology-aware-auto-'')))'
+    - expression: {{ print `!(object.spec.?schedulingGates.orValue([]).exists(g, g.name.startsWith('` (include "topogate.gatePrefix" .) `')))` | quote }}
       name: not-gated
-    -
-{{- if (eq .Values.falldio "resource") }}
-      expression: (dyn(object.spec.containers) + dyn(object.spec.?initContainers.orValue([]))).exists(c, c.?resources.?requests.orValue({}).exists(k, (k in ['falldio.com/gpu', 'nvidia.com/gpu', 'nvidia.com/gpu.shared', 'amd.com/gpu', 'gpu.intel.com/i915', 'gpu.intel.com/xe'] || k.startsWith('nvidia.com/mig-')) && string(c.?resources.?requests.orValue({})[k]) != '0')) || ['topogate.io/gang', 'topogate.io/gang-min-size', 'topogate.io/gang-size', 'topogate.io/gpu-model', 'topogate.io/preferred-topology', 'topogate.io/priority', 'topogate.io/required-topology', 'topogate.io/slice-size', 'topogate.io/slice-topology', 'topogate.io/spread-topology'].exists(key, key in object.metadata.?annotations.orValue({}))
-{{- else if (eq .Values.falldio "label") }}
-      expression: (dyn(object.spec.containers) + dyn(object.spec.?initContainers.orValue([]))).exists(c, c.?resources.?requests.orValue({}).exists(k, (k in ['nvidia.com/gpu', 'nvidia.com/gpu.shared', 'amd.com/gpu', 'gpu.intel.com/i915', 'gpu.intel.com/xe', 'falldio.com/gpu'] || k.startsWith('nvidia.com/mig-')) && string(c.?resources.?requests.orValue({})[k]) != '0')) || ['topogate.io/gang', 'topogate.io/gang-min-size', 'topogate.io/gang-size', 'topogate.io/gpu-model', 'topogate.io/preferred-topology', 'topogate.io/priority', 'topogate.io/required-topology', 'topogate.io/slice-size', 'topogate.io/slice-topology', 'topogate.io/spread-topology'].exists(key, key in object.metadata.?annotations.orValue({}))
-{{- else }}
-      expression: (dyn(object.spec.containers) + dyn(object.spec.?initContainers.orValue([]))).exists(c, c.?resources.?requests.orValue({}).exists(k, (k in ['nvidia.com/gpu', 'nvidia.com/gpu.shared', 'amd.com/gpu', 'gpu.intel.com/i915', 'gpu.intel.com/xe'] || k.startsWith('nvidia.com/mig-')) && string(c.?resources.?requests.orValue({})[k]) != '0')) || ['topogate.io/gang', 'topogate.io/gang-min-size', 'topogate.io/gang-size', 'topogate.io/gpu-model', 'topogate.io/preferred-topology', 'topogate.io/priority', 'topogate.io/required-topology', 'topogate.io/slice-size', 'topogate.io/slice-topology', 'topogate.io/spread-topology'].exists(key, key in object.metadata.?annotations.orValue({}))
-{{- end }}
+    - expression: {{ print (include "topogate.asksForGpu" (list . "")) ` || ['topogate.io/gang', 'topogate.io/gang-min-size', 'topogate.io/gang-size', 'topogate.io/gpu-model', 'topogate.io/preferred-topology', 'topogate.io/priority', 'topogate.io/required-topology', 'topogate.io/slice-size', 'topogate.io/slice-topology', 'topogate.io/spread-topology'].exists(key, key in object.metadata.?annotations.orValue({}))` | quote }}
       name: asks-for-gpu-or-wishes
     - expression: '!object.spec.?schedulingGates.orValue([]).exists(g, g.name == ''kueue.x-k8s.io/topology'') || object.spec.schedulingGates.exists(g, g.name == ''kueue.x-k8s.io/admission'')'
       name: not-placed-by-kueue
@@ -38,12 +31,7 @@ spec:
       matchExpressions:
         - key: kubernetes.io/metadata.name
           operator: NotIn
-          values:
-            - kube-node-lease
-            - kube-public
-            - kube-system
-            - topogate-labeler
-            - topogate-system
+          values: {{- include "topogate.excluded" . | nindent 12 }}
       matchLabels:
         topogate.io/injection: enabled
     resourceRules:
@@ -57,7 +45,7 @@ spec:
           - pods
   mutations:
     - jsonPatch:
-        expression: '(has(object.spec.schedulingGates) ? [] : [JSONPatch{op: ''add'', path: ''/spec/schedulingGates'', value: []}]) + [JSONPatch{op: ''add'', path: ''/spec/schedulingGates/-'', value: Object.spec.schedulingGates{name: ''gke.io/topology-aware-auto-topogate''}}]'
+        expression: {{ print `(has(object.spec.schedulingGates) ? [] : [JSONPatch{op: 'add', path: '/spec/schedulingGates', value: []}]) + [JSONPatch{op: 'add', path: '/spec/schedulingGates/-', value: Object.spec.schedulingGates{name: '` (include "topogate.gatePrefix" .) `topogate'}}]` | quote }}
       patchType: JSONPatch
   reinvocationPolicy: IfNeeded
 {{- end }}

@@ -9,7 +9,7 @@ metadata:
     pod-security.kubernetes.io/enforce: privileged
   name: topogate-labeler
 {{- end }}
----
+{{- define "manifest.serviceaccount/topogate-labeler/labeler" }}
 apiVersion: v1
 automountServiceAccountToken: false
 kind: ServiceAccount
@@ -19,6 +19,9 @@ metadata:
     app.kubernetes.io/part-of: topogate
   name: labeler
   namespace: topogate-labeler
+{{- end }}
+---
+{{ include "topogate.account" (list . (include "manifest.serviceaccount/topogate-labeler/labeler" .)) }}
 ---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: Role
@@ -100,15 +103,7 @@ subjects:
 ---
 apiVersion: v1
 data:
-{{- if (eq .Values.labeler.source "gce") }}
-  labeler.yaml: "sources:\n- gce\n- udev\nlevels:\n- topology.gke.io/cluster\n- topology.gke.io/rack\n- topology.gke.io/host\ninterval: 60"
-{{- else if (eq .Values.labeler.source "eks") }}
-  labeler.yaml: "sources:\n- node-labels:\n    topology:\n    - topology.k8s.aws/network-node-layer-[-2]\n    - topology.k8s.aws/ultraserver-id|topology.k8s.aws/network-node-layer-[-1]\n    - kubernetes.io/hostname\n- udev\nlevels:\n- topology.gke.io/cluster\n- topology.gke.io/rack\n- topology.gke.io/host\ninterval: 60"
-{{- else if (eq .Values.labeler.source "nfd") }}
-  labeler.yaml: "sources:\n- udev\nlevels:\n- topology.gke.io/cluster\n- topology.gke.io/rack\n- topology.gke.io/host\ninterval: 60\nfeature-file: /etc/kubernetes/node-feature-discovery/features.d/topogate"
-{{- else }}
-  labeler.yaml: {{ .Values.labeler.config | toJson }}
-{{- end }}
+  labeler.yaml: {{ include "topogate.labeler" . | fromJson | toYaml | toJson }}
 {{- with .Values.labeler.facts }}
   facts.yaml: {{ toJson . }}
 {{- end }}
@@ -119,7 +114,7 @@ metadata:
     app.kubernetes.io/part-of: topogate
   name: labeler
   namespace: topogate-labeler
----
+{{- define "manifest.daemonset/topogate-labeler/labeler" }}
 apiVersion: apps/v1
 kind: DaemonSet
 metadata:
@@ -152,7 +147,6 @@ spec:
 {{- if .Values.labeler.extendedResources }}
             - --extended-resources
 {{- end }}
-{{- with .Values.labeler.extraArgs }}{{ toYaml . | nindent 12 }}{{- end }}
           command:
             - topogate-labeler
           env:
@@ -160,7 +154,7 @@ spec:
               valueFrom:
                 fieldRef:
                   fieldPath: spec.nodeName
-          image: {{ .Values.images.labeler | quote }}
+          image: topogate-labeler
           livenessProbe:
             failureThreshold: 3
             httpGet:
@@ -176,7 +170,12 @@ spec:
               path: /readyz
               port: health
             periodSeconds: 10
-          resources: {{- toYaml .Values.labeler.resources | nindent 12 }}
+          resources:
+            limits:
+              memory: 64Mi
+            requests:
+              cpu: 5m
+              memory: 40Mi
           securityContext:
             allowPrivilegeEscalation: false
             capabilities:
@@ -244,9 +243,6 @@ spec:
             type: DirectoryOrCreate
           name: features
 {{- end }}
-{{- with .Values.imagePullSecrets }}
-      imagePullSecrets: {{- toYaml . | nindent 8 }}
-{{- end }}
 {{- if (eq .Values.labeler.source "gce") }}
       dnsPolicy: ClusterFirstWithHostNet
 {{- end }}
@@ -257,3 +253,6 @@ spec:
     rollingUpdate:
       maxUnavailable: 10%
     type: RollingUpdate
+{{- end }}
+---
+{{ include "topogate.program" (list . (include "manifest.daemonset/topogate-labeler/labeler" .)) }}

@@ -761,8 +761,7 @@ metadata:
   name: topogate-dashboard
   namespace: topogate-system
 {{- end }}
-{{- if .Values.monitoring.enabled }}
----
+{{- define "manifest.podmonitor/topogate-system/topogate-allocator" }}
 apiVersion: monitoring.coreos.com/v1
 kind: PodMonitor
 metadata:
@@ -787,6 +786,9 @@ spec:
 {{- end }}
 {{- if .Values.monitoring.enabled }}
 ---
+{{ include "topogate.monitor" (list . (include "manifest.podmonitor/topogate-system/topogate-allocator" .)) }}
+{{- end }}
+{{- define "manifest.podmonitor/topogate-system/topogate-labeler" }}
 apiVersion: monitoring.coreos.com/v1
 kind: PodMonitor
 metadata:
@@ -811,6 +813,9 @@ spec:
 {{- end }}
 {{- if .Values.monitoring.enabled }}
 ---
+{{ include "topogate.monitor" (list . (include "manifest.podmonitor/topogate-system/topogate-labeler" .)) }}
+{{- end }}
+{{- define "manifest.podmonitor/topogate-system/topogate-sweeper" }}
 apiVersion: monitoring.coreos.com/v1
 kind: PodMonitor
 metadata:
@@ -829,6 +834,9 @@ spec:
 {{- end }}
 {{- if .Values.monitoring.enabled }}
 ---
+{{ include "topogate.monitor" (list . (include "manifest.podmonitor/topogate-system/topogate-sweeper" .)) }}
+{{- end }}
+{{- define "manifest.podmonitor/topogate-system/topogate-tasks" }}
 apiVersion: monitoring.coreos.com/v1
 kind: PodMonitor
 metadata:
@@ -847,6 +855,9 @@ spec:
 {{- end }}
 {{- if .Values.monitoring.enabled }}
 ---
+{{ include "topogate.monitor" (list . (include "manifest.podmonitor/topogate-system/topogate-tasks" .)) }}
+{{- end }}
+{{- define "manifest.podmonitor/topogate-system/topogate-webhook" }}
 apiVersion: monitoring.coreos.com/v1
 kind: PodMonitor
 metadata:
@@ -865,6 +876,10 @@ spec:
     matchLabels:
       app.kubernetes.io/component: webhook
       app.kubernetes.io/name: topogate
+{{- end }}
+{{- if .Values.monitoring.enabled }}
+---
+{{ include "topogate.monitor" (list . (include "manifest.podmonitor/topogate-system/topogate-webhook" .)) }}
 {{- end }}
 {{- if .Values.monitoring.enabled }}
 ---

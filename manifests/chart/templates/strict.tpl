@@ -16,9 +16,9 @@ spec:
       name: not-a-mirror-pod
     - expression: '!object.metadata.?ownerReferences.orValue([]).exists(o, o.kind == ''DaemonSet'' && o.?controller.orValue(false))'
       name: not-of-a-daemonset
-    - expression: '!has(object.spec.schedulingGroup) || object.spec.schedulingGroup.?podGroupName.orValue('''') != '''''
+    - expression: {{ print `!has(object.spec.schedulingGroup)` (include "topogate.adopted" .) | quote }}
       name: not-of-a-scheduling-group
-    - expression: object.spec.?schedulerName.orValue('') in ['', 'default-scheduler']
+    - expression: {{ print `object.spec.?schedulerName.orValue('') in ` (include "topogate.schedulers" .) | quote }}
       name: not-of-another-scheduler
     - expression: '!object.spec.?schedulingGates.orValue([]).exists(g, g.name == ''kueue.x-k8s.io/topology'') || object.spec.schedulingGates.exists(g, g.name == ''kueue.x-k8s.io/admission'')'
       name: not-placed-by-kueue
@@ -27,12 +27,7 @@ spec:
       matchExpressions:
         - key: kubernetes.io/metadata.name
           operator: NotIn
-          values:
-            - kube-node-lease
-            - kube-public
-            - kube-system
-            - topogate-labeler
-            - topogate-system
+          values: {{- include "topogate.excluded" . | nindent 12 }}
       matchLabels:
         topogate.io/injection: enabled
     resourceRules:
@@ -45,15 +40,8 @@ spec:
         resources:
           - pods
   validations:
-    -
-{{- if (eq .Values.falldio "resource") }}
-      expression: '!((dyn(object.spec.containers) + dyn(object.spec.?initContainers.orValue([]))).exists(c, c.?resources.?requests.orValue({}).exists(k, (k in [''falldio.com/gpu'', ''nvidia.com/gpu'', ''nvidia.com/gpu.shared'', ''amd.com/gpu'', ''gpu.intel.com/i915'', ''gpu.intel.com/xe''] || k.startsWith(''nvidia.com/mig-'')) && string(c.?resources.?requests.orValue({})[k]) != ''0''))) || object.spec.?schedulingGates.orValue([]).exists(g, g.name.startsWith(''gke.io/topology-aware-auto-''))'
-{{- else if (eq .Values.falldio "label") }}
-      expression: '!((dyn(object.spec.containers) + dyn(object.spec.?initContainers.orValue([]))).exists(c, c.?resources.?requests.orValue({}).exists(k, (k in [''nvidia.com/gpu'', ''nvidia.com/gpu.shared'', ''amd.com/gpu'', ''gpu.intel.com/i915'', ''gpu.intel.com/xe'', ''falldio.com/gpu''] || k.startsWith(''nvidia.com/mig-'')) && string(c.?resources.?requests.orValue({})[k]) != ''0''))) || object.spec.?schedulingGates.orValue([]).exists(g, g.name.startsWith(''gke.io/topology-aware-auto-''))'
-{{- else }}
-      expression: '!((dyn(object.spec.containers) + dyn(object.spec.?initContainers.orValue([]))).exists(c, c.?resources.?requests.orValue({}).exists(k, (k in [''nvidia.com/gpu'', ''nvidia.com/gpu.shared'', ''amd.com/gpu'', ''gpu.intel.com/i915'', ''gpu.intel.com/xe''] || k.startsWith(''nvidia.com/mig-'')) && string(c.?resources.?requests.orValue({})[k]) != ''0''))) || object.spec.?schedulingGates.orValue([]).exists(g, g.name.startsWith(''gke.io/topology-aware-auto-''))'
-{{- end }}
-      message: a GPU pod of this namespace must carry the gate gke.io/topology-aware-auto-topogate; the webhook that adds it did not answer, or has another list of GPU resources
+    - expression: {{ print `!(` (include "topogate.asksForGpu" (list . "")) `) || object.spec.?schedulingGates.orValue([]).exists(g, g.name.startsWith('` (include "topogate.gatePrefix" .) `'))` | quote }}
+      message: {{ print `a GPU pod of this namespace must carry the gate ` (include "topogate.gatePrefix" .) `topogate; the webhook that adds it did not answer, or has another list of GPU resources` | quote }}
       reason: Forbidden
 {{- end }}
 {{- if .Values.strict.enabled }}

@@ -6,20 +6,13 @@ metadata:
   name: topogate-tiers
 spec:
   failurePolicy: Fail
-  matchConditions:
-    - expression: 'false'
-      name: some-namespace-has-a-maximum
+  matchConditions: {{- include "topogate.maximumConditions" . | nindent 4 }}
   matchConstraints:
     namespaceSelector:
       matchExpressions:
         - key: kubernetes.io/metadata.name
           operator: NotIn
-          values:
-            - kube-node-lease
-            - kube-public
-            - kube-system
-            - topogate-labeler
-            - topogate-system
+          values: {{- include "topogate.excluded" . | nindent 12 }}
       matchLabels:
         topogate.io/injection: enabled
     resourceRules:
@@ -36,7 +29,7 @@ spec:
       messageExpression: '''priority '' + string(object.spec.?priority.orValue(0)) + '' (class '' + object.spec.?priorityClassName.orValue('''') + '') is above the maximum of namespace '' + request.namespace + '', which is '' + string(variables.maximum.orValue(0))'
       reason: Forbidden
   variables:
-    - expression: optional.none()
+    - expression: {{ include "topogate.maximum" . | quote }}
       name: maximum
 ---
 apiVersion: admissionregistration.k8s.io/v1

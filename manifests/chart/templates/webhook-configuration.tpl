@@ -19,22 +19,15 @@ webhooks:
         port: 443
     failurePolicy: Ignore
     matchConditions:
-      - expression: object.spec.?nodeName.orValue('') == '' || object.spec.?schedulingGates.orValue([]).exists(g, g.name.startsWith('gke.io/topology-aware-auto-')) || object.metadata.?uid.orValue('').startsWith('topogate.io/injected:')
+      - expression: {{ print `object.spec.?nodeName.orValue('') == '' || object.spec.?schedulingGates.orValue([]).exists(g, g.name.startsWith('` (include "topogate.gatePrefix" .) `')) || object.metadata.?uid.orValue('').startsWith('topogate.io/injected:')` | quote }}
         name: not-bound
-      - expression: object.metadata.?annotations[?'topogate.io/inject'].orValue('') != 'false' || object.spec.?schedulingGates.orValue([]).exists(g, g.name.startsWith('gke.io/topology-aware-auto-')) || object.metadata.?uid.orValue('').startsWith('topogate.io/injected:')
+      - expression: {{ print `object.metadata.?annotations[?'topogate.io/inject'].orValue('') != 'false' || object.spec.?schedulingGates.orValue([]).exists(g, g.name.startsWith('` (include "topogate.gatePrefix" .) `')) || object.metadata.?uid.orValue('').startsWith('topogate.io/injected:')` | quote }}
         name: not-opted-out
-      - expression: '!(''kubernetes.io/config.mirror'' in object.metadata.?annotations.orValue({})) || object.spec.?schedulingGates.orValue([]).exists(g, g.name.startsWith(''gke.io/topology-aware-auto-'')) || object.metadata.?uid.orValue('''').startsWith(''topogate.io/injected:'')'
+      - expression: {{ print `!('kubernetes.io/config.mirror' in object.metadata.?annotations.orValue({})) || object.spec.?schedulingGates.orValue([]).exists(g, g.name.startsWith('` (include "topogate.gatePrefix" .) `')) || object.metadata.?uid.orValue('').startsWith('topogate.io/injected:')` | quote }}
         name: not-a-mirror-pod
-      - expression: '!object.metadata.?ownerReferences.orValue([]).exists(o, o.kind == ''DaemonSet'' && o.?controller.orValue(false)) || object.spec.?schedulingGates.orValue([]).exists(g, g.name.startsWith(''gke.io/topology-aware-auto-'')) || object.metadata.?uid.orValue('''').startsWith(''topogate.io/injected:'')'
+      - expression: {{ print `!object.metadata.?ownerReferences.orValue([]).exists(o, o.kind == 'DaemonSet' && o.?controller.orValue(false)) || object.spec.?schedulingGates.orValue([]).exists(g, g.name.startsWith('` (include "topogate.gatePrefix" .) `')) || object.metadata.?uid.orValue('').startsWith('topogate.io/injected:')` | quote }}
         name: not-of-a-daemonset
-      -
-{{- if (eq .Values.falldio "resource") }}
-        expression: (dyn(object.spec.containers) + dyn(object.spec.?initContainers.orValue([]))).exists(c, c.?resources.?requests.orValue({}).exists(k, (k in ['falldio.com/gpu', 'nvidia.com/gpu', 'nvidia.com/gpu.shared', 'amd.com/gpu', 'gpu.intel.com/i915', 'gpu.intel.com/xe'] || k.startsWith('nvidia.com/mig-') || k.startsWith('gpu.intel.com/')) && string(c.?resources.?requests.orValue({})[k]) != '0')) || object.spec.?schedulingGates.orValue([]).exists(g, g.name.startsWith('gke.io/topology-aware-auto-')) || object.metadata.?annotations.orValue({}).exists(a, a.startsWith('topogate.io/') || a.startsWith('gas-')) || ['jobset.sigs.k8s.io/jobset-name', 'leaderworkerset.sigs.k8s.io/name', 'training.kubeflow.org/job-name', 'kueue.x-k8s.io/pod-group-name', 'scheduling.x-k8s.io/pod-group', 'scheduling.volcano.sh/group-name'].exists(l, l in object.metadata.?labels.orValue({})) || object.metadata.?uid.orValue('').startsWith('topogate.io/injected:')
-{{- else if (eq .Values.falldio "label") }}
-        expression: (dyn(object.spec.containers) + dyn(object.spec.?initContainers.orValue([]))).exists(c, c.?resources.?requests.orValue({}).exists(k, (k in ['nvidia.com/gpu', 'nvidia.com/gpu.shared', 'amd.com/gpu', 'gpu.intel.com/i915', 'gpu.intel.com/xe', 'falldio.com/gpu'] || k.startsWith('nvidia.com/mig-') || k.startsWith('gpu.intel.com/')) && string(c.?resources.?requests.orValue({})[k]) != '0')) || object.spec.?schedulingGates.orValue([]).exists(g, g.name.startsWith('gke.io/topology-aware-auto-')) || object.metadata.?annotations.orValue({}).exists(a, a.startsWith('topogate.io/') || a.startsWith('gas-')) || ['jobset.sigs.k8s.io/jobset-name', 'leaderworkerset.sigs.k8s.io/name', 'training.kubeflow.org/job-name', 'kueue.x-k8s.io/pod-group-name', 'scheduling.x-k8s.io/pod-group', 'scheduling.volcano.sh/group-name'].exists(l, l in object.metadata.?labels.orValue({})) || object.metadata.?uid.orValue('').startsWith('topogate.io/injected:')
-{{- else }}
-        expression: (dyn(object.spec.containers) + dyn(object.spec.?initContainers.orValue([]))).exists(c, c.?resources.?requests.orValue({}).exists(k, (k in ['nvidia.com/gpu', 'nvidia.com/gpu.shared', 'amd.com/gpu', 'gpu.intel.com/i915', 'gpu.intel.com/xe'] || k.startsWith('nvidia.com/mig-') || k.startsWith('gpu.intel.com/')) && string(c.?resources.?requests.orValue({})[k]) != '0')) || object.spec.?schedulingGates.orValue([]).exists(g, g.name.startsWith('gke.io/topology-aware-auto-')) || object.metadata.?annotations.orValue({}).exists(a, a.startsWith('topogate.io/') || a.startsWith('gas-')) || ['jobset.sigs.k8s.io/jobset-name', 'leaderworkerset.sigs.k8s.io/name', 'training.kubeflow.org/job-name', 'kueue.x-k8s.io/pod-group-name', 'scheduling.x-k8s.io/pod-group', 'scheduling.volcano.sh/group-name'].exists(l, l in object.metadata.?labels.orValue({})) || object.metadata.?uid.orValue('').startsWith('topogate.io/injected:')
-{{- end }}
+      - expression: {{ print (include "topogate.asksForGpu" (list . " || k.startsWith('gpu.intel.com/')")) ` || object.spec.?schedulingGates.orValue([]).exists(g, g.name.startsWith('` (include "topogate.gatePrefix" .) `')) || object.metadata.?annotations.orValue({}).exists(a, a.startsWith('topogate.io/') || a.startsWith('gas-')) || ['jobset.sigs.k8s.io/jobset-name', 'leaderworkerset.sigs.k8s.io/name', 'training.kubeflow.org/job-name', 'kueue.x-k8s.io/pod-group-name', 'scheduling.x-k8s.io/pod-group', 'scheduling.volcano.sh/group-name'].exists(l, l in object.metadata.?labels.orValue({})) || object.metadata.?uid.orValue('').startsWith('topogate.io/injected:')` | quote }}
         name: may-be-ours
     matchPolicy: Equivalent
     name: pods.topogate.io
@@ -42,12 +35,7 @@ webhooks:
       matchExpressions:
         - key: kubernetes.io/metadata.name
           operator: NotIn
-          values:
-            - kube-node-lease
-            - kube-public
-            - kube-system
-            - topogate-labeler
-            - topogate-system
+          values: {{- include "topogate.excluded" . | nindent 12 }}
       matchLabels:
         topogate.io/injection: enabled
     reinvocationPolicy: IfNeeded

@@ -24,12 +24,15 @@ spec:
         scopeName: PriorityClass
         values:
           - system-cluster-critical
----
+{{- define "manifest.serviceaccount/topogate-system/webhook" }}
 apiVersion: v1
 kind: ServiceAccount
 metadata:
   name: webhook
   namespace: topogate-system
+{{- end }}
+---
+{{ include "topogate.account" (list . (include "manifest.serviceaccount/topogate-system/webhook" .)) }}
 ---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRole
@@ -74,7 +77,7 @@ spec:
   selector:
     app.kubernetes.io/component: webhook
     app.kubernetes.io/name: topogate
----
+{{- define "manifest.deployment/topogate-system/webhook" }}
 apiVersion: apps/v1
 kind: Deployment
 metadata:
@@ -84,7 +87,7 @@ metadata:
   name: webhook
   namespace: topogate-system
 spec:
-  replicas: {{ .Values.webhook.replicas }}
+  replicas: 2
   selector:
     matchLabels:
       app.kubernetes.io/component: webhook
@@ -114,10 +117,9 @@ spec:
             - --bind=0.0.0.0:8443
             - --cert-dir=/etc/topogate/tls
             - --config=/etc/topogate/configuration/configuration.yaml
-{{- with .Values.webhook.extraArgs }}{{ toYaml . | nindent 12 }}{{- end }}
           command:
             - topogate-webhook
-          image: {{ .Values.images.topogate | quote }}
+          image: topogate
           lifecycle:
             preStop:
               sleep:
@@ -141,7 +143,12 @@ spec:
               scheme: HTTPS
             periodSeconds: 5
             timeoutSeconds: 3
-          resources: {{- toYaml .Values.webhook.resources | nindent 12 }}
+          resources:
+            limits:
+              memory: 384Mi
+            requests:
+              cpu: 100m
+              memory: 96Mi
           securityContext:
             allowPrivilegeEscalation: false
             capabilities:
@@ -186,15 +193,9 @@ spec:
             medium: Memory
             sizeLimit: 16Mi
           name: tmp
-{{- with .Values.imagePullSecrets }}
-      imagePullSecrets: {{- toYaml . | nindent 8 }}
 {{- end }}
-{{- with .Values.nodeSelector }}
-      nodeSelector: {{- toYaml . | nindent 8 }}
-{{- end }}
-{{- with .Values.tolerations }}
-      tolerations: {{- toYaml . | nindent 8 }}
-{{- end }}
+---
+{{ include "topogate.program" (list . (include "manifest.deployment/topogate-system/webhook" .)) }}
 ---
 apiVersion: policy/v1
 kind: PodDisruptionBudget

@@ -1,0 +1,83 @@
+{{- /* What a schema of values cannot refuse. */ -}}
+{{- define "topogate.check" -}}
+{{- range $name, $image := .Values.images }}
+{{- if or (not $image) (hasPrefix "REGISTRY/" $image) (hasPrefix "YOUR-REGISTRY/" $image) }}
+{{- fail (printf "images.%s is %q, which names no image of yours. Build the images with hack/image build, push them to your registry, and name both: helm upgrade --install topogate CHART --namespace kube-system --set images.topogate=YOUR-REGISTRY/topogate:TAG --set images.labeler=YOUR-REGISTRY/topogate-labeler:TAG" $name $image) }}
+{{- end }}
+{{- end }}
+{{- if and .Values.createNamespaces (has .Release.Namespace (list "topogate-system" "topogate-labeler" "topogate-allocator")) }}
+{{- fail (printf "the release is to be kept in namespace %s, which the chart itself makes. Keep it in another one, as --namespace kube-system; or make the namespaces yourself, and set createNamespaces=false." .Release.Namespace) }}
+{{- end }}
+{{- if and .Values.inProcessGate.enabled (semverCompare "<1.36.0-0" .Capabilities.KubeVersion.Version) }}
+{{- fail (printf "inProcessGate.enabled needs Kubernetes 1.36 or newer, and the cluster has %s. Set inProcessGate.enabled=false; strict.enabled=true refuses GPU pods instead while the webhook does not answer." .Capabilities.KubeVersion.Version) }}
+{{- end }}
+{{- $found := lookup "v1" "ServiceAccount" "topogate-system" "sweeper" }}
+{{- if $found }}
+{{- $owner := dig "metadata" "annotations" "meta.helm.sh/release-name" "" $found }}
+{{- $where := dig "metadata" "annotations" "meta.helm.sh/release-namespace" "" $found }}
+{{- if and $owner (or (ne $owner .Release.Name) (ne $where .Release.Namespace)) }}
+{{- fail (printf "topogate is in this cluster already, as release %s of namespace %s. A cluster has one topogate: upgrade that release (helm upgrade %s CHART --namespace %s), or uninstall it first." $owner $where $owner $where) }}
+{{- end }}
+{{- end }}
+{{- $facts := fromYaml .Values.labeler.facts }}
+{{- if hasKey $facts "Error" }}
+{{- fail (printf "labeler.facts is no YAML: %s. Give the whole text of the list of nodes, as docs/operators/topology.md shows it." $facts.Error) }}
+{{- end }}
+{{- include "topogate.checkConfig" (include "topogate.config" . | fromJson) }}
+{{- end -}}
+{{- /* What the programs would refuse of a configuration that a schema allows: names that occur twice, or nowhere. */ -}}
+{{- define "topogate.checkConfig" -}}
+{{- $tiers := list }}
+{{- $classes := list }}
+{{- range $number, $tier := .tiers }}
+{{- include "topogate.once" (list $tiers $tier.name (printf "config.tiers[%d].name" $number)) }}
+{{- include "topogate.once" (list $classes $tier.priorityClassName (printf "config.tiers[%d].priorityClassName" $number)) }}
+{{- $tiers = append $tiers $tier.name }}
+{{- $classes = append $classes $tier.priorityClassName }}
+{{- end }}
+{{- $models := list }}
+{{- range $number, $model := .models }}
+{{- range concat (list $model.name) ($model.aliases | default list) }}
+{{- $name := include "topogate.model" . }}
+{{- include "topogate.once" (list $models $name (printf "config.models[%d]: %s" $number .)) }}
+{{- $models = append $models $name }}
+{{- end }}
+{{- end }}
+{{- range $namespace, $rules := (.namespaces | default dict).rules }}
+{{- $path := printf "config.namespaces.rules.%s" $namespace }}
+{{- $rules := $rules | default dict }}
+{{- include "topogate.known" (list $tiers $rules.defaultTier (printf "%s.defaultTier" $path)) }}
+{{- include "topogate.known" (list $tiers $rules.maximumTier (printf "%s.maximumTier" $path)) }}
+{{- include "topogate.known" (list $models (include "topogate.model" $rules.defaultModel) (printf "%s.defaultModel" $path)) }}
+{{- $isAbove := false }}
+{{- range $tiers }}
+{{- if and $isAbove (eq . ($rules.defaultTier | default "")) }}
+{{- fail (printf "%s.defaultTier: %s is above maximumTier %s. Lower the default, or raise the maximum." $path . $rules.maximumTier) }}
+{{- end }}
+{{- $isAbove = or $isAbove (eq . ($rules.maximumTier | default "")) }}
+{{- end }}
+{{- end }}
+{{- range $model, $cost := (.fairOrder | default dict).modelCosts }}
+{{- include "topogate.known" (list $models (include "topogate.model" $model) (printf "config.fairOrder.modelCosts: %s" $model)) }}
+{{- end }}
+{{- $gangs := .gangs | default dict }}
+{{- range $gangs.looseOwners }}
+{{- include "topogate.once" (list ($gangs.owners | default list) . "config.gangs.looseOwners and config.gangs.owners") }}
+{{- end }}
+{{- end }}
+{{- /* A name of a model without case, blanks and punctuation. */ -}}
+{{- define "topogate.model" -}}
+{{- regexReplaceAll "[^\\pL\\pN]" (. | default "" | lower) "" }}
+{{- end }}
+{{- /* Refuses a name that is there already. It takes a list: the names that are there, the name, its path. */ -}}
+{{- define "topogate.once" -}}
+{{- if has (index . 1) (index . 0) }}
+{{- fail (printf "%s: %s occurs twice. Remove one of the two." (index . 2) (index . 1)) }}
+{{- end }}
+{{- end }}
+{{- /* Refuses a name that nothing defines. It takes a list: the names that are there, the name, its path. */ -}}
+{{- define "topogate.known" -}}
+{{- if and (index . 1) (not (has (index . 1) (index . 0))) }}
+{{- fail (printf "%s: there is no %s; there are %s." (index . 2) (index . 1) (join ", " (index . 0))) }}
+{{- end }}
+{{- end }}
