@@ -8,7 +8,7 @@ _PROJECT: Final = Path(__file__).resolve().parents[1] / "pyproject.toml"
 
 
 def version() -> str:
-    """Such as "0.1.0"; "unknown" where the code was copied without its metadata."""
+    """Such as "0.2.0"; "unknown" where the code was copied without its metadata."""
     if _PROJECT.is_file():
         import tomllib
 

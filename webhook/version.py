@@ -11,7 +11,7 @@ _PROJECT: Final = Path(__file__).resolve().parents[1] / "pyproject.toml"
 
 @functools.cache
 def version() -> str:
-    """Such as "0.1.0"; "unknown" where the code was copied without its metadata.
+    """Such as "0.2.0"; "unknown" where the code was copied without its metadata.
 
     Imports what it needs when it is called: most commands do not ask, and start sooner.
     """

@@ -103,7 +103,7 @@ def test_runbooks_open_at_the_address_that_an_operator_gives_with_kustomize(
     assert "topogate-runbooks" not in str(built), "the address alone is taken, and no object made of it"
     (rules,) = (each for each in built if each["kind"] == "PrometheusRule")
     found = [rule["annotations"] for group in rules["spec"]["groups"] for rule in group["rules"]]
-    base = "https://git.example.com/topogate/blob/v0.1.0/"
+    base = "https://git.example.com/topogate/blob/v0.2.0/"
     assert [each["runbook_url"] for each in found] == [
         base + each["annotations"]["runbook_url"] for each in alerts()
     ]

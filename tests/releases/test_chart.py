@@ -194,7 +194,7 @@ def authority_of(cluster: Cluster) -> str:
 @pytest.mark.promise("R303")
 @pytest.mark.usefixtures("control_plane")
 def test_runbooks_open_at_the_address_that_is_given() -> None:
-    base = "https://git.example.com/topogate/blob/v0.1.0/docs"
+    base = "https://git.example.com/topogate/blob/v0.2.0/docs"
     shipped = runbooks()
     assert all(each.startswith("docs/operators/runbooks.md#") for each in shipped)
     for end in ("", "/"):
