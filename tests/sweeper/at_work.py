@@ -6,10 +6,11 @@ from typing import Any
 from hack.local.cluster import Cluster
 from labeler.contract import keys
 from tests.support import wait_for_pods
-from tests.sweeper.mortal import MortalApi, living
+from tests.sweeper.mortal import SILENT, MortalApi, living
 from webhook.configuration.settings import Settings
 from webhook.kube.client import Api
 from webhook.policy.values import Policy
+from webhook.sweeper.context import Announcer
 
 Pods = list[dict[str, Any]]
 
@@ -70,6 +71,7 @@ def sweep(
     what: str,
     seconds: float = 120,
     policy: Policy | None = None,
+    announcer: Announcer = SILENT,
 ) -> Pods:
     """Let a sweeper work until the pods of the namespace are as wanted."""
     api = MortalApi.connect(cluster.kubeconfig, user_agent="test-sweeper")
@@ -77,7 +79,7 @@ def sweep(
     api.prepare(None)
     pods: Pods = []
 
-    with living(api, settings, policy) as one_pass:
+    with living(api, settings, policy, announcer) as one_pass:
 
         def holds() -> bool:
             one_pass()

@@ -17,10 +17,11 @@ from webhook.configuration.settings import Settings
 from webhook.extensions.known import SWITCHES
 from webhook.kube.client import Api, ApiError
 from webhook.policy.values import Policy
-from webhook.sweeper.context import Pass
+from webhook.sweeper.context import Announcer, Pass, Silent
 from webhook.sweeper.observe.cache import ClusterCache
 from webhook.sweeper.sweep import Sweeper
 
+SILENT: Final = Silent()
 BEFORE: Final = "before"
 AFTER: Final = "after"
 
@@ -112,12 +113,16 @@ def name_of(method: str, path: str, body: Any) -> str:
 
 
 @contextlib.contextmanager
-def living(api: MortalApi, settings: Settings, policy: Policy | None = None) -> Iterator[Callable[[], float]]:
+def living(
+    api: MortalApi, settings: Settings, policy: Policy | None = None, announcer: Announcer = SILENT
+) -> Iterator[Callable[[], float]]:
     """A sweeper with a cache of its own; yields one pass of it. Nothing of it stays behind."""
     cache, stopping = ClusterCache(api, settings.gate_prefix), threading.Event()
-    sweeper = Sweeper(
-        Pass(api, cache, settings, stopping=stopping, policy=lambda: policy, extensions=SWITCHES)
-    )
+    surroundings = Pass(
+        api, cache, settings, announcer=announcer, stopping=stopping, policy=lambda: policy,
+        extensions=SWITCHES,
+    )  # fmt: skip
+    sweeper = Sweeper(surroundings)
     cache.start()
     try:
         deadline = time.monotonic() + 90

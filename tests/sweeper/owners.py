@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -27,6 +27,12 @@ def found(name: str, uid: str = "", deleted: bool = False, *above: dict[str, Any
     )
 
 
+SERVED: Final = {
+    "/apis/batch/v1": {"kind": "Job", "name": "jobs", "namespaced": True},
+    "/apis/example.com/v1": {"kind": "Fleet", "name": "fleets", "namespaced": False},
+}
+
+
 class AnsweringApi:
     """Answers requests for owners by path, or with an HTTP status."""
 
@@ -36,8 +42,8 @@ class AnsweringApi:
 
     def request(self, _: str, path: str, **__: Any) -> bytes:
         self.asked.append(path)
-        if path == "/apis/batch/v1":
-            return json.dumps({"resources": [{"kind": "Job", "name": "jobs", "namespaced": True}]}).encode()
+        if path in SERVED:
+            return json.dumps({"resources": [SERVED[path]]}).encode()
         answer = self.answers.get(path, 404)
         if isinstance(answer, int):
             raise ApiError(answer, "NotFound" if answer == 404 else "", "refused")

@@ -3,10 +3,12 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
+import msgspec
 import pytest
 
 from hack.local.cluster import Cluster
 from labeler.contract import keys
+from labeler.contract.event_reasons import EventReason
 from tests.definitions import define, wait_served
 from tests.support import wait_for_pods
 from tests.sweeper.at_work import Pods, create_job, is_gated, named, run_all, sweep, template
@@ -18,9 +20,10 @@ from webhook.inquiry.explanation import explain
 from webhook.inquiry.reading import ClusterReading
 from webhook.kube import placements
 from webhook.kube.client import MERGE_PATCH, Api, ApiError
-from webhook.kube.objects import Metadata
+from webhook.kube.objects import Metadata, OwnerReference, Pod
 from webhook.kube.placements import Placement, PlacementSpec
 from webhook.kube.planned import PlannedPod
+from webhook.sweeper.context import Silent
 from webhook.sweeper.decide.orders import Cause
 from webhook.sweeper.observe.gangs import gather
 from webhook.sweeper.observe.membership import LostOwner
@@ -199,6 +202,42 @@ def test_a_kind_of_which_nothing_can_be_read_stops_nobody_for_long() -> None:
     assert made.find("ns", reference()) is OwnerState.UNREADABLE
 
 
+OWNERS: list[tuple[list[bool], list[str], str]] = [
+    # whether each owner a, b is the controller, those that are gone, the one that is missing
+    ([False], ["a"], "its owner Job/a is deleted"),
+    ([False], [], ""),
+    ([False, False], ["a"], ""),
+    ([False, True], ["a"], ""),
+    ([False, True], ["b"], "its controller Job/b is deleted"),
+]
+
+
+@pytest.mark.parametrize(("controllers", "gone", "missing"), OWNERS)
+def test_the_only_owner_of_a_pod_without_controller_counts_as_one(
+    controllers: list[bool], gone: list[str], missing: str
+) -> None:
+    """The garbage collector deletes the pod with it."""
+    owners = [
+        owner("Job", name) | {"controller": is_controller}
+        for name, is_controller in zip("ab", controllers, strict=False)
+    ]
+    pod = gpu_pod("p", metadata={"ownerReferences": owners})
+    lost = lost_owner(pod, lambda _, of: OwnerState.ABSENT if of.name in gone else found(of.name))
+    assert (lost.sentence if lost is not None else "").removesuffix(
+        ", so its pods are neither placed nor released"
+    ) == missing
+
+
+def test_an_owner_in_no_namespace_is_asked_for_at_its_own_path() -> None:
+    api = AnsweringApi({"/apis/example.com/v1/fleets/f": {"uid": "uid-f"}})
+    made = existence(api)
+    for name in ("f", "gone"):
+        fleet = msgspec.convert(owner("Fleet", name, "example.com/v1"), OwnerReference)
+        made.find("ns", fleet)
+        made.answer_all()
+        assert (made.find("ns", fleet) is OwnerState.ABSENT) == (name == "gone")
+
+
 @pytest.mark.parametrize(
     ("name", "version"),
     [("../../secrets/x", "batch/v1"), ("x?y", "batch/v1"), ("x", "../v1"), ("x", "a/b/c")],
@@ -227,15 +266,22 @@ def test_no_namespace_delays_the_questions_of_another() -> None:
 # --- at work ------------------------------------------------------------------------------------------
 
 
-class Deletion:
-    """Gang low runs on two nodes; big, of higher priority, waits for them until big's owner is deleted."""
+class Deletion(Silent):
+    """Gang low runs on two nodes; big, of higher priority, waits for them until big's owner is deleted.
+
+    notes: of the Events about big.
+    """
 
     def __init__(self, cluster: Cluster, namespace: str) -> None:
         self.cluster, self.namespace, self.api = cluster, namespace, cluster.api()
-        self.settings = Settings(settle_seconds=0)
+        self.settings, self.notes = Settings(settle_seconds=0), list[str]()
         create_job(self.api, namespace, "low", 2, template(8, priorityClassName="low"))
         low = sweep(cluster, namespace, self.settings, lambda pods: run_all(pods, "low", 2), "the low gang")
         self.low = {pod["metadata"]["uid"] for pod in low}
+
+    def announce(self, pod: Pod, reason: EventReason, note: str) -> None:
+        """Note what is reported about big."""
+        self.notes += [note] if pod.metadata.name.startswith("big") else []
 
     def path(self, kind: str = "jobs", group: str = "batch/v1") -> str:
         return f"/apis/{group}/namespaces/{self.namespace}/{kind}"
@@ -259,11 +305,10 @@ class Deletion:
 
     def sweep_until(self, holds: Callable[[Pods], bool], what: str) -> Pods:
         """Let the sweeper work; the running gang is left alone, and no Event is about the deletion."""
-        pods = sweep(self.cluster, self.namespace, self.settings, holds, what)
+        pods = sweep(self.cluster, self.namespace, self.settings, holds, what, announcer=self)
         there = [pod for pod in named(pods, "low") if "deletionTimestamp" not in pod["metadata"]]
         assert {pod["metadata"]["uid"] for pod in there} == self.low
-        events = self.api.json("GET", f"/api/v1/namespaces/{self.namespace}/events")["items"]
-        assert not [each for each in events if "delet" in each["message"] and "big" in each["message"]]
+        assert not self.notes
         return pods
 
     def reports(self, reason: str) -> Callable[[Pods], bool]:

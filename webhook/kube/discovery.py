@@ -24,7 +24,9 @@ class _Groups(Struct, frozen=True):
     groups: list[_Group] = msgspec.field(default_factory=list)
 
 
-class _Resource(Struct, frozen=True):
+class ServedResource(Struct, frozen=True):
+    """A collection of objects of one kind."""
+
     name: str = ""
     kind: str = ""
     namespaced: bool = True
@@ -32,7 +34,7 @@ class _Resource(Struct, frozen=True):
 
 
 class _ResourceList(Struct, frozen=True):
-    resources: list[_Resource] = msgspec.field(default_factory=list)
+    resources: list[ServedResource] = msgspec.field(default_factory=list)
 
 
 def served(api: Api, wanted: Mapping[tuple[str, str], Iterable[str]]) -> dict[tuple[str, str], str]:
@@ -57,21 +59,19 @@ def served(api: Api, wanted: Mapping[tuple[str, str], Iterable[str]]) -> dict[tu
     return found
 
 
-def names_by_kind(api: Api, path: str) -> dict[str, str]:
-    """Kind -> resource, of the namespaced objects that one API version ("/apis/apps/v1") serves; else none.
+def resources_by_kind(api: Api, path: str) -> dict[str, ServedResource]:
+    """What one API version ("/apis/apps/v1") serves, without subresources; nothing if it is not served.
 
     Raises ApiError if discovery fails, DecodeError.
     """
-    return {
-        each.kind: each.name for each in _resources(api, path) if each.namespaced and "/" not in each.name
-    }
+    return {each.kind: each for each in _resources(api, path) if "/" not in each.name}
 
 
 def _watchable(api: Api, path: str) -> set[str]:
     return {each.name for each in _resources(api, path) if set(each.verbs) >= _VERBS}
 
 
-def _resources(api: Api, path: str) -> list[_Resource]:
+def _resources(api: Api, path: str) -> list[ServedResource]:
     try:
         body = api.request("GET", path)
     except ApiError as error:

@@ -1,5 +1,7 @@
 """Whether the controllers of a pod still exist, at every level: its Job, the JobSet of that, and so on.
 
+The only owner of an object counts as its controller, as the garbage collector deletes the object after it.
+
 A live copy that lacks a controller proves nothing: the watch may be late, or the kind may not be watched. So
 the API server is asked for that object, beside the passes. Until it has answered, the controller is
 unconfirmed. A kind that is not served, or that may not be read, counts as one that exists. When a waiting
@@ -15,7 +17,7 @@ import math
 import re
 import threading
 import time
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 from typing import Final
@@ -24,7 +26,7 @@ import msgspec
 
 from labeler.contract import keys
 from webhook.kube.client import METADATA_ONLY, Api, ApiError
-from webhook.kube.discovery import names_by_kind
+from webhook.kube.discovery import ServedResource, resources_by_kind
 from webhook.kube.informer import pause_seconds
 from webhook.kube.objects import Metadata, OwnerReference, Pod
 from webhook.kube.struct import Struct
@@ -52,39 +54,36 @@ MOST_LEVELS: Final = 8
 """Owners above this level are not looked at: any user may write a circle of references."""
 
 
-Controllers = Set[OwnerReference] | LostOwner | None
-"""The controllers of a pod, if they exist; None if some cannot be read."""
-
-
 def lost_owner(pod: Pod, find: FindOwner) -> LostOwner | None:
-    """Which controller of a pod is deleted, is being deleted or is unconfirmed; None if all of them exist."""
-    return _lost_by(pod, _controllers(pod.metadata.namespace, pod.metadata.controller, find))
+    """Which owner of a pod is deleted, is being deleted or is unconfirmed; None if all of them exist."""
+    return _lost_by(pod, _lost_above(pod.metadata.namespace, _owner_of(pod.metadata), find))
 
 
-def _lost_by(pod: Pod, controllers: Controllers) -> LostOwner | None:
-    if controllers is None or isinstance(controllers, LostOwner):
-        return controllers
-    return None if controllers else _left_behind(pod)
+def _lost_by(pod: Pod, lost: LostOwner | None) -> LostOwner | None:
+    return _left_behind(pod) if lost is None and pod.metadata.controller is None else lost
 
 
-def _controllers(namespace: str, reference: OwnerReference | None, find: FindOwner) -> Controllers:
-    """A pod's controller and those above it. reference: the pod's own."""
-    existing = set[OwnerReference]()
+def _owner_of(metadata: Metadata) -> OwnerReference | None:
+    """The controller of an object; without one its only owner, with which it is deleted, too."""
+    owners = metadata.owner_references
+    return metadata.controller or (owners[0] if len(owners) == 1 else None)
+
+
+def _lost_above(namespace: str, reference: OwnerReference | None, find: FindOwner) -> LostOwner | None:
+    """The lowest owner that is lost, from this one of a pod upwards."""
     for _ in range(MOST_LEVELS):
-        if reference is None:
-            return existing
-        found = find(namespace, reference)
-        if found is OwnerState.UNREADABLE:
+        found = find(namespace, reference) if reference is not None else None
+        if reference is None or found is None or found is OwnerState.UNREADABLE:
             return None
         name = printable(f"{reference.kind}/{reference.name}")
+        owner = f"its {'controller' if reference.controller else 'owner'} {name}"
         if found is OwnerState.UNCONFIRMED:
-            return LostOwner(f"the API server is asked whether its controller {name} exists", False)
+            return LostOwner(f"the API server is asked whether {owner} exists", False)
         if isinstance(found, OwnerState):
-            return LostOwner(f"its controller {name} is deleted, {_SO}")
+            return LostOwner(f"{owner} is deleted, {_SO}")
         if found.deletion_timestamp:
-            return LostOwner(f"its controller {name} is being deleted, {_SO}")
-        existing.add(reference)
-        reference = found.controller
+            return LostOwner(f"{owner} is being deleted, {_SO}")
+        reference = _owner_of(found)
     return None
 
 
@@ -193,7 +192,7 @@ class OwnerExistence:
         self._answers: dict[_Key, _Answer] = {}
         self._wanted: dict[str, dict[_Key, OwnerReference]] = {}
         self._doubted: set[_Key] = set()
-        self._kinds: dict[str, tuple[float, Mapping[str, str]]] = {}
+        self._kinds: dict[str, tuple[float, Mapping[str, ServedResource]]] = {}
         self._wake = threading.Event()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="owner existence", daemon=True)
@@ -212,23 +211,23 @@ class OwnerExistence:
 
         The pods of a namespace that is being deleted are lost, too.
         """
-        known: dict[tuple[str, OwnerReference | None], Controllers] = {}
+        known: dict[tuple[str, OwnerReference | None], LostOwner | None] = {}
         is_leaving = functools.cache(self._is_leaving)
 
         def lost(pod: Pod) -> LostOwner | None:
-            namespace, reference = pod.metadata.namespace, pod.metadata.controller
+            namespace, reference = pod.metadata.namespace, _owner_of(pod.metadata)
             if is_leaving(namespace):
                 return LostOwner(f"its namespace is being deleted, {_SO}")
             key = namespace, reference
             if key not in known:
-                known[key] = _controllers(namespace, reference, self.find)
+                known[key] = _lost_above(namespace, reference, self.find)
             return _lost_by(pod, known[key])
 
         return lost
 
     def on_pod(self, before: Pod | None, after: Pod | None) -> None:
-        """Doubt the controller of a waiting pod that is deleted, whatever is known of it."""
-        reference = before.metadata.controller if before is not None else None
+        """Doubt the owner of a waiting pod that is deleted, whatever is known of it."""
+        reference = _owner_of(before.metadata) if before is not None else None
         if before is None or reference is None or not before.spec.scheduling_gates:
             return
         is_deleted = after is None or bool(after.metadata.deletion_timestamp)
@@ -337,7 +336,8 @@ class OwnerExistence:
             resource = self._resource(version, reference.kind)
             if resource is None:
                 return OwnerState.UNREADABLE
-            path = f"{_root(version)}/namespaces/{namespace}/{resource}/{name}"
+            within = f"/namespaces/{namespace}" if resource.namespaced else ""
+            path = f"{_root(version)}{within}/{resource.name}/{name}"
             body = self._api.request("GET", path, accept=METADATA_ONLY)
         except ApiError as error:
             if error.status == 404 and error.reason == _NO_SUCH_OBJECT:
@@ -348,12 +348,12 @@ class OwnerExistence:
         found = msgspec.json.decode(body, type=_MetadataOnly).metadata
         return found if found.uid == reference.uid else OwnerState.ABSENT
 
-    def _resource(self, version: str, kind: str) -> str | None:
-        """The resource of a kind of namespaced objects, None where it is not served. Raises ApiError."""
+    def _resource(self, version: str, kind: str) -> ServedResource | None:
+        """The resource of a kind, None where it is not served. Raises ApiError."""
         now = self._clock()
         at, found = self._kinds.get(version, (-_UNREADABLE_SECONDS, {}))
         if now - at >= _UNREADABLE_SECONDS:
-            found = names_by_kind(self._api, _root(version))
+            found = resources_by_kind(self._api, _root(version))
             self._kinds.pop(version, None)
             self._kinds[version] = now, found
             if len(self._kinds) > _MOST_API_VERSIONS:
@@ -379,4 +379,5 @@ def _differs(before: Metadata | OwnerState, after: Metadata | OwnerState) -> boo
     """Whether a pod may be lost by one of them and not by the other."""
     if isinstance(before, OwnerState) or isinstance(after, OwnerState):
         return before is not after
-    return (before.deletion_timestamp, before.controller) != (after.deletion_timestamp, after.controller)
+    are_leaving = before.deletion_timestamp, after.deletion_timestamp
+    return are_leaving[0] != are_leaving[1] or _owner_of(before) != _owner_of(after)
