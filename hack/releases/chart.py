@@ -229,16 +229,18 @@ _HELPERS: Final = {
     "PodMonitor": "topogate.monitor",
 }
 """The templates that set values in objects of a kind."""
+_READER: Final = "manifest.clusterrole//topogate-reader"
+"""The role whose rights the pod of `helm test` has, too."""
 
 
 def _with_values(each: Object, text: str) -> tuple[str, str]:
     """What an object's template has to define, and the template. text: its manifest."""
-    helper = _HELPERS.get(each["kind"])
-    if helper is None:
+    helper, name = _HELPERS.get(each["kind"]), "manifest." + "/".join(_identity(each)).lower()
+    if helper is None and name != _READER:
         return "", f"---\n{text}"
-    name = "manifest." + "/".join(_identity(each)).lower()
-    use = f'---\n{{{{ include "{helper}" (list . (include "{name}" .)) }}}}\n'
-    return f'{{{{- define "{name}" }}}}\n{text}{{{{- end }}}}\n', use
+    manifest = f'include "{name}" .'
+    use = f'include "{helper}" (list . ({manifest}))' if helper else manifest
+    return f'{{{{- define "{name}" }}}}\n{text}{{{{- end }}}}\n', f"---\n{{{{ {use} }}}}\n"
 
 
 if __name__ == "__main__":

@@ -18,6 +18,8 @@ from hack.local.cluster import Cluster
 from hack.local.install import Installation, facts_of, system_node
 from hack.local.nodes import SimulatedNode
 from labeler.contract import keys
+from tests.releases.rendered import TEMPLATE, run
+from tests.stolen_tokens import as_
 from tests.support import create_namespace, register_nodes
 from webhook.admission.certificates import issue
 from webhook.cli.main import main
@@ -118,6 +120,35 @@ def test_the_command_prints_a_line_a_finding_and_exits_with_a_status_for_scripts
     assert status == int(any(each["state"] == "ill" for each in found))
     assert not any(each["state"] == "unknown" for each in found)
     assert {each["check"] for each in found} >= {"admission", "leader", "guards"}
+
+
+@pytest.mark.promise("O417")
+def test_the_pod_of_helm_test_may_check_everything_and_create_pods_as_dry_runs_alone(
+    installed: Installation,
+) -> None:
+    shown = run(*TEMPLATE, "--show-only=templates/doctor.tpl")
+    objects = [each for each in yaml.safe_load_all(shown.stdout) if each["kind"] != "Pod"]
+    text = yaml.safe_dump_all(objects)
+    installed.cluster.kubectl("apply", "-f", "-", stdin=text)
+    try:
+        doctor = as_(installed.cluster, "topogate-doctor")
+        pod = {"metadata": {"name": "of-the-doctor"}, "spec": {"containers": [{"name": "c", "image": "x"}]}}
+
+        def refusal() -> str:
+            try:
+                doctor.json("POST", "/api/v1/namespaces/default/pods", body=pod)
+            except ApiError as error:
+                return error.message
+            installed.cluster.kubectl("delete", "pod", "of-the-doctor", "--now")
+            return ""
+
+        wait = installed.cluster.wait_for
+        wait("pods to be refused", lambda: "may create pods as dry runs alone" in refusal())
+        by_doctor = {(each.check, each.state) for each in examine(doctor)}
+        assert by_doctor == {(each.check, each.state) for each in examine(installed.api)}
+        assert not any(state is State.UNKNOWN for _, state in by_doctor)
+    finally:
+        installed.cluster.kubectl("delete", "--wait=false", "-f", "-", stdin=text)
 
 
 def test_a_guard_that_is_not_bound_is_named(installed: Installation) -> None:

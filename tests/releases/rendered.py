@@ -25,7 +25,12 @@ def run(*arguments: str, values: Sequence[str] = IMAGES) -> "subprocess.Complete
 
 def templated(values: Sequence[str] = (), version: str = "1.36.0", file: Path | None = None) -> Objects:
     """The objects of the chart with these values, and with a file of values, beside the images."""
-    arguments = (*TEMPLATE, "--namespace=kube-system", *([f"--values={file}"] if file else []))
+    arguments = (
+        *TEMPLATE,
+        "--namespace=kube-system",
+        "--skip-tests",
+        *([f"--values={file}"] if file else []),
+    )
     result = run(*arguments, f"--kube-version={version}", values=[*IMAGES, *values])
     assert result.returncode == 0, result.stderr
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)

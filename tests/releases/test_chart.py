@@ -3,6 +3,7 @@
 import base64
 import json
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from hack.releases.merged import Value, template
 from tests.releases.rendered import IMAGES, run, templated
 from tests.support import clean, delete, exists
 from webhook.configuration.cluster import KEY, NAME
+from webhook.kube.client import MERGE_PATCH
 
 CLASS = "check-capacity.autoscaling.x-k8s.io"
 
@@ -166,6 +168,31 @@ def test_values_stay_by_reuse_and_a_rollback_brings_back_what_was(released: Clus
     assert back.returncode == 0, back.stderr
     assert replicas_of(released, "webhook") == 2
     assert authority_of(released) == bundle
+
+
+@pytest.mark.promise("O417")
+def test_helm_test_runs_the_doctor_and_leaves_none_of_its_rights(released: Cluster) -> None:
+    path = f"/api/v1/namespaces/{SYSTEM}/pods/topogate-doctor"
+    account = f"/api/v1/namespaces/{SYSTEM}/serviceaccounts/topogate-doctor"
+    with ThreadPoolExecutor() as pool:
+        tested = pool.submit(run, "test", "topogate", *of(released), values=())
+        released.wait_for("the pod of the test", lambda: exists(released.api(), path))
+        assert exists(released.api(), account)
+        pod = released.api().json("GET", path)
+        ended = {"status": {"phase": "Succeeded"}}  # no kubelet runs it here
+        released.api().request("PATCH", f"{path}/status", body=ended, content_type=MERGE_PATCH)
+        result = tested.result()
+    assert result.returncode == 0, result.stderr
+    assert pod["spec"]["containers"][0]["command"] == ["topogate", "doctor"]
+    assert not exists(released.api(), account)
+    left = released.kubectl("get", "clusterroles,validatingadmissionpolicies", "-o", "name").stdout
+    assert "topogate-doctor" not in left
+
+
+@pytest.mark.usefixtures("control_plane")
+def test_the_chart_has_no_fault_that_helm_lint_finds() -> None:
+    result = run("lint", "--strict", str(chart.CHART))
+    assert result.returncode == 0, result.stdout
 
 
 def test_a_second_release_is_refused_with_the_first_one_s_name(released: Cluster) -> None:
