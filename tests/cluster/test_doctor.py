@@ -18,7 +18,7 @@ from hack.local.cluster import Cluster
 from hack.local.install import Installation, facts_of, system_node
 from hack.local.nodes import SimulatedNode
 from labeler.contract import keys
-from tests.releases.rendered import TEMPLATE, run
+from tests.releases.helm import TEMPLATE, run
 from tests.stolen_tokens import as_
 from tests.support import create_namespace, register_nodes
 from webhook.admission.certificates import issue

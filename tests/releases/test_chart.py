@@ -11,12 +11,21 @@ import yaml
 
 from hack.local import nodes
 from hack.local.cluster import Cluster
-from hack.local.install import LABELER, SYSTEM, WEBHOOKS, system_node
+from hack.local.install import LABELER, SYSTEM, system_node
 from hack.local.pki import FileAuthority
 from hack.releases import chart
 from hack.releases.merged import Value, template
-from tests.releases.rendered import IMAGES, run, templated
-from tests.support import clean, delete, exists
+from tests.releases.helm import (
+    IMAGES,
+    authority_of,
+    of,
+    remove_definitions,
+    replicas_of,
+    revision_of,
+    run,
+    templated,
+)
+from tests.support import clean, exists
 from webhook.configuration.cluster import KEY, NAME
 from webhook.kube.client import MERGE_PATCH
 
@@ -104,23 +113,6 @@ def released(module_cluster: Cluster) -> Iterator[Cluster]:
     clean(module_cluster)
 
 
-def remove_definitions(cluster: Cluster) -> None:
-    """Remove what tests of the manifests leave: Helm takes over no definition that another tool has made."""
-    api, path = cluster.api(), "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-    ours = [
-        f"{path}/{each['metadata']['name']}"
-        for each in api.json("GET", path)["items"]
-        if each["spec"]["group"] in ("topogate.io", "falldio.com")
-    ]
-    for each in ours:
-        delete(api, each)
-    cluster.wait_for("the definitions to be gone", lambda: not any(exists(api, each) for each in ours))
-
-
-def of(cluster: Cluster) -> tuple[str, ...]:
-    return (f"--kubeconfig={cluster.kubeconfig}", "--namespace=kube-system")
-
-
 def test_helm_installs_the_objects_of_the_default_overlay(released: Cluster) -> None:
     wanted = chart.rendered("overlays/default")
     result = run("get", "manifest", "topogate", *of(released), values=())
@@ -202,20 +194,6 @@ def test_a_second_release_is_refused_with_the_first_one_s_name(released: Cluster
         assert result.returncode != 0
         assert "already, as release topogate of namespace kube-system" in result.stderr
         assert "helm upgrade topogate CHART --namespace kube-system" in result.stderr
-
-
-def revision_of(cluster: Cluster) -> int:
-    listed = run("list", "--output=json", *of(cluster), values=())
-    return int(json.loads(listed.stdout)[0]["revision"])
-
-
-def replicas_of(cluster: Cluster, name: str) -> int:
-    path = f"/apis/apps/v1/namespaces/{SYSTEM}/deployments/{name}"
-    return int(cluster.api().json("GET", path)["spec"]["replicas"])
-
-
-def authority_of(cluster: Cluster) -> str:
-    return str(cluster.api().json("GET", WEBHOOKS)["webhooks"][0]["clientConfig"].get("caBundle", ""))
 
 
 @pytest.mark.promise("R303")

@@ -9,7 +9,7 @@ import yaml
 
 from hack.local.install import LABELER, SYSTEM
 from hack.releases import chart
-from tests.releases.rendered import Objects, templated
+from tests.releases.helm import Objects, templated
 from webhook.cli.config import differences, identity
 from webhook.configuration.cluster import KEY, NAME, of_config_map
 from webhook.configuration.file import parse

@@ -13,7 +13,7 @@ import pytest
 
 from hack.local.install import SYSTEM
 from hack.releases import chart, chart_arguments
-from tests.releases.rendered import IMAGES, TEMPLATE, run, templated
+from tests.releases.helm import IMAGES, TEMPLATE, run, templated
 from webhook.configuration.document import ConfigurationError
 from webhook.configuration.file import default, from_document
 from webhook.configuration.keys import API_VERSION, KEYS, KIND

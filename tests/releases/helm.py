@@ -1,5 +1,6 @@
-"""The chart as Helm renders it, for the tests of the chart."""
+"""Helm on the chart, for the tests of the chart."""
 
+import json
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -7,8 +8,11 @@ from typing import Any
 
 import yaml
 
+from hack.local.cluster import Cluster
 from hack.local.go_programs import HELM
+from hack.local.install import SYSTEM, WEBHOOKS
 from hack.releases import chart
+from tests.support import delete, exists
 
 Objects = dict[chart.Identity, dict[str, Any]]
 
@@ -38,3 +42,34 @@ def templated(values: Sequence[str] = (), version: str = "1.36.0", file: Path | 
     found = {chart._identity(each): each for each in objects}
     assert len(found) == len(objects)
     return found
+
+
+def remove_definitions(cluster: Cluster) -> None:
+    """Remove what tests of the manifests leave: Helm takes over no definition that another tool has made."""
+    api, path = cluster.api(), "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+    ours = [
+        f"{path}/{each['metadata']['name']}"
+        for each in api.json("GET", path)["items"]
+        if each["spec"]["group"] in ("topogate.io", "falldio.com")
+    ]
+    for each in ours:
+        delete(api, each)
+    cluster.wait_for("the definitions to be gone", lambda: not any(exists(api, each) for each in ours))
+
+
+def of(cluster: Cluster) -> tuple[str, ...]:
+    return (f"--kubeconfig={cluster.kubeconfig}", "--namespace=kube-system")
+
+
+def revision_of(cluster: Cluster) -> int:
+    listed = run("list", "--output=json", *of(cluster), values=())
+    return int(json.loads(listed.stdout)[0]["revision"])
+
+
+def replicas_of(cluster: Cluster, name: str) -> int:
+    path = f"/apis/apps/v1/namespaces/{SYSTEM}/deployments/{name}"
+    return int(cluster.api().json("GET", path)["spec"]["replicas"])
+
+
+def authority_of(cluster: Cluster) -> str:
+    return str(cluster.api().json("GET", WEBHOOKS)["webhooks"][0]["clientConfig"].get("caBundle", ""))
