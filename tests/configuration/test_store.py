@@ -75,13 +75,15 @@ def test_config_check_accepts_the_shipped_configmap(capsys: pytest.CaptureFixtur
 def test_config_check_names_every_fault_of_every_file_and_fails(
     file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    bad, gone = tmp_path / "bad.yaml", tmp_path / "none.yaml"
+    bad, gone, deep = (tmp_path / name for name in ("bad.yaml", "none.yaml", "deep.yaml"))
     bad.write_text(HEAD + "gatePrefix: '-'\nlevels: []\n")
-    assert main(["config", "check", str(bad), str(file), str(gone)]) == 1
+    deep.write_text("[" * 20_000)
+    assert main(["config", "check", *map(str, (bad, file, gone, deep))]) == 1
     output = capsys.readouterr()
     assert f"{bad}: levels: unknown key" in output.err
     assert f"{bad}: gatePrefix: '-' is not a prefix" in output.err
     assert f"{gone}: cannot be read: No such file" in output.err
+    assert f"{deep}: document: is nested too deeply" in output.err
     assert f"{file}: ok" in output.out
 
 

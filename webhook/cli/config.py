@@ -276,19 +276,23 @@ def as_yaml(objects: Iterable[Object]) -> str:
 
 def _objects(path: Path) -> Iterator[Object]:
     """The objects of a file, of all files below a folder, or of standard input; lists are expanded."""
-    files = sorted(path.rglob("*.yaml")) if path.is_dir() else [path]
-    for file in files:
-        try:
-            text = sys.stdin.read() if str(file) == "-" else file.read_text()
-            documents = list(yaml.safe_load_all(text))
-        except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-            raise RenderError(f"{file}: cannot be read: {error}") from None
-        for document in documents:
+    for file in sorted(path.rglob("*.yaml")) if path.is_dir() else [path]:
+        for document in _documents(file):
             if isinstance(document, dict):
                 items = document.get("items")
                 yield from (each for each in items or () if isinstance(each, dict))
                 if items is None:
                     yield document
+
+
+def _documents(file: Path) -> list[Any]:
+    """The documents of a file, or of standard input. Raises RenderError."""
+    try:
+        return list(yaml.safe_load_all(sys.stdin.read() if str(file) == "-" else file.read_text()))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise RenderError(f"{file}: cannot be read: {error}") from None
+    except RecursionError:
+        raise RenderError(f"{file}: is nested too deeply") from None
 
 
 def _classes(path: Path) -> dict[str, int] | None:
