@@ -360,7 +360,7 @@ def _is_counted(pod: Pod) -> bool:
     return not pod.spec.volumes and not rules_of(pod)
 
 
-def nobody(gang: PodGang, snapshot: Snapshot) -> tuple[GangQuestion, Assignment]:
+def no_workers(gang: PodGang, snapshot: Snapshot) -> tuple[GangQuestion, Assignment]:
     """The question and answer for a gang of which only CPU-only pods wait."""
     asked = GangQuestion(Gang(str(gang.key), ()), {})
     answer = place(asked.gang, snapshot)
@@ -368,7 +368,7 @@ def nobody(gang: PodGang, snapshot: Snapshot) -> tuple[GangQuestion, Assignment]
     return asked, answer
 
 
-def wait_for_nobody(gang: PodGang, waiting: Iterable[Pod], view: View) -> bool:
+def only_cpu_pods_wait(gang: PodGang, waiting: Iterable[Pod], view: View) -> bool:
     """Whether only CPU-only pods wait, while all other pods have their places."""
     if any(pod.metadata.uid not in gang.cpu_pods for pod in waiting):
         return False

@@ -30,8 +30,14 @@ from webhook.sweeper.decide.asking import DivideGang, Variant, undivided
 from webhook.sweeper.decide.backoff import Backoff
 from webhook.sweeper.decide.gang_question import GangQuestion, question
 from webhook.sweeper.decide.node_rules import GangNodes, NodeRule, NodeRules, RuleKind
-from webhook.sweeper.decide.orders import NO_HURRY, Cause, NewPlan
-from webhook.sweeper.decide.preemption import Keeps, lowest_priority, may_preempt, none_protected
+from webhook.sweeper.decide.orders import NO_HURRY, Beside, Cause, NewPlan
+from webhook.sweeper.decide.preemption import (
+    Keeps,
+    Preemption,
+    lowest_priority,
+    may_preempt,
+    none_protected,
+)
 from webhook.sweeper.decide.release_queue import ReleaseQueue, Timestamps
 from webhook.sweeper.decide.reservations import ReservationLedger
 from webhook.sweeper.observe.gangs import GangKey, PodGang
@@ -389,7 +395,8 @@ class Attempt:
     gang: by its first variant, once it is divided. waiting: its pods without a place. budget: the rest of its
     work budget in this pass. nodes: those that it does not use. variants: further ones, used if the first
     fits nowhere; tried: the nodes of each one that was. failure: to be remembered if it finds no place.
-    shape: the inputs of the answer, see shape_of. asked, answer: the last question. without_refusals: the
+    shape: the inputs of the answer, see shape_of. asked, answer: the last question. preemption: the victims
+    of that answer, None where it has none. beside: the places of its CPU-only pods. without_refusals: the
     answer if no node had refused it, None where that does not matter. ledger: with its current reservation,
     None where it has none. is_limited: whether the budget is smaller than that of a gang in a pass.
     """
@@ -405,6 +412,8 @@ class Attempt:
     shape: Hashable = None
     asked: GangQuestion = _NOTHING_ASKED
     answer: Assignment | NoFit = _NO_ANSWER
+    preemption: Preemption | None = None
+    beside: Beside = field(default_factory=Beside)
     without_refusals: "Attempt | None" = None
     ledger: ReservationLedger | None = None
     is_limited: bool = False

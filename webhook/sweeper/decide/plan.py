@@ -19,7 +19,6 @@ from webhook.kube.placements import Placement, PlacementSpec, VictimGroup
 from webhook.kube.planned import PlannedPod
 from webhook.placement import Assignment, Placed, Snapshot, Topology, Usage
 from webhook.placement.cards.state import overbooked_cards
-from webhook.sweeper.decide.asking import beside
 from webhook.sweeper.decide.attempt import Attempt, PassState
 from webhook.sweeper.decide.backoff import Backoff
 from webhook.sweeper.decide.gang_question import GangQuestion
@@ -215,22 +214,15 @@ def stamped(pairs: Iterable[Pair], timestamps: Timestamps, now_ns: int) -> tuple
     return tuple((pod, of(planned)) for pod, planned in pairs)
 
 
-def new_plan(
-    attempt: Attempt,
-    now: PassState,
-    *,
-    victims: Sequence[VictimGroup] | None = None,
-    unpinned: bool = False,
-) -> NewPlan:
-    """The plan of a gang whose waiting pods found the places of the answer.
+def new_plan(attempt: Attempt, now: PassState, *, unpinned: bool = False) -> NewPlan:
+    """The plan of a gang whose waiting pods found the places of the answer, and of what the steps found.
 
-    victims: the pods that are evicted for it, None if there are none. unpinned: whether kube-scheduler
-    chooses the nodes.
+    unpinned: whether kube-scheduler chooses the nodes.
     """
-    gang, asked, answer = attempt.gang, attempt.asked, attempt.answer
+    gang, asked, answer, found = attempt.gang, attempt.asked, attempt.answer, attempt.beside
     assert isinstance(answer, Assignment)
     others = now.view.placed_on(gang.workers)
-    found = _beside(attempt, answer, {**others, **answer.nodes}, now)
+    victims = attempt.preemption.victims if attempt.preemption is not None else ()
     entries = planned_pods(gang, asked, answer, now.given.timestamps, now.view.now.ns, found)
     if unpinned:
         entries = [replace(entry, node="") for entry in entries]
@@ -245,14 +237,14 @@ def new_plan(
         answer,
         tuple(entries),
         first,
-        preempts=victims is not None,
+        preempts=attempt.preemption is not None,
         usage_version=now.given.usage_version,
         spread=spread(nodes, labels, now.settings.topology),
         later_pod_nodes=tuple(nodes_for_later_pods(asked, answer, before)),
         beside=found,
         domains=gang.division.domains({**others, **({} if unpinned else answer.nodes)}),
         placed=len({*others, *asked.pods}),
-        victims=tuple(victims or ()),
+        victims=victims,
         avoided=_avoided(attempt, nodes, now),
     )
 
@@ -274,16 +266,6 @@ def _nodes_of_workers(asked: GangQuestion, entries: Iterable[PlannedPod]) -> set
 def _released_now(entries: Iterable[PlannedPod], pods: Mapping[str, Pod], now: PassState) -> tuple[Pair, ...]:
     ready = (entry for entry in entries if entry.uid not in now.view.not_released)
     return now.given.queue.take((pods[entry.uid], entry) for entry in ready)
-
-
-def _beside(attempt: Attempt, answer: Assignment, others: Mapping[str, str], now: PassState) -> Beside:
-    """The places of the CPU-only pods. others: uid -> node of the gang's other pods."""
-    gang, cpu_pods = attempt.gang, attempt.cpu_pods
-    if not cpu_pods:
-        return Beside()
-    avoid = now.nodes_for(gang, cpu_pods).hard | gang.division.excluded_beside(others)
-    snapshot, options = now.snapshot.assume(answer, attempt.asked.gang), now.settings.options
-    return beside(gang, cpu_pods, others, snapshot, avoid=avoid, options=options, class_of=now.class_of)
 
 
 # --- which plans still hold ---------------------------------------------------------------------------

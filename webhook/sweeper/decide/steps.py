@@ -15,13 +15,14 @@ from webhook.sweeper.decide.asking import (
     DivisionInput,
     ask,
     ask_around,
+    beside,
     fewer,
     has_enough,
     needed,
-    nobody,
+    no_workers,
+    only_cpu_pods_wait,
     so_far,
     variants_of,
-    wait_for_nobody,
     without_part,
 )
 from webhook.sweeper.decide.attempt import (
@@ -107,7 +108,7 @@ def not_in_backoff(attempt: Attempt, now: PassState) -> Attempt | PassedOver:
 def complete(attempt: Attempt, now: PassState) -> Attempt | GangWaits:
     """All pods are there that are expected, or it has been quiet for long enough."""
     gang = attempt.gang
-    if gang.alone or wait_for_nobody(gang, attempt.waiting, now.view):
+    if gang.alone or only_cpu_pods_wait(gang, attempt.waiting, now.view):
         return attempt
     if gang.blocked_reason and not now.settings.start_with_fewer:
         return GangWaits(Cause.CONTROLLER_BLOCKED, "it waits for its other pods", is_final=True)
@@ -146,13 +147,13 @@ def divide(attempt: Attempt, now: PassState) -> Attempt:
     return replace(attempt, gang=first.gang, nodes=GangNodes((first.rule,)), variants=variants)
 
 
-def cpu_pods_alone(attempt: Attempt, now: PassState) -> Attempt | GangPlaced:
+def only_cpu_pods(attempt: Attempt, now: PassState) -> Attempt | GangPlaced:
     """Where only CPU-only pods wait, these are placed beside the others."""
     gang = attempt.gang
     if attempt.workers or (gang.later and not now.view.placed_on(gang.workers)):
         return attempt
-    asked, answer = nobody(gang, now.snapshot)
-    return GangPlaced(new_plan(replace(attempt, asked=asked, answer=answer), now))
+    asked, answer = no_workers(gang, now.snapshot)
+    return commit(place_cpu_pods(replace(attempt, asked=asked, answer=answer), now), now)
 
 
 def allow_nodes(attempt: Attempt, now: PassState) -> Attempt:
@@ -276,36 +277,48 @@ def reserve_nodes_for_later_pods(attempt: Attempt, now: PassState) -> Attempt | 
     if isinstance(answer, NoFit) or not _begins(attempt.gang, now):
         return attempt
     cooling = _cooling(attempt.gang, now)
-    if not cooling.isdisjoint(plan.nodes_for_later_pods(attempt.asked, answer)):
+    if attempt.preemption is None and not cooling.isdisjoint(
+        plan.nodes_for_later_pods(attempt.asked, answer)
+    ):
         other = _ask(attempt, attempt.asked.without(cooling), now)
         answer = answer if isinstance(other, NoFit) else other
     return _may_begin(replace(attempt, answer=answer), answer, now)
 
 
+def place_cpu_pods(attempt: Attempt, now: PassState) -> Attempt:
+    """The CPU-only pods of a gang that has its place are placed near the others."""
+    gang, answer, cpu_pods = attempt.gang, attempt.answer, attempt.cpu_pods
+    if isinstance(answer, NoFit) or not cpu_pods:
+        return attempt
+    others = {**now.view.placed_on(gang.workers), **answer.nodes}
+    avoid = now.nodes_for(gang, cpu_pods).hard | gang.division.excluded_beside(others)
+    snapshot, options = now.snapshot.assume(answer, attempt.asked.gang), now.settings.options
+    found = beside(gang, cpu_pods, others, snapshot, avoid=avoid, options=options, class_of=now.class_of)
+    return replace(attempt, beside=found)
+
+
 def commit(attempt: Attempt, now: PassState) -> Attempt | GangPlaced:
-    """Where there is capacity, it has its place."""
-    return attempt if isinstance(attempt.answer, NoFit) else GangPlaced(new_plan(attempt, now))
+    """Where there is capacity, perhaps in the place of victims, it has its place."""
+    if isinstance(attempt.answer, NoFit):
+        return attempt
+    names = attempt.preemption.names if attempt.preemption is not None else ()
+    return GangPlaced(new_plan(attempt, now), names)
 
 
 # --- no capacity -----------------------------------------------------------------------------------------
 
 
-def preempt(attempt: Attempt, now: PassState) -> Attempt | GangWaits | GangPlaced:
+def preempt(attempt: Attempt, now: PassState) -> Attempt:
     """In the place of gangs and pods of lower priority, unless it runs without the waiting pods."""
     gang = attempt.gang
-    if has_enough(gang, attempt.workers):
+    if not isinstance(attempt.answer, NoFit) or has_enough(gang, attempt.workers):
         return attempt
     promised = (*now.promised, *(group for plan in now.plans for group in plan.victims))
     search = VictimSearch(
         gang, now.view, now.snapshot, promised, now.given.keeps, now.settings, attempt.budget
     )
     found = search.find(attempt.asked, attempt.nodes.last_resort)
-    if found is None:
-        return attempt
-    begun = _may_begin(replace(attempt, answer=found.assignment), found.assignment, now)
-    if isinstance(begun, GangWaits):
-        return begun
-    return GangPlaced(new_plan(begun, now, victims=found.victims), found.names)
+    return attempt if found is None else replace(attempt, answer=found.assignment, preemption=found)
 
 
 def ask_without_refusals(attempt: Attempt, now: PassState) -> Attempt:
