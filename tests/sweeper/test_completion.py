@@ -7,7 +7,7 @@ import pytest
 from tests.sweeper.clock import Clock
 from tests.sweeper.pods import job_pod
 from webhook.configuration.settings import Settings
-from webhook.sweeper.decide.attempt import Growth, grown, seconds_to_complete
+from webhook.sweeper.decide.missing_pods import Growth, grown, seconds_to_complete
 from webhook.sweeper.observe.gangs import OwnerFacts, PodGang, gather
 from webhook.sweeper.observe.membership import LostOwner
 

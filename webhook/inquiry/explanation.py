@@ -14,7 +14,8 @@ from webhook.inquiry.remedies import answer_now, describe_spread, what_would_hel
 from webhook.kube.objects import Pod
 from webhook.kube.placements import Placement
 from webhook.scheduling import unmodelled
-from webhook.sweeper.decide.attempt import GangPlaced, patience_for
+from webhook.sweeper.decide.attempt import GangPlaced
+from webhook.sweeper.decide.missing_pods import patience_for
 from webhook.sweeper.decide.orders import Cause, NewPlan
 from webhook.sweeper.extension import ExplainInput
 from webhook.sweeper.observe.gangs import PodGang

@@ -27,8 +27,9 @@ from webhook.placement import Snapshot
 from webhook.policy.values import Policy
 from webhook.scheduling.antiaffinity import NamespaceLabels
 from webhook.scheduling.budgets import Budgets
-from webhook.sweeper.decide.attempt import GangMemory, Growth, PassState, Stopwatch
+from webhook.sweeper.decide.attempt import GangMemory, PassState, Stopwatch
 from webhook.sweeper.decide.kubelet_refusals import KubeletRefusals
+from webhook.sweeper.decide.missing_pods import Growth
 from webhook.sweeper.decide.node_rules import NodeRules, join
 from webhook.sweeper.decide.orders import GangOutcome, NewPlan
 from webhook.sweeper.decide.placing import PlacingMemory

@@ -34,8 +34,8 @@ from webhook.sweeper.decide.attempt import (
     PassState,
     Step,
     Stopwatch,
-    grown,
 )
+from webhook.sweeper.decide.missing_pods import grown
 from webhook.sweeper.decide.node_rules import RuleKind, nodes_of
 from webhook.sweeper.decide.orders import NO_HURRY, Cause, GangOutcome, Orders
 from webhook.sweeper.decide.plan import new_plan

@@ -33,13 +33,15 @@ from webhook.sweeper.decide.attempt import (
     KnownAnswer,
     PassedOver,
     PassState,
+    shape_of,
+)
+from webhook.sweeper.decide.gang_question import GangQuestion
+from webhook.sweeper.decide.missing_pods import (
     patience_for,
     seconds_to_complete,
     seconds_to_report,
     seconds_to_settle,
-    shape_of,
 )
-from webhook.sweeper.decide.gang_question import GangQuestion
 from webhook.sweeper.decide.node_rules import GangNodes, RuleKind, nodes_of
 from webhook.sweeper.decide.orders import Cause, cause_of
 from webhook.sweeper.decide.plan import new_plan
@@ -277,9 +279,8 @@ def reserve_nodes_for_later_pods(attempt: Attempt, now: PassState) -> Attempt | 
     if isinstance(answer, NoFit) or not _begins(attempt.gang, now):
         return attempt
     cooling = _cooling(attempt.gang, now)
-    if attempt.preemption is None and not cooling.isdisjoint(
-        plan.nodes_for_later_pods(attempt.asked, answer)
-    ):
+    later = plan.nodes_for_later_pods(attempt.asked, answer)
+    if attempt.preemption is None and not cooling.isdisjoint(later):
         other = _ask(attempt, attempt.asked.without(cooling), now)
         answer = answer if isinstance(other, NoFit) else other
     return _may_begin(replace(attempt, answer=answer), answer, now)
