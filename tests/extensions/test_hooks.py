@@ -152,7 +152,7 @@ def shelved(given: ReservationInput) -> Sequence[Reservation]:
     now, gang = given.ledger.now, given.gangs[0]
     nodes = frozenset({"n0"}) - GangNodes(given.rules.of(gang)).hard
     placement, end = gang.key.placement_key, now.at + timedelta(seconds=60)
-    return [Reservation(SHELF, placement, nodes, now.seconds, now.seconds + 60, end, claim=placement)]
+    return [Reservation(SHELF, placement, nodes, now.seconds, now.seconds + 60, end, holder=placement)]
 
 
 def broken_shelf(given: ReservationInput) -> Sequence[Reservation]:

@@ -18,7 +18,7 @@ from webhook.sweeper.decide.asking import ask
 from webhook.sweeper.decide.gang_question import question
 from webhook.sweeper.extension import GangsInput
 from webhook.sweeper.observe.gangs import OwnerFacts, PodGang, gather
-from webhook.sweeper.observe.membership import Claim
+from webhook.sweeper.observe.membership import DomainRequest
 from webhook.sweeper.observe.snapshotter import Snapshotter
 from webhook.sweeper.observe.view import View
 from webhook.workloads.composite_groups import CompositeGroup, roots_of
@@ -116,8 +116,8 @@ def test_a_third_level_within_the_second_is_not_placed_and_named() -> None:
 
 def test_claims_of_domains_are_refused_beside_nested_levels() -> None:
     gang = Scene(*pods(2, "g"), *pods(1, "h")).gang
-    claim = Claim("block", "job")
-    claimed = replace(gang, parts=tuple(replace(part, claim=claim) for part in gang.parts))
+    claim = DomainRequest("block", "job")
+    claimed = replace(gang, parts=tuple(replace(part, request=claim) for part in gang.parts))
     with pytest.raises(
         PlacementError, match="within one block, which cannot be combined with exclusive domains"
     ):

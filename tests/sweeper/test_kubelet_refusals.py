@@ -79,7 +79,7 @@ def after(
     *failed: Pod, known: KubeletRefusals = NONE_REFUSED, now: float = NOW, counts_for: float = 3600
 ) -> KubeletRefusals:
     """What is known after a pass that sees these failed pods."""
-    return known.after(failed, EMPTY.maker_of, now, counts_for)
+    return known.after(failed, EMPTY.controller_of, now, counts_for)
 
 
 class RefusedPlacing(Placing):

@@ -11,9 +11,9 @@ from tests.sweeper.pods import decode, pod_json
 from webhook.extensions.node_health.node_health import candidates
 from webhook.extensions.node_health.pod_failures import gang_id
 from webhook.kube.objects import Pod
-from webhook.sweeper.observe.membership import key_of, maker_of
+from webhook.sweeper.observe.membership import controller_of, key_of
 from webhook.sweeper.observe.plans import is_gated
-from webhook.sweeper.observe.pods import Journal, Pods, Sort, Sorter
+from webhook.sweeper.observe.pods import Journal, Pods, PodTrait, TraitRules
 from webhook.workloads import marks
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -75,7 +75,7 @@ class Story:
         self.pods = {key: pod for key, pod in {**self.pods, name: after}.items() if pod is not None}
 
 
-SORTER = Sorter(is_gated, key_of, {"system"})
+RULES = TraitRules(is_gated, key_of, {"system"})
 
 
 def uids(groups: Mapping[Any, Iterable[Pod]]) -> dict[Hashable, list[str]]:
@@ -87,13 +87,13 @@ def uids(groups: Mapping[Any, Iterable[Pod]]) -> dict[Hashable, list[str]]:
 @pytest.mark.parametrize("seed", range(6))
 def test_pods_of_a_moment_are_those_of_the_one_before_and_what_has_changed(seed: int) -> None:
     story, journal = Story(seed), Journal()
-    pods = Pods(SORTER)
+    pods = Pods(RULES)
     for _ in range(80):
         for _ in range(story.dice.randint(0, 4)):
             story.step(journal)
-        earlier, seen = pods, (dict(pods.by_uid), {sort: dict(pods.of[sort]) for sort in Sort})
+        earlier, seen = pods, (dict(pods.by_uid), {sort: dict(pods.of[sort]) for sort in PodTrait})
         pods = pods.after(journal.take())
-        rebuilt = Pods.sorted(SORTER, story.pods.values())
+        rebuilt = Pods.sorted(RULES, story.pods.values())
         assert pods.by_uid == {pod.metadata.uid: pod for pod in story.pods.values()} == rebuilt.by_uid
         assert pods.of == rebuilt.of
         assert uids(pods.bound) == uids(rebuilt.bound)
@@ -102,12 +102,12 @@ def test_pods_of_a_moment_are_those_of_the_one_before_and_what_has_changed(seed:
         assert (earlier.by_uid, earlier.of) == seen, "a pass keeps what it has seen"
 
 
-def test_every_sort_occurs_in_the_stories() -> None:
-    story, found = Story(1), set[Sort]()
+def test_every_trait_occurs_in_the_stories() -> None:
+    story, found = Story(1), set[PodTrait]()
     for _ in range(300):
         story.step(Journal())
-        found.update(*map(SORTER.sorts, story.pods.values()))
-    assert found == set(Sort)
+        found.update(*map(RULES.traits, story.pods.values()))
+    assert found == set(PodTrait)
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -115,13 +115,13 @@ def test_those_that_may_speak_of_a_failure_are_found_without_looking_at_all_pods
     story = Story(seed)
     for _ in range(60):
         story.step(Journal())
-        pods = Pods.sorted(SORTER, story.pods.values())
-        others = list(pods.of[Sort.OTHER].values())
+        pods = Pods.sorted(RULES, story.pods.values())
+        others = list(pods.of[PodTrait.OTHER].values())
         # A bare pod is the only one of its gang, so it is asked for by its node alone.
         makers = {
             pod.metadata.uid: maker
             for pod in others
-            if (maker := maker_of(pod, key_of(pod))).id != pod.metadata.uid
+            if (maker := controller_of(pod, key_of(pod))).id != pod.metadata.uid
         }
         gangs = {uid: (maker.namespace, gang_id(maker)) for uid, maker in makers.items()}
         nodes = {each.metadata.uid: (each.metadata.namespace, each.spec.node_name) for each in others}
@@ -133,16 +133,16 @@ def test_those_that_may_speak_of_a_failure_are_found_without_looking_at_all_pods
 
 
 def test_pods_of_which_nothing_has_changed_are_the_very_same() -> None:
-    pods = Pods.sorted(SORTER, [decode(pod_json("a"))])
+    pods = Pods.sorted(RULES, [decode(pod_json("a"))])
     assert pods.after({}) is pods
     assert pods.after({"unknown": None}) is pods
 
 
 def test_a_sort_that_nothing_has_joined_or_left_is_the_very_same() -> None:
     bound = decode(pod_json("b", nodeName="n1", schedulingGates=[]))
-    pods = Pods.sorted(SORTER, [decode(pod_json("a"))])
+    pods = Pods.sorted(RULES, [decode(pod_json("a"))])
     after = pods.after({bound.metadata.uid: bound})
-    assert after.of[Sort.GATED] is pods.of[Sort.GATED]
+    assert after.of[PodTrait.GATED] is pods.of[PodTrait.GATED]
 
 
 def test_a_journal_has_what_has_become_of_pods_that_were_there() -> None:

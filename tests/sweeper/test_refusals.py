@@ -94,7 +94,7 @@ def test_a_domain_that_breaks_a_rule_is_left_at_once_by_the_successor_too() -> N
     later = replace(view, now=Moment(SETTINGS.bind_seconds))
     repaired, _ = repair_released(later, memory, allowance, SETTINGS)
     backoff = repaired.backed_off(Backoff(), later.now.seconds)
-    assert backoff.nodes_of(view.maker_of(pod)) == {"n0", "n1"}
+    assert backoff.nodes_of(view.controller_of(pod)) == {"n0", "n1"}
 
 
 @pytest.mark.promise("O93")
@@ -230,7 +230,7 @@ def test_what_is_avoided_for_a_pod_of_a_replica_set_is_avoided_for_the_next() ->
     owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "rs", "controller": True}
     first, second = (gpu_pod(name, metadata={"ownerReferences": [owner]}) for name in ("one", "two"))
     placing = Placing(Nodes(2, second), Settings(settle_seconds=0))
-    placing.avoid(placing.view().maker_of(first), "n0")
+    placing.avoid(placing.view().controller_of(first), "n0")
     (plan,) = placing.one().plans
     assert [entry.node for entry in plan.entries] == ["n1"]
 

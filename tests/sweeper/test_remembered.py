@@ -69,7 +69,7 @@ def test_changes_that_a_failed_pass_has_observed_are_not_lost(monkeypatch: pytes
         raise RuntimeError("a defect")
 
     with monkeypatch.context() as defect:
-        defect.setitem(pods._ALL, pods.Sort.OF_A_SET, fail)
+        defect.setitem(pods._ALL, pods.PodTrait.OF_A_SET, fail)
         with pytest.raises(RuntimeError):
             remembers.view()
     journal.note(None, decode(pod_json("b")))

@@ -34,7 +34,7 @@ from webhook.placement import Assignment, Budget, Mode, NoFit, PlacementError, S
 from webhook.placement.model import Placed
 from webhook.placement.names import natural
 from webhook.sweeper.decide.asking import QUESTIONS
-from webhook.sweeper.decide.attempt import shape_of
+from webhook.sweeper.decide.attempt import question_key_of
 from webhook.sweeper.decide.preemption import Preemption, VictimSearch, none_protected
 from webhook.sweeper.observe.gangs import GangKey
 from webhook.sweeper.observe.pods import name_of
@@ -148,7 +148,7 @@ def _by_maker(placed: Sequence[PlacedGang]) -> list[list[PlacedGang]]:
     """Print each gang by itself, but together the pods of one controller that do not wait for one another."""
     found: dict[GangKey, list[PlacedGang]] = {}
     for each in placed:
-        found.setdefault(each.gang.maker, []).append(each)
+        found.setdefault(each.gang.controller, []).append(each)
     return list(found.values())
 
 
@@ -217,7 +217,7 @@ class VictimNotes:
 
     def note(self, placed: PlacedGang, whom: str = "it") -> str:
         """The sentence on the victims of a gang, "" if it would preempt none. whom: how to call the gang."""
-        key = whom, id(placed.before), shape_of(placed.gang, placed.answer.asked)
+        key = whom, id(placed.before), question_key_of(placed.gang, placed.answer.asked)
         if key not in self._known:
             self._known[key] = self._found(placed, whom)
         return self._known[key]
@@ -246,7 +246,7 @@ class VictimNotes:
 
 def _print_replicas(placed: Sequence[PlacedGang], victims: VictimNotes) -> None:
     """Print pods of one controller that do not wait for one another."""
-    name = placed[0].gang.maker.name
+    name = placed[0].gang.controller.name
     rows = sorted((row for each in placed for row in each.answer.placed), key=lambda p: natural(p.member))
     if rows:
         nodes = len({row.node for row in rows})

@@ -32,7 +32,7 @@ from webhook.scheduling.gpus import DEVICES
 from webhook.sweeper.extension import Extension, GangsInput, ResourcesAdded, ResourcesInput, WatchedCollection
 from webhook.sweeper.observe.gangs import PodGang
 from webhook.sweeper.observe.node_usage import PodsOnNodes, Usages, amended, most_amounts
-from webhook.sweeper.observe.pods import Sort
+from webhook.sweeper.observe.pods import PodTrait
 
 logger = logging.getLogger(__name__)
 
@@ -262,7 +262,9 @@ def add_resources(
     memory, is_freed = _updated(given, memory)
     nodes = memory.levels.of(view.nodes, memory.supply)
     sorted_pods = view.index.of  # bound pods share no claim with waiting ones, and are the most
-    sent = [pod for uid, pod in sorted_pods[Sort.UNBOUND].items() if uid not in sorted_pods[Sort.GATED]]
+    sent = [
+        pod for uid, pod in sorted_pods[PodTrait.UNBOUND].items() if uid not in sorted_pods[PodTrait.GATED]
+    ]
     found = needs(view.gated, sent, nodes, memory.supply, most_amounts(len(nodes)), view.gang_of)
     return ResourcesAdded(nodes, AddedDevices(found, memory.counts), is_freed), memory
 

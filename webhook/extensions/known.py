@@ -9,8 +9,8 @@ from webhook.kube.objects import Pod
 from webhook.policy.values import Policy
 from webhook.sweeper.extension import Extension, GangsInput, Switch, SwitchInput
 from webhook.sweeper.observe.gangs import PodGang
-from webhook.sweeper.observe.membership import claims_of
-from webhook.sweeper.observe.pods import Sort
+from webhook.sweeper.observe.membership import domain_requests_of
+from webhook.sweeper.observe.pods import PodTrait
 from webhook.sweeper.observe.view import View
 from webhook.workloads.native_gangs import POD_GROUPS
 
@@ -67,7 +67,7 @@ def _node_health() -> Extension:
 
 
 def _has_exclusive_pods(given: SwitchInput) -> bool:
-    return given.view is not None and bool(given.view.index.of[Sort.EXCLUSIVE])
+    return given.view is not None and bool(given.view.index.of[PodTrait.EXCLUSIVE])
 
 
 def _exclusive_topology() -> Extension:
@@ -77,7 +77,7 @@ def _exclusive_topology() -> Extension:
 
 
 def _is_exclusive(pod: Pod) -> bool:
-    return bool(claims_of(pod))
+    return bool(domain_requests_of(pod))
 
 
 _SERVED: Final = {"deviceclasses.resource.k8s.io": "v1", POD_GROUPS: "v1"}

@@ -134,7 +134,7 @@ def with_levels(gang: PodGang, required: str | None, preferred: str | None = Non
         )
         for part in gang.parts
     )
-    if required and all(part.claim is None and not part.slices for part in parts):
+    if required and all(part.request is None and not part.slices for part in parts):
         parts = ()  # their requests are now the same, and are one
     return replace(
         gang,

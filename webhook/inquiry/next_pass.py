@@ -169,7 +169,7 @@ def run_pass(
     extensions = running(settings, facts.policy, view)
     gangs = _ordered(_gangs(view, settings, facts), view, settings, facts, extensions)
     at = view.now.at.timestamp()
-    refusals = KubeletRefusals().after(facts.failed, view.maker_of, at, settings.bad_nodes.avoid_seconds)
+    refusals = KubeletRefusals().after(facts.failed, view.controller_of, at, settings.bad_nodes.avoid_seconds)
     rules = join(_node_rules(gangs, view, settings, facts, extensions))
     sources = [each.source for each in extensions if each.source is not None]
     seen = Observation(

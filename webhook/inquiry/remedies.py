@@ -15,7 +15,7 @@ from webhook.sweeper.decide.orders import Cause, NewPlan
 from webhook.sweeper.decide.placing import answer_for, reserve_again
 from webhook.sweeper.observe.gangs import PodGang
 from webhook.sweeper.observe.membership import GangKey
-from webhook.sweeper.observe.pods import Sort, name_of
+from webhook.sweeper.observe.pods import PodTrait, name_of
 from webhook.sweeper.observe.view import View
 from webhook.text import counted, few
 
@@ -142,7 +142,7 @@ class _Remedies:
 
     def _may_end(self, use: Usage) -> bool:
         """Not a pod of the gang itself, nor one that a DaemonSet recreates at once."""
-        stays = self.state.view.uids(Sort.LASTING)
+        stays = self.state.view.uids(PodTrait.LASTING)
         return use.uid not in stays and all(use.uid != pod.metadata.uid for pod in self.gang.pods)
 
     def _after_end_of(self, names: Set[str]) -> PassState:

@@ -16,7 +16,7 @@ from webhook.scheduling.storage import Storage
 
 BY_ONE_POD: Final = "ReadWriteOncePod"
 
-Claim = tuple[str, str]
+VolumeClaim = tuple[str, str]
 """Namespace and name."""
 
 Completed = dict[str, tuple[NodeInfo, Mapping[str, int], NodeInfo]]
@@ -35,7 +35,7 @@ class VolumeCounts:
     free: FreeVolumes
     completed: Completed
     problems: Mapping[str, str] = field(default_factory=dict)
-    by_one: Mapping[str, tuple[Claim, ...]] = field(default_factory=dict)
+    by_one: Mapping[str, tuple[VolumeClaim, ...]] = field(default_factory=dict)
     _classes: dict[object, tuple[PodClass, PodClass]] = field(default_factory=dict)
     """The class with volume amounts, by the id of the class, which it keeps alive, and by the amounts."""
 
@@ -127,7 +127,9 @@ def _with_volumes(waiting: Mapping[str, Sequence[Pod]]) -> dict[str, list[Pod]]:
     }
 
 
-def _claims_by_uid(storage: Storage, waiting: Mapping[str, Sequence[Pod]]) -> dict[str, tuple[Claim, ...]]:
+def _claims_by_uid(
+    storage: Storage, waiting: Mapping[str, Sequence[Pod]]
+) -> dict[str, tuple[VolumeClaim, ...]]:
     """By uid the ReadWriteOncePod claims of waiting pods."""
     return {
         pod.metadata.uid: names
@@ -153,12 +155,12 @@ def _by_one_pod(
     return found
 
 
-def used_by(claim: Claim, user: str) -> str:
+def used_by(claim: VolumeClaim, user: str) -> str:
     """Why a pod waits for a ReadWriteOncePod claim: another pod uses it."""
     return f'the PersistentVolumeClaim "{claim[1]}" is {BY_ONE_POD}, and pod {user} uses it'
 
 
-def _claims_by_one(storage: Storage, pod: Pod) -> Iterator[Claim]:
+def _claims_by_one(storage: Storage, pod: Pod) -> Iterator[VolumeClaim]:
     """The ReadWriteOncePod claims of a pod."""
     for volume in pod.spec.volumes:
         claim = storage.claim_of(pod, volume) if volume.ephemeral is None else None

@@ -160,7 +160,7 @@ class Sweeper:
         self._hooks.on_failed(failed)
         with self._guarded("refusals"):
             at, seconds = view.now.at.timestamp(), self._pass.settings.bad_nodes.avoid_seconds
-            return replace(memory, refusals=memory.refusals.after(failed, view.maker_of, at, seconds))
+            return replace(memory, refusals=memory.refusals.after(failed, view.controller_of, at, seconds))
         return memory
 
     def _gather(self, view: View) -> list[PodGang]:

@@ -17,7 +17,7 @@ def failure(status: dict[str, Any], **pod: Any) -> NodeFailure | None:
     now = seconds_of(clock_time(3000))
     assert now is not None
     pod_of = ended("p", "n0", status=status, **pod)
-    return failure_of(pod_of, COUNTING, SOON, now, View([], [], {}, {}).maker_of)
+    return failure_of(pod_of, COUNTING, SOON, now, View([], [], {}, {}).controller_of)
 
 
 FAILED = {"phase": "Failed"}

@@ -20,7 +20,13 @@ from webhook.kube.objects import Pod
 from webhook.scheduling.antiaffinity import AntiAffinityTerm, terms_of
 from webhook.sweeper.decide.orders import NewPlan
 from webhook.sweeper.observe.gangs import PodGang
-from webhook.sweeper.observe.membership import Claim, GangKey, claims_of, exclusive_over, is_of_a_set
+from webhook.sweeper.observe.membership import (
+    DomainRequest,
+    GangKey,
+    domain_requests_of,
+    exclusive_over,
+    is_of_a_set,
+)
 from webhook.sweeper.observe.view import View, identity
 
 ASKED: Final = 8
@@ -33,37 +39,39 @@ def lost_domains(view: View, sent: Container[str]) -> frozenset[str]:
     For example, a plan is not valid while its node is not ready, and others are placed there meanwhile. sent:
     uids of released pods that still appear gated.
     """
-    waiting = _planned_claims(view, sent)
+    waiting = _planned_requests(view, sent)
     if not waiting:
         return frozenset()
     there = _by_domain(view)
     lost: set[str] = set()
-    for (key, claim), pods in waiting.items():
+    for (key, request), pods in waiting.items():
         excluded = _ExcludedPods(key.namespace, pods)
         for pod in pods:
-            domain = _domain(view, pod, view.planned[pod.metadata.uid].node, claim)
-            others = there.get((claim.rule, claim.over, domain), ()) if domain else ()
-            if any(excluded.has(each, claim) for whose, its, each in others if (whose, its) != (key, claim)):
+            domain = _domain(view, pod, view.planned[pod.metadata.uid].node, request)
+            others = there.get((request.rule, request.over, domain), ()) if domain else ()
+            if any(
+                excluded.has(each, request) for whose, its, each in others if (whose, its) != (key, request)
+            ):
                 lost.add(pod.metadata.uid)
     return frozenset(lost)
 
 
-def _planned_claims(view: View, sent: Container[str]) -> Mapping[tuple[GangKey, Claim], list[Pod]]:
-    """(gang, claim) -> the gated pods that have a plan."""
+def _planned_requests(view: View, sent: Container[str]) -> Mapping[tuple[GangKey, DomainRequest], list[Pod]]:
+    """(gang, request) -> the gated pods that have a plan."""
     return grouped(
-        ((view.gang_of(pod), claim), pod)
+        ((view.gang_of(pod), request), pod)
         for pod in view.gated
         if pod.metadata.uid in view.planned and pod.metadata.uid not in sent
-        for claim in claims_of(pod)
+        for request in domain_requests_of(pod)
     )
 
 
-def _by_domain(view: View) -> Mapping[tuple[str, str, str], list[tuple[GangKey, Claim, Pod]]]:
-    """(rule, label, domain) -> the placed pods that claim it, each with its gang and claim."""
+def _by_domain(view: View) -> Mapping[tuple[str, str, str], list[tuple[GangKey, DomainRequest, Pod]]]:
+    """(rule, label, domain) -> the placed pods that request it, each with its gang and request."""
     return grouped(
-        ((claim.rule, claim.over, _domain(view, pod, node, claim)), (view.gang_of(pod), claim, pod))
+        ((request.rule, request.over, _domain(view, pod, node, request)), (view.gang_of(pod), request, pod))
         for pod, node in _placed(view, ())
-        for claim in claims_of(pod)
+        for request in domain_requests_of(pod)
     )
 
 
@@ -73,7 +81,7 @@ class Others:
     def __init__(self, gang: PodGang, view: View, plans: Iterable[NewPlan]) -> None:
         """plans: made in this pass."""
         self.view = view
-        self._grouped = any(part.claim is not None for part in gang.parts)
+        self._grouped = any(part.request is not None for part in gang.parts)
         self._excluded = _ExcludedPods(gang.key.namespace, gang.gated)
         self._mine: list[tuple[Pod, str]] = []
         self._theirs: list[tuple[Pod, str]] = []
@@ -81,39 +89,41 @@ class Others:
             (self._mine if view.gang_of(pod) == gang.key else self._theirs).append((pod, node))
         self._taken: dict[tuple[str, str], set[str]] = {}
 
-    def here(self, claim: Claim) -> set[str]:
-        """The domains of placed pods with this claim, including pods that are being deleted."""
-        found = {_domain(self.view, pod, node, claim) for pod, node in self._mine if self._is_one(pod, claim)}
+    def here(self, request: DomainRequest) -> set[str]:
+        """The domains of placed pods with this request, including pods that are being deleted."""
+        found = {
+            _domain(self.view, pod, node, request) for pod, node in self._mine if self._is_one(pod, request)
+        }
         return found - {""}
 
-    def taken_by(self, claim: Claim) -> set[str]:
+    def taken_by(self, request: DomainRequest) -> set[str]:
         """The domains that others have, or that these pods may not share with others."""
-        known = self._taken.get((claim.rule, claim.over))
+        known = self._taken.get((request.rule, request.over))
         if known is None:
-            known = self._taken[claim.rule, claim.over] = self._excluded_at(self._theirs, claim)
-        mine = [(pod, node) for pod, node in self._mine if not self._is_one(pod, claim)]
-        return known | self._excluded_at(mine, claim)
+            known = self._taken[request.rule, request.over] = self._excluded_at(self._theirs, request)
+        mine = [(pod, node) for pod, node in self._mine if not self._is_one(pod, request)]
+        return known | self._excluded_at(mine, request)
 
-    def _excluded_at(self, placed: Iterable[tuple[Pod, str]], claim: Claim) -> set[str]:
+    def _excluded_at(self, placed: Iterable[tuple[Pod, str]], request: DomainRequest) -> set[str]:
         found = {""}
         for pod, node in placed:
-            value = _domain(self.view, pod, node, claim)
-            if value not in found and self._excluded.has(pod, claim):
+            value = _domain(self.view, pod, node, request)
+            if value not in found and self._excluded.has(pod, request):
                 found.add(value)
         return found - {""}
 
-    def _is_one(self, pod: Pod, claim: Claim) -> bool:
-        """Whether a pod of the gang has this claim."""
-        return not self._grouped or not claim.group or claim in claims_of(pod)
+    def _is_one(self, pod: Pod, request: DomainRequest) -> bool:
+        """Whether a pod of the gang has this request."""
+        return not self._grouped or not request.group or request in domain_requests_of(pod)
 
     def shut(self) -> frozenset[str]:
         """Nodes in domains that other pods' affinity closes to this gang's pods."""
         shut: dict[str, set[str]] = {}
         for pod, node in self._theirs:
-            for claim in claims_of(pod):
-                value = _domain(self.view, pod, node, claim)
-                known = shut.setdefault(claim.over, set())
-                if value and value not in known and self._excluded.is_repelled_by(pod, claim.over):
+            for request in domain_requests_of(pod):
+                value = _domain(self.view, pod, node, request)
+                known = shut.setdefault(request.over, set())
+                if value and value not in known and self._excluded.is_repelled_by(pod, request.over):
                     known.add(value)
         return frozenset[str]().union(*(self.in_domains(over, values) for over, values in shut.items()))
 
@@ -145,7 +155,7 @@ def _placed(view: View, plans: Iterable[NewPlan], members: Sequence[Pod] = ()) -
 
 
 class _ExcludedPods:
-    """The pods that a gang shares no domain with, by the claims of both or by anti-affinity."""
+    """The pods that a gang shares no domain with, by the requests of both or by anti-affinity."""
 
     def __init__(self, namespace: str, gated: Sequence[Pod]) -> None:
         self._namespace = namespace
@@ -154,11 +164,11 @@ class _ExcludedPods:
         self._sample = gated[:ASKED]
         self._terms: dict[str, list[AntiAffinityTerm]] = {}
 
-    def has(self, pod: Pod, claim: Claim) -> bool:
-        """Whether the gang shares no domain of a claim's label with this pod."""
-        metadata, over = pod.metadata, claim.over
+    def has(self, pod: Pod, request: DomainRequest) -> bool:
+        """Whether the gang shares no domain of a request's label with this pod."""
+        metadata, over = pod.metadata, request.over
         if metadata.namespace == self._namespace and any(
-            (theirs.rule, theirs.over) == (claim.rule, over) for theirs in claims_of(pod)
+            (theirs.rule, theirs.over) == (request.rule, over) for theirs in domain_requests_of(pod)
         ):
             return True
         if any(term.repels(metadata.namespace, metadata.labels) for term in self._terms_over(over)):
@@ -179,17 +189,17 @@ class _ExcludedPods:
         return self._terms[over]
 
 
-def _domain(view: View, pod: Pod, node: str, claim: Claim) -> str:
+def _domain(view: View, pod: Pod, node: str, request: DomainRequest) -> str:
     """The domain of a pod: its node's domain, or its planned domain if that node is gone.
 
     Until the pod is deleted, it may still run there.
     """
     if node in view.nodes:
-        return label_of(view, node, claim.over)
-    if claim.over not in exclusive_over(pod):
+        return label_of(view, node, request.over)
+    if request.over not in exclusive_over(pod):
         return ""
     planned = view.domains.get(identity(pod), {})
-    own = next((each.group for each in claims_of(pod) if each.over == claim.over), "")
+    own = next((each.group for each in domain_requests_of(pod) if each.over == request.over), "")
     return planned.get(own, planned.get("", ""))
 
 

@@ -26,7 +26,7 @@ from webhook.placement import (
 )
 from webhook.placement.names import natural
 from webhook.sweeper.observe.gang_requests import DomainLayout
-from webhook.sweeper.observe.membership import Claim
+from webhook.sweeper.observe.membership import DomainRequest
 from webhook.text import counted
 from webhook.workloads import marks
 from webhook.workloads.additions import is_extended
@@ -37,7 +37,7 @@ class Group:
     """Members, or only anchors, that need an exclusive domain."""
 
     gang: Gang
-    claim: Claim
+    request: DomainRequest
 
 
 Found = list[tuple[Group, Assignment]]
@@ -60,11 +60,11 @@ def weight(gang: Gang) -> int:
     return sum(wanted_of(gang).values())
 
 
-def shape(group: Group) -> object:
+def group_class(group: Group) -> object:
     """A key that is equal for interchangeable groups."""
     gang = group.gang
     classes = tuple(member.pod_class for member in _by_rank(gang))
-    return classes, gang.required_level, gang.slices, gang.excluded_nodes, group.claim.over
+    return classes, gang.required_level, gang.slices, gang.excluded_nodes, group.request.over
 
 
 def _by_rank(gang: Gang) -> list[Member]:
@@ -92,7 +92,7 @@ def as_placed(group: Group, other: Group, answer: Assignment) -> Assignment:
 def in_order(found: Found, snapshot: Snapshot) -> Found:
     """The same domains; interchangeable groups get them in the order of the topology."""
     ordered = Found()
-    for some in grouped((shape(group), (group, answer)) for group, answer in found).values():
+    for some in grouped((group_class(group), (group, answer)) for group, answer in found).values():
         groups = sorted((group for group, _ in some), key=_first_rank)
         places = sorted(some, key=lambda each: along_topology(each[1], snapshot))
         ordered += _as_many(groups, places)
@@ -140,7 +140,7 @@ class _Laying:
         self._known: dict[tuple[object, Nodes], tuple[Group, Assignment | None]] = {}
         self._scarce: dict[int, dict[str, int]] = {}
         self._domains = {
-            group.claim.over: self._by_value(group.claim.over, snapshot.nodes) for group in groups
+            group.request.over: self._by_value(group.request.over, snapshot.nodes) for group in groups
         }
         self._together = self._required_of_all()
 
@@ -148,12 +148,12 @@ class _Laying:
         """The answer."""
         new = [group for group in self._groups if group.gang.members and not self._has_begun(group)]
         new.sort(key=lambda group: (-weight(group.gang), -len(group.gang.members)))
-        own = {group.claim: self._own_domains(group) for group in self._groups if self._has_begun(group)}
+        own = {group.request: self._own_domains(group) for group in self._groups if self._has_begun(group)}
         shut = frozenset[str]().union(*own.values())
         found: Found = []
         for group in self._groups:
-            if group.claim in own and group.gang.members:
-                answer = self._in_one_domain(group, own[group.claim])
+            if group.request in own and group.gang.members:
+                answer = self._in_one_domain(group, own[group.request])
                 if answer is None:
                     return self._no_fit(0)
                 found.append((group, answer))
@@ -164,18 +164,18 @@ class _Laying:
 
     def _layout(self, found: Found, shut: Nodes) -> DomainLayout:
         """The layout of all groups. shut: nodes in domains of groups that had already begun."""
-        place_of = {group.claim: number for number, group in enumerate(self._groups)}
-        found.sort(key=lambda each: place_of[each[0].claim])
+        place_of = {group.request: number for number, group in enumerate(self._groups)}
+        found.sort(key=lambda each: place_of[each[0].request])
         used = frozenset(self._anchored()).union(*(answer.nodes.values() for _, answer in found))
         closed = frozenset[str]()
-        if any(group.claim.rule == marks.JOBSET_EXCLUSIVE for group in self._groups):
+        if any(group.request.rule == marks.JOBSET_EXCLUSIVE for group in self._groups):
             closed = shut.union(*(self._closed_by(answer) for _, answer in found))
         return DomainLayout(tuple((group.gang, answer) for group, answer in found), used, closed)
 
     def _own_domains(self, group: Group) -> Nodes:
         """The nodes of the domains where a group has pods."""
         nodes = {anchor.node for anchor in group.gang.anchors} & self._snapshot.nodes.keys()
-        return self._in_domains_of(nodes, group.claim.over)
+        return self._in_domains_of(nodes, group.request.over)
 
     def _has_begun(self, group: Group) -> bool:
         """Whether an existing node has a pod of the group; its excluded nodes limit its other pods."""
@@ -213,8 +213,8 @@ class _Laying:
             if not best:
                 break
             found += best
-            claims = {group.claim for group, _ in best}
-            left = [group for group in left if group.claim not in claims]
+            requests = {group.request for group, _ in best}
+            left = [group for group in left if group.request not in requests]
             for _, answer in best:
                 shut |= self._closed_by(answer)
         return found
@@ -226,7 +226,7 @@ class _Laying:
         least = min((group for group in groups), key=lambda group: weight(group.gang))
         counted = []
         for path, nodes in slots:
-            domains = self._by_value(least.claim.over, nodes).values()
+            domains = self._by_value(least.request.over, nodes).values()
             most = sum(self._may_hold(least.gang, each) for each in domains)
             counted.append((-min(most, len(groups)), len(nodes), path, most, nodes))
         return [(most, nodes) for *_, most, nodes in sorted(counted, key=lambda each: each[:3]) if most]
@@ -236,11 +236,11 @@ class _Laying:
         found = Found()
         refused: set[object] = set()
         for group in groups:
-            if shape(group) in refused:
+            if group_class(group) in refused:
                 continue
             answer = self._in_one_domain(group, within - shut)
             if answer is None:
-                refused.add(shape(group))
+                refused.add(group_class(group))
                 continue
             found.append((group, answer))
             shut |= self._closed_by(answer)
@@ -250,7 +250,7 @@ class _Laying:
         """The best placement of a group on these nodes, within one domain of its label."""
         answers = [
             answer
-            for nodes in self._by_value(group.claim.over, allowed).values()
+            for nodes in self._by_value(group.request.over, allowed).values()
             if self._may_hold(group.gang, nodes) and (answer := self._in(group, nodes)) is not None
         ]
         return min(
@@ -261,7 +261,7 @@ class _Laying:
 
     def _in(self, group: Group, nodes: Nodes) -> Assignment | None:
         """The answer for these nodes of one domain; interchangeable groups share one call of the core."""
-        key = shape(group), nodes
+        key = group_class(group), nodes
         if key not in self._known:
             self._known[key] = group, self._ask(group, nodes)
         asked, answer = self._known[key]
@@ -273,7 +273,7 @@ class _Laying:
         if self._asked >= MOST_QUESTIONS or self._budget.exhausted:
             return None
         self._asked += 1
-        gang, over = group.gang, group.claim.over
+        gang, over = group.gang, group.request.over
         try:
             level = self._topology.level(over)
         except PlacementError:
@@ -308,7 +308,7 @@ class _Laying:
 
     def _no_fit(self, count: int) -> NoFit:
         """Why not all groups have a domain. count: how many new groups have one."""
-        over = " and ".join(sorted({group.claim.over for group in self._groups}))
+        over = " and ".join(sorted({group.request.over for group in self._groups}))
         new = sum(not self._has_begun(group) for group in self._groups)
         begun = len(self._groups) - new
         wanted = sum(len(group.gang.members) for group in self._groups)
@@ -362,7 +362,7 @@ class _Laying:
         levels = []
         for group in self._groups:
             try:
-                levels.append(self._topology.level(group.claim.over))
+                levels.append(self._topology.level(group.request.over))
             except PlacementError:
                 levels.append(1)
         return tuple(range(min(levels, default=0)))

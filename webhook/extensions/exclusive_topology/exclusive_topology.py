@@ -18,7 +18,7 @@ from webhook.sweeper.decide.asking import DivisionInput, Variant
 from webhook.sweeper.extension import ExplainInput, Extension, PlanCheck, PlansInput
 from webhook.sweeper.observe.gang_requests import Division, DomainLayout, GangPart, in_order
 from webhook.sweeper.observe.gangs import SPREAD_PARTS, PodGang
-from webhook.sweeper.observe.membership import Claim, claims_of, exclusive_over, is_of_a_set
+from webhook.sweeper.observe.membership import DomainRequest, domain_requests_of, exclusive_over, is_of_a_set
 from webhook.text import counted, few, joined, printable
 from webhook.workloads import marks
 
@@ -43,7 +43,11 @@ class ExclusiveDivision(Division):
         return exclusive_over(pod)
 
     def place_groups(
-        self, groups: Sequence[tuple[Gang, Claim]], snapshot: Snapshot, options: Options, budget: Budget
+        self,
+        groups: Sequence[tuple[Gang, DomainRequest]],
+        snapshot: Snapshot,
+        options: Options,
+        budget: Budget,
     ) -> DomainLayout | NoFit:
         return lay([Group(*each) for each in groups], snapshot, options, budget)
 
@@ -51,20 +55,20 @@ class ExclusiveDivision(Division):
         """Nodes in the domains of its own Jobs, and in those of others."""
         closed = self.others.shut()
         for pod in self._gang.workers:
-            for claim in _of_jobsets(claims_of(pod)):
+            for request in _of_jobsets(domain_requests_of(pod)):
                 node = placed.get(pod.metadata.uid, "")
-                domain = label_of(self._given.view, node, claim.over)
-                closed |= self.others.in_domains(claim.over, {domain} - {""})
+                domain = label_of(self._given.view, node, request.over)
+                closed |= self.others.in_domains(request.over, {domain} - {""})
         return closed
 
     def domains(self, placed: Mapping[str, str]) -> Mapping[str, str]:
         found: dict[str, str] = {}
-        grouped = any(part.claim is not None for part in self._gang.parts)
+        grouped = any(part.request is not None for part in self._gang.parts)
         for pod in (*self._gang.pods, *self._gang.later):
             node = placed.get(pod.metadata.uid, "")
-            for claim in claims_of(pod) if node else ():
-                domain = label_of(self._given.view, node, claim.over)
-                group = claim.group if grouped else ""
+            for request in domain_requests_of(pod) if node else ():
+                domain = label_of(self._given.view, node, request.over)
+                group = request.group if grouped else ""
                 if domain and domain <= found.get(group, domain):
                     found[group] = domain
         return found
@@ -83,12 +87,12 @@ def divide_gang(given: DivisionInput) -> Iterator[Variant]:
     gang = _in_parts(gang)
     division = ExclusiveDivision(gang, given)
     gang = replace(gang, division=division)
-    claims = {claim for pod in gang.pods for claim in claims_of(pod)}
-    grouped = {part.claim for part in gang.parts if part.claim is not None}
+    requests = {request for pod in gang.pods for request in domain_requests_of(pod)}
+    grouped = {part.request for part in gang.parts if part.request is not None}
     if grouped:
-        yield from _in_groups(gang, grouped, claims, division.others, given.topology)
-    elif claims:
-        yield from _as_one(gang, min(claims), division.others, given.topology)
+        yield from _in_groups(gang, grouped, requests, division.others, given.topology)
+    elif requests:
+        yield from _as_one(gang, min(requests), division.others, given.topology)
     else:
         is_excluded = any(map(is_of_a_set, gang.gated[:ASKED]))
         yield Variant.outside(division.others.shut() if is_excluded else frozenset(), gang)
@@ -102,8 +106,8 @@ def explain(given: ExplainInput) -> Iterator[str]:
     except PlacementError:
         return  # the answer reports it
     others = Others(gang, given.view, ())
-    claims = {claim for pod in (*gang.pods, *gang.later) for claim in claims_of(pod)}
-    for over, wanted in sorted(grouped((claim.over, claim) for claim in claims).items()):
+    requests = {request for pod in (*gang.pods, *gang.later) for request in domain_requests_of(pod)}
+    for over, wanted in sorted(grouped((request.over, request) for request in requests).items()):
         own = set[str]().union(*map(others.here, wanted))
         taken = set[str]().union(*map(others.taken_by, wanted)) - own
         label = printable(over)
@@ -119,36 +123,37 @@ def _named(whose: str, domains: Set[str]) -> str:
 
 def _in_parts(gang: PodGang) -> PodGang:
     """The gang with a part for each group that needs a domain. Raises PlacementError, see divide_gang."""
-    claims = _claims_of_groups([*gang.workers, *gang.later])
-    if not any(claims.values()):
+    requests = _requests_of_groups([*gang.workers, *gang.later])
+    if not any(requests.values()):
         return gang
-    whole = GangPart(frozenset(claims), gang.required_level, gang.preferred_levels, gang.slices)
+    whole = GangPart(frozenset(requests), gang.required_level, gang.preferred_levels, gang.slices)
     found: list[GangPart] = []
     for part in gang.parts or (whole,):
-        uids = grouped((claims.get(uid), uid) for uid in part.uids)
-        found += (replace(part, uids=frozenset(of), claim=claim) for claim, of in uids.items())
-    claimed = [part.claim for part in found if part.claim is not None]
-    if len(set(claimed)) < len(claimed):
+        uids = grouped((requests.get(uid), uid) for uid in part.uids)
+        found += (replace(part, uids=frozenset(of), request=request) for request, of in uids.items())
+    requested = [part.request for part in found if part.request is not None]
+    if len(set(requested)) < len(requested):
         raise PlacementError("the pods of one exclusive domain name different levels or slices")
     if gang.spread is not None:
         raise PlacementError(SPREAD_PARTS)
     return replace(gang, parts=in_order(found), required_level=None, preferred_levels=(), slices=())
 
 
-def _claims_of_groups(pods: Sequence[Pod]) -> dict[str, Claim | None]:
-    """uid -> the claim of a pod's group; None for all, if the whole gang shares one claim."""
-    claims = {
-        pod.metadata.uid: next((claim for claim in claims_of(pod) if claim.group), None) for pod in pods
+def _requests_of_groups(pods: Sequence[Pod]) -> dict[str, DomainRequest | None]:
+    """uid -> the request of a pod's group; None for all, if the whole gang shares one request."""
+    requests = {
+        pod.metadata.uid: next((request for request in domain_requests_of(pod) if request.group), None)
+        for pod in pods
     }
-    return dict.fromkeys(claims) if len(set(claims.values())) == 1 else claims
+    return dict.fromkeys(requests) if len(set(requests.values())) == 1 else requests
 
 
 def _as_one(
-    gang: PodGang, claim: Claim, others: Others, topology: Topology, more: str = ""
+    gang: PodGang, request: DomainRequest, others: Others, topology: Topology, more: str = ""
 ) -> Iterator[Variant]:
     """Variants with the whole gang in one domain. more: a further note."""
-    view, key = others.view, claim.over
-    here, taken = others.here(claim), others.taken_by(claim)
+    view, key = others.view, request.over
+    here, taken = others.here(request), others.taken_by(request)
     domains = view.domains_of(view.nodes).by_value(key)
     open_ = domains.keys() & here if here else domains.keys() - taken
     open_ -= {""}
@@ -167,9 +172,13 @@ def _as_one(
 
 
 def _in_groups(
-    gang: PodGang, grouped: set[Claim], claims: set[Claim], others: Others, topology: Topology
+    gang: PodGang,
+    grouped: set[DomainRequest],
+    requests: set[DomainRequest],
+    others: Others,
+    topology: Topology,
 ) -> Iterator[Variant]:
-    """Variants with a domain for each group, all within one larger domain if the gang claims that too."""
+    """Variants with a domain for each group, all within one larger domain if the gang requests that too."""
     taken_by_label: dict[str, set[str]] = {}
     jobset = next(_of_jobsets(grouped), None)
     shut = others.shut()
@@ -180,7 +189,7 @@ def _in_groups(
     all_notes = "; ".join(
         filter(None, (_taken_note(over, taken) for over, taken in sorted(taken_by_label.items())))
     )
-    whole = min((claim for claim in claims if not claim.group), default=None)
+    whole = min((request for request in requests if not request.group), default=None)
     if whole is None:
         yield Variant.outside(frozenset(), gang, all_notes)
     else:
@@ -189,30 +198,30 @@ def _in_groups(
 
 def _closed_to(
     part: GangPart,
-    jobset: Claim | None,
+    jobset: DomainRequest | None,
     others: Others,
     shut: frozenset[str],
     taken_by_label: dict[str, set[str]],
 ) -> frozenset[str]:
     """The nodes that are closed to the pods of a part. shut: those closed to the whole gang.
 
-    jobset: a claim whose domains are closed even to pods without a claim. taken_by_label: filled with the
+    jobset: a request whose domains are closed even to pods without a request. taken_by_label: filled with the
     domains of others, by label.
     """
-    claim = part.claim if part.claim is not None else jobset
-    if claim is None:
+    request = part.request if part.request is not None else jobset
+    if request is None:
         return shut
-    if part.claim is not None and (here := others.here(claim)):
-        return frozenset(others.view.nodes) - others.in_domains(claim.over, here)
-    taken = others.taken_by(claim)
-    taken_by_label.setdefault(claim.over, set()).update(taken)
-    unlabelled = {""} if part.claim is not None else set[str]()
-    return shut | others.in_domains(claim.over, taken | unlabelled)
+    if part.request is not None and (here := others.here(request)):
+        return frozenset(others.view.nodes) - others.in_domains(request.over, here)
+    taken = others.taken_by(request)
+    taken_by_label.setdefault(request.over, set()).update(taken)
+    unlabelled = {""} if part.request is not None else set[str]()
+    return shut | others.in_domains(request.over, taken | unlabelled)
 
 
-def _of_jobsets(claims: Iterable[Claim]) -> Iterator[Claim]:
-    """The first JobSet claim: its domains are closed to all other pods of the gang too."""
-    yield from sorted(claim for claim in claims if claim.rule == marks.JOBSET_EXCLUSIVE)[:1]
+def _of_jobsets(requests: Iterable[DomainRequest]) -> Iterator[DomainRequest]:
+    """The first JobSet request: its domains are closed to all other pods of the gang too."""
+    yield from sorted(request for request in requests if request.rule == marks.JOBSET_EXCLUSIVE)[:1]
 
 
 def _level(gang: PodGang, key: str, topology: Topology) -> str | None:

@@ -16,7 +16,7 @@ from webhook.grouping import grouped
 from webhook.kube.objects import Pod
 from webhook.sweeper.extension import GangsInput
 from webhook.sweeper.observe.gangs import OWN_ERROR, GangKey, PodGang, few_problems
-from webhook.sweeper.observe.pods import Sort
+from webhook.sweeper.observe.pods import PodTrait
 from webhook.sweeper.observe.view import View
 from webhook.text import counted, printable, sentence_list
 from webhook.workloads.composite_groups import CompositeGroupSpec
@@ -37,7 +37,7 @@ logger = logging.getLogger(__name__)
 def complete_gangs(given: GangsInput) -> Sequence[PodGang]:
     """The gangs, with the constraints of their PodGroups."""
     trees = Trees.of(given.view)
-    if trees is None or not given.view.index.of[Sort.OF_A_POD_GROUP]:
+    if trees is None or not given.view.index.of[PodTrait.OF_A_POD_GROUP]:
         return given.gangs
     groups = _PodGroups(given.view, trees)
     problem_of = cache(lambda key: label_problem(key, given.view, given.settings.topology))
@@ -97,7 +97,7 @@ class _PodGroups:
         """By "namespace/name" of a PodGroup."""
         found = grouped(
             (f"{pod.metadata.namespace}/{group_name(pod.spec)}", self.view.gang_of(pod))
-            for pod in self.view.index.of[Sort.OF_A_POD_GROUP].values()
+            for pod in self.view.index.of[PodTrait.OF_A_POD_GROUP].values()
             if not pod.metadata.deletion_timestamp
         )
         return {name: _Members(len(gangs), tuple(sorted(set(gangs)))) for name, gangs in found.items()}

@@ -14,7 +14,7 @@ from webhook.sweeper.decide.node_rules import NodeRule, NodeRules
 from webhook.sweeper.extension import ExcludeInput, WatchedOwners
 from webhook.sweeper.observe.gang_requests import GangPart
 from webhook.sweeper.observe.gangs import PodGang
-from webhook.sweeper.observe.pods import Sort
+from webhook.sweeper.observe.pods import PodTrait
 from webhook.sweeper.observe.view import View
 from webhook.text import counted, printable
 from webhook.workloads.composite_groups import (
@@ -349,7 +349,7 @@ def excluded_by_label(given: ExcludeInput) -> NodeRules:
     They are excluded for all pods of the gang, even for those of a PodGroup without a key.
     """
     view, trees = given.view, Trees.of(given.view)
-    if trees is None or not trees.groups or not view.index.of[Sort.OF_A_POD_GROUP]:
+    if trees is None or not trees.groups or not view.index.of[PodTrait.OF_A_POD_GROUP]:
         return NodeRules()
     without = cache(lambda key: _without(key, view))
     found: list[NodeRule] = []

@@ -32,7 +32,7 @@ from webhook.sweeper.extension import (
     WriteResult,
 )
 from webhook.sweeper.observe.membership import GangKey
-from webhook.sweeper.observe.pods import Sort
+from webhook.sweeper.observe.pods import PodTrait
 from webhook.sweeper.observe.view import View
 from webhook.sweeper.repair.repair import was_tried
 from webhook.workloads.native_gangs import GROUP, POD_GROUPS, VERSIONS, NativeGroupSpec, NativePodGroup
@@ -219,7 +219,7 @@ def foreign_groups(names: Sequence[str], namespace: str, view: View) -> list[str
 def needs(view: View) -> Sequence[GroupNeed]:
     """The PodGroups of pods that are planned and gated, or released and not yet bound."""
     waiting = _named(
-        (pod for pod in view.index.of[Sort.UNBOUND].values() if not pod.metadata.deletion_timestamp), view
+        (pod for pod in view.index.of[PodTrait.UNBOUND].values() if not pod.metadata.deletion_timestamp), view
     )
     entries = _entries(view) if waiting else {}
     found = list[GroupNeed]()
@@ -235,12 +235,12 @@ def needs(view: View) -> Sequence[GroupNeed]:
 
 def _new_of(pods: Sequence[Pod], view: View) -> int:
     """How many of these pods are gated and in no plan."""
-    gated = view.index.of[Sort.GATED]
+    gated = view.index.of[PodTrait.GATED]
     return sum(pod.metadata.uid in gated and not view.is_ours(pod) for pod in pods)
 
 
 def _is_released(pod: Pod, view: View) -> bool:
-    return view.is_ours(pod) and pod.metadata.uid in view.index.of[Sort.OTHER]
+    return view.is_ours(pod) and pod.metadata.uid in view.index.of[PodTrait.OTHER]
 
 
 def _entries(view: View) -> Mapping[str, PlannedPod]:
@@ -285,7 +285,7 @@ def _lost(owner: Placement, new: int, entries: Mapping[str, PlannedPod], view: V
     there = [pod for pod in view.pods_of(owner) if not pod.metadata.deletion_timestamp]
     if owner.is_complete or any(pod.spec.node_name for pod in there):
         return 0, 0
-    gated = view.index.of[Sort.GATED]
+    gated = view.index.of[PodTrait.GATED]
     without_plan = sum(pod.metadata.uid in gated and pod.metadata.uid not in entries for pod in there)
     gone = len(owner.spec.pods) - len(there)
     replaced = min(gone, new)
@@ -330,7 +330,7 @@ def _is_bound_as_one(planned: Sequence[PlannedPod], gangs: Sequence[GangKey], vi
 def _named(pods: Iterator[Pod] | Sequence[Pod], view: View) -> Mapping[str, list[Pod]]:
     """ "namespace/name" of a PodGroup of topogate -> its pods."""
     found: dict[str, list[Pod]] = {}
-    of_groups = view.index.of[Sort.OF_A_POD_GROUP]
+    of_groups = view.index.of[PodTrait.OF_A_POD_GROUP]
     for pod in pods if of_groups else ():
         if pod.metadata.uid in of_groups and (name := bind_group_of(pod)):
             found.setdefault(f"{pod.metadata.namespace}/{name}", []).append(pod)

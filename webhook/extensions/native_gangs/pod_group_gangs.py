@@ -44,7 +44,7 @@ from webhook.sweeper.extension import (
 )
 from webhook.sweeper.metrics import GaugeSpec
 from webhook.sweeper.observe.membership import GangKey
-from webhook.sweeper.observe.pods import Sort
+from webhook.sweeper.observe.pods import PodTrait
 from webhook.sweeper.observe.view import View
 from webhook.text import counted
 from webhook.workloads.native_gangs import NativePodGroup
@@ -93,8 +93,8 @@ def report_left(given: PassEnd, memory: LeftMemory) -> tuple[EndOrders, LeftMemo
 
 
 def _ungated(view: View) -> Iterator[Pod]:
-    others = view.index.of[Sort.OTHER]
-    for uid, pod in view.index.of[Sort.OF_A_POD_GROUP].items():
+    others = view.index.of[PodTrait.OTHER]
+    for uid, pod in view.index.of[PodTrait.OF_A_POD_GROUP].items():
         if uid in others and not view.is_ours(pod):
             yield pod
 

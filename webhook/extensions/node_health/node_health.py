@@ -56,7 +56,7 @@ from webhook.sweeper.extension import (
 )
 from webhook.sweeper.metrics import GaugeSpec
 from webhook.sweeper.observe.gangs import PodGang
-from webhook.sweeper.observe.pods import Pods, Sort, is_troubled
+from webhook.sweeper.observe.pods import Pods, PodTrait, is_troubled
 from webhook.sweeper.observe.view import View
 from webhook.text import counted
 
@@ -166,8 +166,8 @@ def _new_failures(
     """The failures that count, and when each pod was first seen not to start."""
     view, settings, rules = given.view, given.settings, given.settings.bad_nodes
     found, unstarted = list[NodeFailure](), dict[str, int]()
-    for pod in (*given.failed, *view.index.of[Sort.TROUBLED].values()):
-        each = failure_of(pod, settings.counting, rules.soon_seconds, now, view.maker_of)
+    for pod in (*given.failed, *view.index.of[PodTrait.TROUBLED].values()):
+        each = failure_of(pod, settings.counting, rules.soon_seconds, now, view.controller_of)
         if each is None or pod.metadata.namespace in view.protected or each.node not in view.nodes:
             continue
         if each.cause in NOT_STARTED:
@@ -203,7 +203,7 @@ def _running(given: ExcludeInput, memory: HealthMemory) -> tuple[list[Running], 
         since = running[metadata.uid] = memory.running.get(metadata.uid, now)
         found.append(
             Running(
-                metadata.namespace, gang_id(view.maker_of(pod)), asks_of(pod), gpus_of(pod, counting),
+                metadata.namespace, gang_id(view.controller_of(pod)), asks_of(pod), gpus_of(pod, counting),
                 pod.spec.node_name, seconds_of(metadata.creation_timestamp) or 0, now - since,
             )
         )  # fmt: skip
@@ -218,8 +218,8 @@ def candidates(pods: Pods, gangs: Set[tuple[str, str]], nodes: Set[tuple[str, st
         found.update((pod.metadata.uid, pod) for pod in there if pod.metadata.namespace == namespace)
     namespaces = {namespace for namespace, _ in gangs}
     for made in (pods.mates, pods.siblings) if gangs else ():
-        for maker, there in made.items():
-            if maker.namespace in namespaces and (maker.namespace, gang_id(maker)) in gangs:
+        for controller, there in made.items():
+            if controller.namespace in namespaces and (controller.namespace, gang_id(controller)) in gangs:
                 found.update((pod.metadata.uid, pod) for pod in there)
     return found.values()
 
@@ -269,7 +269,7 @@ def _rule(bad: FailingNode, rules: BadNodes, namespace: str = "") -> NodeRule:
 
 def _rules_of_gang(gang: PodGang, bad: FailingNodes) -> Iterator[NodeRule]:
     """The nodes where pods of the gang have failed: its next pods use them last."""
-    namespace, names = gang.key.namespace, {gang_id(key) for key in (gang.key, gang.maker)}
+    namespace, names = gang.key.namespace, {gang_id(key) for key in (gang.key, gang.controller)}
     nodes = frozenset().union(*(bad.for_gangs.get((namespace, name), ()) for name in names))
     if nodes:
         yield NodeRule(nodes, _OWN, applies_to=gang.key)

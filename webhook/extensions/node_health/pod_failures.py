@@ -60,11 +60,11 @@ class _End:
 
 
 def failure_of(
-    pod: Pod, counting: Counting, soon_seconds: float, now: float, maker_of: Callable[[Pod], GangKey]
+    pod: Pod, counting: Counting, soon_seconds: float, now: float, controller_of: Callable[[Pod], GangKey]
 ) -> NodeFailure | None:
     """The failure of a pod with GPUs, None if it has not failed, or its node is not a likely cause.
 
-    now: seconds since 1970, for failures without a time. maker_of: see View.maker_of.
+    now: seconds since 1970, for failures without a time. controller_of: see View.controller_of.
     """
     if not pod.spec.node_name or pod.metadata.deletion_timestamp or not (gpus := gpus_of(pod, counting)):
         return None
@@ -76,14 +76,14 @@ def failure_of(
         return None
     at = min(end.at, int(now))
     return NodeFailure(
-        pod.metadata.namespace, gang_id(maker_of(pod)), pod.metadata.uid, pod.spec.node_name,
+        pod.metadata.namespace, gang_id(controller_of(pod)), pod.metadata.uid, pod.spec.node_name,
         min(created, at), at, end.ran, end.cause, gpus, asks_of(pod),
     )  # fmt: skip
 
 
 @lru_cache(maxsize=4096)
 def gang_id(gang: GangKey) -> str:
-    """A hash of a gang, or of the maker of one-pod gangs: short, however long its name is."""
+    """A hash of a gang, or of the controller of one-pod gangs: short, however long its name is."""
     return _digest(f"{gang.kind}\0{gang.id}")
 
 

@@ -96,7 +96,7 @@ def reserve_new_nodes(bookings: Iterable[Booking], given: ReservationInput) -> l
     bookings = sorted(bookings, key=_fair_order)
     if not bookings:
         return []
-    known = {each.claim: each for each in given.ledger.of_kind(NEW_NODES)}
+    known = {each.holder: each for each in given.ledger.of_kind(NEW_NODES)}
     gangs = {gang.key.placement_key: gang for gang in given.gangs}
     nodes = _NewNodes(bookings, given)
     found: list[Reservation] = []
@@ -147,7 +147,7 @@ def _without_nodes(booking: Booking, before: Reservation | None, reserved: Reser
     now, seconds = reserved.now, reserved.settings.reserve_hold_seconds
     return Reservation(
         NEW_NODES, booking.placement, frozenset(), now.seconds, now.seconds + seconds,
-        now.at + timedelta(seconds=seconds), claim=booking.request, priority=0,
+        now.at + timedelta(seconds=seconds), holder=booking.request, priority=0,
     )  # fmt: skip
 
 

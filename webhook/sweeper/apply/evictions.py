@@ -136,7 +136,7 @@ class Evictor:
             return [*done, Done(failed=True, put_off=left)]
         done = [replace(each, again_seconds=NO_HURRY) for each in done]
         now = self._pass.clock()
-        self.time, again = self.time.went_by(_uids(orders), now, self._longest)
+        self.time, again = self.time.after_timeout(_uids(orders), now, self._longest)
         return [*done, Done(put_off=left, again_seconds=again)]
 
     def _evict(self, order: Eviction, gang: GangKey) -> Done:

@@ -77,7 +77,7 @@ def ask(
         return whole
     if asked.is_nested:
         return _nested(asked, whole, snapshot, options, budget)
-    if any(claim is not None for claim in asked.claims):
+    if any(request is not None for request in asked.domain_requests):
         return _checked(_apart(asked, snapshot, options, budget), asked, snapshot)
     answer: Assignment | NoFit = whole
     for outside in (_outside_of(whole.nodes.values(), snapshot), frozenset[str]()):
@@ -162,9 +162,9 @@ def _checked(answer: Assignment | NoFit, asked: GangQuestion, snapshot: Snapshot
 def _apart(
     asked: GangQuestion, snapshot: Snapshot, options: Options, budget: Budget | None
 ) -> Assignment | NoFit:
-    """Those that claim domains first, then the rest, near to these where that is possible."""
-    pairs = list(zip(asked.parts, asked.claims, strict=True))
-    groups = [(part, claim) for part, claim in pairs if claim is not None]
+    """Those that request domains first, then the rest, near to these where that is possible."""
+    pairs = list(zip(asked.parts, asked.domain_requests, strict=True))
+    groups = [(part, request) for part, request in pairs if request is not None]
     budget_of_groups = budget or Budget(QUESTIONS * options.bound)
     layout = asked.division.place_groups(groups, snapshot, options, budget_of_groups)
     if isinstance(layout, NoFit):
@@ -172,7 +172,9 @@ def _apart(
     answers = [answer for _, answer in layout.answers]
     closed = layout.closed_to_others
     rest = [
-        replace(part, excluded_nodes=part.excluded_nodes | closed) for part, claim in pairs if claim is None
+        replace(part, excluded_nodes=part.excluded_nodes | closed)
+        for part, request in pairs
+        if request is None
     ]
     if not rest:
         return together(asked.gang, answers, snapshot)
@@ -304,14 +306,14 @@ def _beside_replicas(given: DivisionInput) -> PodGang:
     from those that have a node by then. Their owner is the ReplicaSet: in a rolling update the pods of each
     revision are spread by themselves.
     """
-    gang, maker = given.gang, given.gang.maker
-    if gang.spread is None or maker == gang.key:
+    gang, controller = given.gang, given.gang.controller
+    if gang.spread is None or controller == gang.key:
         return gang
     own = {pod.metadata.uid for pod in gang.pods}
-    there = given.view.spread_replicas.get(maker, {})
+    there = given.view.spread_replicas.get(controller, {})
     nodes = [node for uid, node in there.items() if uid not in own]
     for plan in given.plans:
-        if plan.gang.spread is not None and plan.gang.maker == maker:
+        if plan.gang.spread is not None and plan.gang.controller == controller:
             nodes += [entry.node for entry in plan.entries if entry.node]
     return replace(gang, spread=replace(gang.spread, peers=tuple(sorted(nodes))))
 

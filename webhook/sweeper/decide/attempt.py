@@ -17,7 +17,7 @@ from webhook.kube.objects import Pod
 from webhook.kube.placements import VictimGroup
 from webhook.placement import Assignment, Budget, Gang, NoFit, PodClass, Snapshot
 from webhook.scheduling.neighbourhood import Neighbourhood
-from webhook.scheduling.volume_counts import Claim, VolumeCounts
+from webhook.scheduling.volume_counts import VolumeClaim, VolumeCounts
 from webhook.sweeper.decide.asking import DivideGang, Variant, undivided
 from webhook.sweeper.decide.backoff import Backoff
 from webhook.sweeper.decide.gang_question import GangQuestion, question
@@ -126,12 +126,12 @@ class Stopwatch:
 class KnownAnswer:
     """The answer for a gang that found no place, reused for gangs with the same question.
 
-    shape: of the question. lasts: whether it is valid until the cluster changes, or in this pass only.
-    capacity: for how many of its pods there is capacity.
+    question_key: see question_key_of. lasts: whether it is valid until the cluster changes, or in this pass
+    only. capacity: for how many of its pods there is capacity.
     """
 
     to: GangKey
-    shape: Hashable
+    question_key: Hashable
     asked: Gang
     sentence: str
     cause: Cause
@@ -156,7 +156,7 @@ class PassState:
 
     ledger: the reservations. volumes: how many are left on nodes. beside: the pods that have a node, None as
     long as they are those of the view. promised: victims of gangs that have a plan. plans: made in this pass.
-    claims: those that only one pod may use, with the pod that got them. answers: by the shape of a question,
+    volume_claims: those that only one pod may use, with the pod that got them. answers: by question_key,
     the answers that found no place. none_begins: why no further gang of several stages begins, "" while they
     may.
     """
@@ -168,7 +168,7 @@ class PassState:
     beside: Neighbourhood | None = None
     promised: tuple[VictimGroup, ...] = ()
     plans: tuple[NewPlan, ...] = ()
-    claims: Mapping[Claim, str] = field(default_factory=dict)
+    volume_claims: Mapping[VolumeClaim, str] = field(default_factory=dict)
     answers: Mapping[Hashable, KnownAnswer] = field(default_factory=dict)
     none_begins: str = ""
 
@@ -192,7 +192,9 @@ class PassState:
         snapshot = self.snapshot
         for asked, answer in plan.steps:
             snapshot = snapshot.assume(answer, asked.gang)
-        claims = {claim: pod.metadata.name for pod in plan.pods.values() for claim in self.claims_of(pod)}
+        claims = {
+            claim: pod.metadata.name for pod in plan.pods.values() for claim in self.volume_claims_of(pod)
+        }
         volumes, near = self.volumes, self.near
         if volumes is not None:
             volumes = volumes.with_promised(plan.pods.values())
@@ -208,7 +210,7 @@ class PassState:
             volumes=volumes,
             beside=near,
             plans=(*self.plans, plan),
-            claims={**self.claims, **claims},
+            volume_claims={**self.volume_claims, **claims},
         )
 
     def without_place_of(self, attempt: "Attempt") -> "PassState":
@@ -219,7 +221,7 @@ class PassState:
 
     def with_answer(self, known: KnownAnswer) -> "PassState":
         """Who asks the same after it gets the same answer."""
-        return replace(self, answers={**self.answers, known.shape: known})
+        return replace(self, answers={**self.answers, known.question_key: known})
 
     @property
     def near(self) -> Neighbourhood | None:
@@ -230,7 +232,7 @@ class PassState:
         """The request of a waiting pod, see View.class_of."""
         return self.view.class_beside(pod, self.volumes, self.near)
 
-    def claims_of(self, pod: Pod) -> Sequence[Claim]:
+    def volume_claims_of(self, pod: Pod) -> Sequence[VolumeClaim]:
         """The claims of a pod that waits which one pod alone may use."""
         return self.view.volumes.by_one.get(pod.metadata.uid, ()) if self.view.volumes is not None else ()
 
@@ -268,7 +270,7 @@ class Attempt:
     gang: by its first variant, once it is divided. waiting: its pods without a place. budget: the rest of its
     work budget in this pass. nodes: those that it does not use. variants: further ones, used if the first
     fits nowhere; tried: the nodes of each one that was. failure: to be remembered if it finds no place.
-    shape: the inputs of the answer, see shape_of. asked, answer: the last question. preemption: the victims
+    question_key: the inputs of the answer. asked, answer: the last question. preemption: the victims
     of that answer, None where it has none. beside: the places of its CPU-only pods. without_refusals: the
     answer if no node had refused it, None where that does not matter. ledger: with its current reservation,
     None where it has none. is_limited: whether the budget is smaller than that of a gang in a pass.
@@ -282,7 +284,7 @@ class Attempt:
     variants: Iterator[Variant] = field(default_factory=lambda: iter(()))
     tried: tuple[GangNodes, ...] = ()
     failure: Failure | None = None
-    shape: Hashable = None
+    question_key: Hashable = None
     asked: GangQuestion = _NOTHING_ASKED
     answer: Assignment | NoFit = _NO_ANSWER
     preemption: Preemption | None = None
@@ -330,9 +332,9 @@ def _unknown_owner_note(gang: PodGang, rules: OwnerRules, capacity: int) -> str:
     )
 
 
-def shape_of(gang: PodGang, asked: GangQuestion) -> Hashable:
-    """The inputs of the answer, without names: gangs of the same shape get the same answer."""
-    return asked.shape, lowest_priority(gang), may_preempt(gang), gang.minimum, len(gang.pods)
+def question_key_of(gang: PodGang, asked: GangQuestion) -> Hashable:
+    """The inputs of the answer, without names: gangs of the same question get the same answer."""
+    return asked.question_key, lowest_priority(gang), may_preempt(gang), gang.minimum, len(gang.pods)
 
 
 # --- the answers of a step ----------------------------------------------------------------------------
@@ -350,7 +352,7 @@ class GangPlaced:
 class GangWaits:
     """The gang has no place, and why.
 
-    known: the answer for gangs of the same shape. failure: valid until the cluster changes, None where
+    known: the answer for gangs of the same question. failure: valid until the cluster changes, None where
     nothing is to be remembered. is_final: whether no capacity helps, so that nothing is reserved for it.
     due_seconds: when it is asked about again even without changes. none_begins: see PassState. ledger: with
     its current reservation, None where it has none. unpinned: the plan that leaves its nodes to

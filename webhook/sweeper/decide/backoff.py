@@ -190,22 +190,22 @@ class Deferrals:
 class EvictionTime:
     """When steps may evict again; losing it only retries sooner. A step is known by the uids of its pods.
 
-    deferral: of all steps, as one has spent its time without an eviction. spenders: of such steps; waiting:
-    of others that came meanwhile, for which the spenders wait until yields_until.
+    deferral: of all steps, as one has spent its time without an eviction. timed_out: of such steps; waiting:
+    of others that came meanwhile, for which the timed_out wait until yields_until.
     """
 
     deferral: Deferral | None = None
-    spenders: frozenset[str] = frozenset()
+    timed_out: frozenset[str] = frozenset()
     waiting: frozenset[str] = frozenset()
     yields_until: float = float("inf")
 
     def seconds_left(self, uids: Set[str], now: float) -> tuple[float, "EvictionTime"]:
         """How many more seconds a step may not evict, 0 if it may now; and the new state."""
-        is_spender = not self.spenders.isdisjoint(uids)
+        is_timed_out = not self.timed_out.isdisjoint(uids)
         if self.deferral is not None and self.deferral.until > now:
-            waiting = self.waiting if is_spender else self.waiting | uids
+            waiting = self.waiting if is_timed_out else self.waiting | uids
             return self.deferral.until - now, replace(self, waiting=waiting)
-        if not is_spender:
+        if not is_timed_out:
             return 0.0, replace(self, waiting=self.waiting - uids)
         if not self.waiting:
             return 0.0, EvictionTime(self.deferral)
@@ -215,14 +215,14 @@ class EvictionTime:
             return until - now, replace(self, yields_until=until)
         return 0.0, EvictionTime(self.deferral)
 
-    def went_by(self, uids: Set[str], now: float, longest: float) -> tuple["EvictionTime", float]:
+    def after_timeout(self, uids: Set[str], now: float, longest: float) -> tuple["EvictionTime", float]:
         """A step has spent its time without an eviction; and the seconds after which a pass is due for it.
 
         Who waits then has a time of its own.
         """
         deferral = Deferral.after(self.deferral, now, longest)
-        spenders = self.spenders | uids
-        return EvictionTime(deferral, spenders, self.waiting), deferral.until - now
+        timed_out = self.timed_out | uids
+        return EvictionTime(deferral, timed_out, self.waiting), deferral.until - now
 
     def current(self, now: float, longest: float) -> "EvictionTime":
         """The same; time that was spent long ago delays no step further."""

@@ -20,7 +20,7 @@ from webhook.scheduling.acceptance import Acceptance
 from webhook.scheduling.neighbourhood import Neighbourhood
 from webhook.sweeper.observe.gang_requests import UNDIVIDED, Division, GangPart
 from webhook.sweeper.observe.gangs import PodGang
-from webhook.sweeper.observe.membership import Claim
+from webhook.sweeper.observe.membership import DomainRequest
 from webhook.text import counted
 from webhook.workloads.roles import role_of
 
@@ -33,7 +33,7 @@ class GangQuestion:
 
     Members that are none of these pods are not created yet, see PodGang.later. parts: the questions of its
     pod sets, where these ask for different levels, slices or domains of their own; the gang then names none
-    of these. claims: for each pod set the domain that it wants to itself; such a set may have only anchors.
+    of these. requests: for each pod set the domain that it wants to itself; such a set may have only anchors.
     See asking. is_nested: whether all pod sets are in one domain of a level, which is the level that the gang
     then requires.
     """
@@ -41,12 +41,12 @@ class GangQuestion:
     gang: Gang
     pods: Mapping[str, Pod]
     parts: tuple[Gang, ...] = ()
-    claims: tuple[Claim | None, ...] = ()
+    domain_requests: tuple[DomainRequest | None, ...] = ()
     is_nested: bool = False
     rules: Acceptance | None = None
     """The rules of its members on other pods, None if they have none."""
     division: Division = UNDIVIDED
-    """Places the parts that claim domains."""
+    """Places the parts that request domains."""
 
     def without(self, nodes: Set[str]) -> "GangQuestion":
         """The same question with these nodes out of the question as well."""
@@ -57,21 +57,26 @@ class GangQuestion:
         )
 
     @property
-    def shape(self) -> Hashable:
-        """The inputs of the answer, without names: gangs with the same shape find the same capacity.
+    def question_key(self) -> Hashable:
+        """The inputs of the answer, without names: gangs with the same question find the same capacity.
 
         Ranks matter to slices only.
         """
         # With rules on other pods, capacity may also grow during a pass.
         own = frozenset(member.name for member in self.gang.members) if self.rules is not None else None
-        return _shape(self.gang), tuple(map(_shape, self.parts)), self.claims, own
+        return (
+            _key_without_names(self.gang),
+            tuple(map(_key_without_names, self.parts)),
+            self.domain_requests,
+            own,
+        )
 
 
 def _without(gang: Gang, nodes: Set[str]) -> Gang:
     return replace(gang, excluded_nodes=gang.excluded_nodes | nodes)
 
 
-def _shape(gang: Gang) -> Hashable:
+def _key_without_names(gang: Gang) -> Hashable:
     ranks = tuple(member.rank for member in gang.members) if gang.slices else ()
     classes = frozenset(Counter(member.pod_class for member in gang.members).items())
     topology = gang.required_level, gang.preferred_levels, gang.slices, gang.spread
@@ -112,7 +117,8 @@ def question(
     if gang.within is not None:
         asked = _nested(asked, gang, gang.within)
     parts = (
-        (ask(_only(gang, part), part.closed, alone=part.claim is not None), part.claim) for part in gang.parts
+        (ask(_only(gang, part), part.closed, alone=part.request is not None), part.request)
+        for part in gang.parts
     )
     return _in_parts(asked, parts)
 
@@ -158,7 +164,7 @@ def _anchors(gang: PodGang, pods: Iterable[Pod], placed_on: Mapping[str, str]) -
 
 def _nested(asked: GangQuestion, gang: PodGang, level: str) -> GangQuestion:
     """The question with all parts in one domain of a level."""
-    if any(part.claim is not None for part in gang.parts):
+    if any(part.request is not None for part in gang.parts):
         raise PlacementError(
             f"its PodGroups require domains within one {level}, which cannot be combined with exclusive "
             "domains of some of its pods"
@@ -166,12 +172,18 @@ def _nested(asked: GangQuestion, gang: PodGang, level: str) -> GangQuestion:
     return replace(asked, gang=replace(asked.gang, required_level=level), is_nested=True)
 
 
-def _in_parts(asked: GangQuestion, parts: Iterable[tuple[Gang, Claim | None]]) -> GangQuestion:
-    """The question with those of its pod sets that ask for something; anchors alone hold a claimed domain."""
-    asking = [(part, claim) for part, claim in parts if part.members or (claim is not None and part.anchors)]
+def _in_parts(asked: GangQuestion, parts: Iterable[tuple[Gang, DomainRequest | None]]) -> GangQuestion:
+    """The question with those of its pod sets that ask for something, if only for their anchors."""
+    asking = [
+        (part, request) for part, request in parts if part.members or (request is not None and part.anchors)
+    ]
     if len(asking) == 1 and asking[0][1] is None and not asked.is_nested:
         return replace(asked, gang=asking[0][0])
-    return replace(asked, parts=tuple(part for part, _ in asking), claims=tuple(claim for _, claim in asking))
+    return replace(
+        asked,
+        parts=tuple(part for part, _ in asking),
+        domain_requests=tuple(request for _, request in asking),
+    )
 
 
 def members_of(gang: PodGang, pods: Iterable[Pod], class_of: ClassOf) -> tuple[Member, ...]:

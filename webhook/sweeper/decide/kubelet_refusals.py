@@ -47,10 +47,10 @@ class KubeletRefusal:
     reason: str
     count: int = 1
 
-    def rules(self, maker: GangKey, node: str) -> Iterable[NodeRule]:
+    def rules(self, controller: GangKey, node: str) -> Iterable[NodeRule]:
         """After a first refusal the node is the last resort; after further ones it is not used at all."""
         sentence = f"the kubelet refused a pod of this gang there: {self.reason[:_REASON]}"
-        rule = NodeRule(frozenset({node}), sentence, applies_to=maker)
+        rule = NodeRule(frozenset({node}), sentence, applies_to=controller)
         if self.count == 1:
             return [rule]
         until = self.at + AVOID_SECONDS * 2 ** min(self.count - 2, 16)
@@ -58,7 +58,7 @@ class KubeletRefusal:
 
 
 _Key = tuple[GangKey, str]
-"""The maker of the refused pods (see View.maker_of), and the node."""
+"""The controller of the refused pods (see View.controller_of), and the node."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class KubeletRefusals:
     new: frozenset[_Key] = frozenset()
 
     def after(
-        self, failed: Iterable[Pod], maker_of: Callable[[Pod], GangKey], now: float, seconds: float
+        self, failed: Iterable[Pod], controller_of: Callable[[Pod], GangKey], now: float, seconds: float
     ) -> "KubeletRefusals":
         """With these failed pods, as far as kubelets refused them, and without expired refusals.
 
@@ -83,7 +83,7 @@ class KubeletRefusals:
             return self
         found, new = dict(self.by_key), set[_Key]()
         for at, pod in refused:
-            key = maker_of(pod), pod.spec.node_name
+            key = controller_of(pod), pod.spec.node_name
             found[key] = _with_one(found.get(key), pod, at)
             new.add(key)
         found = {key: each for key, each in found.items() if now - each.at < seconds}
@@ -95,18 +95,18 @@ class KubeletRefusals:
     def by_gang(self) -> Mapping[GangKey, Mapping[str, KubeletRefusal]]:
         """Maker -> node -> the refusal there."""
         found: dict[GangKey, dict[str, KubeletRefusal]] = {}
-        for (maker, node), each in self.by_key.items():
-            found.setdefault(maker, {})[node] = each
+        for (controller, node), each in self.by_key.items():
+            found.setdefault(controller, {})[node] = each
         return found
 
     def rules(self, gangs: Iterable[PodGang], nodes: Mapping[str, Node]) -> Iterator[NodeRule]:
         """The rules for these gangs. nodes: by name, whose operators may have reset their refusals."""
         if not self.by_key:
             return
-        for maker in dict.fromkeys(key for gang in gangs for key in (gang.key, gang.maker)):
-            for node, refusal in self.by_gang.get(maker, {}).items():
+        for controller in dict.fromkeys(key for gang in gangs for key in (gang.key, gang.controller)):
+            for node, refusal in self.by_gang.get(controller, {}).items():
                 if node in nodes and refusal.at > _reset_at(nodes[node]):
-                    yield from refusal.rules(maker, node)
+                    yield from refusal.rules(controller, node)
 
 
 NONE_REFUSED: Final = KubeletRefusals()

@@ -104,7 +104,7 @@ class NodeRules:
         """Those that apply to a gang, the ones of more gangs first."""
         if not self.rules:
             return ()
-        scopes: tuple[GangKey | str, ...] = ("", gang.key.namespace, gang.key, gang.maker)
+        scopes: tuple[GangKey | str, ...] = ("", gang.key.namespace, gang.key, gang.controller)
         by_scope = self._by_scope
         return tuple(rule for each in dict.fromkeys(scopes) for rule in by_scope.get(each, []))
 

@@ -52,7 +52,6 @@ from webhook.sweeper.decide.steps import (
     allow_nodes,
     ask_without_refusals,
     await_former_pods,
-    claims_are_free,
     commit,
     complete,
     divide,
@@ -72,6 +71,7 @@ from webhook.sweeper.decide.steps import (
     reserve,
     reserve_nodes_for_later_pods,
     skip_unchanged,
+    volume_claims_are_free,
 )
 from webhook.sweeper.observe.gangs import OWN_ERROR, GangKey, PodGang, by_age
 from webhook.sweeper.observe.view import View
@@ -87,7 +87,7 @@ CHECKS: Final[tuple[Step, ...]] = (
 """Whether a gang is to be placed now; run for all gangs before any of them is placed."""
 
 STEPS: Final[tuple[Step, ...]] = (
-    claims_are_free,
+    volume_claims_are_free,
     divide,
     only_cpu_pods,
     # Which nodes may it use?

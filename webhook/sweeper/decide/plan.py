@@ -288,7 +288,7 @@ def with_valid_plans(
         own.uid
         for pod in view.gated
         if (own := view.planned.get(pod.metadata.uid)) is not None
-        and _has_refused(own.node, view.gang_of(pod), view.maker_of(pod), backoff, refusals)
+        and _has_refused(own.node, view.gang_of(pod), view.controller_of(pod), backoff, refusals)
     }
     refused |= given_up & view.planned.keys()
     lost = {each.uid for each in view.written} - view.planned.keys()  # their nodes take them no more
@@ -299,9 +299,9 @@ def with_valid_plans(
 
 
 def _has_refused(
-    node: str, gang: GangKey, maker: GangKey, backoff: Backoff, refusals: KubeletRefusals
+    node: str, gang: GangKey, controller: GangKey, backoff: Backoff, refusals: KubeletRefusals
 ) -> bool:
-    return node in backoff.nodes_of(gang, maker) or (maker, node) in refusals.new
+    return node in backoff.nodes_of(gang, controller) or (controller, node) in refusals.new
 
 
 def without_overbooked(view: View, snapshot: Snapshot, sent: SentReleases) -> View:

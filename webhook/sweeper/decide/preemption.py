@@ -29,7 +29,7 @@ from webhook.sweeper.decide.gang_question import GangQuestion, in_order
 from webhook.sweeper.decide.orders import Eviction, EvictionCause
 from webhook.sweeper.observe.gangs import PodGang, urgency
 from webhook.sweeper.observe.membership import GangKey
-from webhook.sweeper.observe.pods import ENDING_SECONDS, Sort, name_of
+from webhook.sweeper.observe.pods import ENDING_SECONDS, PodTrait, name_of
 from webhook.sweeper.observe.view import View
 from webhook.text import counted, few
 
@@ -99,27 +99,27 @@ class VictimSearch:
         # Not these: a DaemonSet makes its pod again at once; a pod that is not bound yet is not evicted, and
         # would stay behind, pinned to a node that is full; what ends late already has been chosen, or
         # deleted, before.
-        staying = view.uids(Sort.LASTING, Sort.UNBOUND, Sort.LATE)
+        staying = view.uids(PodTrait.LASTING, PodTrait.UNBOUND, PodTrait.LATE)
         heeded, found = self.keeps, self._without(asked, staying, self.keeps)
         if found is None and self.keeps is not none_protected:
             heeded, found = none_protected, self._without(asked, staying, none_protected)
         if found is None or not self._are_slow(found):
             return found
-        sooner = self._without(asked, staying | view.uids(Sort.SLOW), heeded)
+        sooner = self._without(asked, staying | view.uids(PodTrait.SLOW), heeded)
         return found if sooner is None or sooner.highest > found.highest else sooner
 
     def _without(self, asked: GangQuestion, staying: Set[str], keeps: Keeps) -> Preemption | None:
         """The same where these pods, and protected gangs, are no victims."""
-        herd = candidates(self.view, lowest_priority(self.gang), staying, keeps, self.promised)
+        possible = candidates(self.view, lowest_priority(self.gang), staying, keeps, self.promised)
         options = self.settings.options
-        found = choose(asked.gang, self.snapshot, options, herd.units, herd.leaving, self.budget)
+        found = choose(asked.gang, self.snapshot, options, possible.units, possible.leaving, self.budget)
         if found is None or asked.rules is None:
-            return self._of(found, found.assignment, herd) if found is not None else None
+            return self._of(found, found.assignment, possible) if found is not None else None
         # Beside the victims: until these are gone they count.
         checked = in_order(found.assignment, asked.rules)
-        return None if checked is None else self._of(found, checked, herd)
+        return None if checked is None else self._of(found, checked, possible)
 
-    def _of(self, found: VictimGangs, assignment: Assignment, herd: PossibleVictims) -> Preemption | None:
+    def _of(self, found: VictimGangs, assignment: Assignment, possible: PossibleVictims) -> Preemption | None:
         """The chosen victims, and those of other gangs on the nodes of the plan."""
         chosen = (VictimGroup(pods=list(each.pods), whole=each.is_broken) for each in found.going)
         nodes, pods = frozenset(assignment.nodes.values()), self.view.by_uid
@@ -127,7 +127,7 @@ class VictimSearch:
             *chosen,
             *(
                 group
-                for group in herd.promised
+                for group in possible.promised
                 if any(uid in pods and pods[uid].spec.node_name in nodes for uid in group.pods)
             ),
         )
@@ -139,7 +139,7 @@ class VictimSearch:
 
     def _are_slow(self, found: Preemption) -> bool:
         """Whether some of the victims may take longer to end than the gang waits for that."""
-        slow = self.view.uids(Sort.SLOW)
+        slow = self.view.uids(PodTrait.SLOW)
         return any(uid in slow for group in found.victims for uid in group.pods)
 
 

@@ -31,7 +31,7 @@ from webhook.sweeper.decide.reservations import (
     share_of,
 )
 from webhook.sweeper.observe.gangs import PodGang, urgency
-from webhook.sweeper.observe.pods import Sort
+from webhook.sweeper.observe.pods import PodTrait
 from webhook.sweeper.observe.view import View
 from webhook.text import counted
 
@@ -55,7 +55,7 @@ def reserve_for_later_stages(given: ReservationInput) -> Sequence[Reservation]:
     plans = {
         key: each for key, each in view.placements.items() if each.spec.later_pod_nodes and each.spec.pods
     }
-    before = {each.claim: each for each in ledger.reservations if isinstance(each, _Stage)}
+    before = {each.holder: each for each in ledger.reservations if isinstance(each, _Stage)}
     found, begun = list[Reservation](), []
     for key, plan in plans.items():
         there = [pod for pod in view.pods_of(plan) if not view.lost_owner(pod)]
@@ -102,7 +102,7 @@ def _stage(
     A pod that takes the place of another begins no stage, nor does one before the earlier ones ran.
     """
     now, seconds = ledger.now.seconds, ledger.settings.reserve_hold_seconds
-    claim, count = plan.metadata.uid, len(plan.spec.pods)
+    holder, count = plan.metadata.uid, len(plan.spec.pods)
     ran = frozenset(pod.metadata.uid for pod in there if pod.status.phase == "Running")
     first = since = now
     last = now + seconds * (1 + len(plan.spec.later_pod_nodes))
@@ -111,7 +111,7 @@ def _stage(
         if count <= before.pods or len(ran) < before.pods:
             count, since = before.pods, before.stage_since
             first, last = before.since, before.last
-        elif before.nodes or ledger.cooling() != ledger.cooling(but=claim):
+        elif before.nodes or ledger.cooling() != ledger.cooling(but=holder):
             first, last = before.since, before.last
     until = min(since + seconds, last)
     if before is not None and before.until == until:
@@ -120,24 +120,24 @@ def _stage(
         ends = ledger.now.at + timedelta(seconds=until - now)
     return _Stage(
         LATER_STAGE, key, frozenset(), first, until, ends,
-        whose=f"{plan.metadata.namespace}/{plan.spec.gang}", claim=claim, priority=0,
-        beyond_share=_made_for(key, claim, ledger), pods=count, stage_since=since, last=last, ran=ran,
+        whose=f"{plan.metadata.namespace}/{plan.spec.gang}", holder=holder, priority=0,
+        beyond_share=_made_for(key, holder, ledger), pods=count, stage_since=since, last=last, ran=ran,
     )  # fmt: skip
 
 
-def _made_for(gang: str, claim: str, ledger: ReservationLedger) -> frozenset[str]:
+def _made_for(gang: str, holder: str, ledger: ReservationLedger) -> frozenset[str]:
     """Nodes beyond the share that are reserved for a gang, by this plan or otherwise."""
     made = (
         each.beyond_share
         for each in ledger.reservations
-        if each.gang == gang and (each.claim == claim or each.kind is not LATER_STAGE)
+        if each.gang == gang and (each.holder == holder or each.kind is not LATER_STAGE)
     )
     return frozenset().union(*made)
 
 
 def _nodes(stage: _Stage, plan: Placement, most: int, ledger: ReservationLedger) -> frozenset[str]:
     """The plan's nodes, as many as may count against the share, and those that were created for its gang."""
-    cooling = ledger.cooling(but=stage.claim)
+    cooling = ledger.cooling(but=stage.holder)
     nodes = [name for name in plan.spec.later_pod_nodes if name not in cooling]
     counted = [name for name in nodes if name not in stage.beyond_share]
     return frozenset(counted[:most]) | stage.beyond_share.intersection(nodes)
@@ -182,7 +182,7 @@ def reserve_for_starving(
     ledger = ledger.give_up(gang.key)
     if ledger.is_paused or ledger.left <= 0 or not ledger.has_waited_long(gang):
         return ledger
-    stays = view.uids(Sort.LASTING, Sort.ENDLESS)
+    stays = view.uids(PodTrait.LASTING, PodTrait.ENDLESS)
     found = victims.find(
         asked.without(ledger.taken | ledger.cooling()).gang,
         snapshot,

@@ -56,7 +56,7 @@ class Reservation:
     """Nodes that are reserved for a gang; none while its time runs and it has no node.
 
     gang: its Placement, as "namespace/name". whose: its name in messages ("namespace/kind/name"), which
-    several may share. claim: the uid of the plan or request, or else the gang: only the same claim may
+    several may share. holder: the uid of the plan or request, or else the gang: only the same holder may
     reserve a node again at once that it did not use. since, until: by the clock of Moment; it ends at `until`
     at the latest. ends: that in wall-clock time. priority: other gangs of this priority or lower may not use
     the nodes; None where gangs may not that come after this one in the order of the pass. beyond_share: nodes
@@ -70,7 +70,7 @@ class Reservation:
     until: float
     ends: datetime
     whose: str = ""
-    claim: str = ""
+    holder: str = ""
     priority: int | None = None
     beyond_share: frozenset[str] = frozenset()
 
@@ -92,9 +92,9 @@ class Reservation:
 
 
 class Cooldown(NamedTuple):
-    """A node whose reservation expired unused: only the same claim can reserve it until then."""
+    """A node whose reservation expired unused: only the same holder can reserve it until then."""
 
-    claim: str
+    holder: str
     until: float
 
 
@@ -190,8 +190,8 @@ class ReservationLedger:
         return _merged((each.gang, each) for each in there)
 
     def cooling(self, but: str = "") -> frozenset[str]:
-        """Nodes that cannot be reserved now. but: a claim that may reserve again what it had."""
-        return frozenset(name for name, each in self.cooldowns.items() if not but or each.claim != but)
+        """Nodes that cannot be reserved now. but: a holder that may reserve again what it had."""
+        return frozenset(name for name, each in self.cooldowns.items() if not but or each.holder != but)
 
     @property
     def taken(self) -> frozenset[str]:
@@ -338,7 +338,7 @@ class ReservationLedger:
         if not nodes:
             return self
         until = 2 * self.now.seconds - reservation.since
-        added = dict.fromkeys(nodes, Cooldown(reservation.claim, until))
+        added = dict.fromkeys(nodes, Cooldown(reservation.holder, until))
         return replace(self, cooldowns={**self.cooldowns, **added})
 
 

@@ -33,7 +33,7 @@ from webhook.sweeper.decide.attempt import (
     KnownAnswer,
     PassedOver,
     PassState,
-    shape_of,
+    question_key_of,
 )
 from webhook.sweeper.decide.gang_question import GangQuestion
 from webhook.sweeper.decide.missing_pods import (
@@ -84,7 +84,7 @@ def of_existing_owner(attempt: Attempt, now: PassState) -> Attempt | GangWaits:
 
 def not_gated_by_others(attempt: Attempt, now: PassState) -> Attempt | GangWaits:
     """A place taken now would be empty, and be missing to gangs that may run."""
-    holders = reserved_by_others(attempt.waiting, now.settings.gate_prefix)
+    holders = foreign_gates(attempt.waiting, now.settings.gate_prefix)
     if not holders:
         return attempt
     reason = f"its pods have the scheduling gate {', '.join(holders)}; it is placed once that is removed"
@@ -130,14 +130,16 @@ def complete(attempt: Attempt, now: PassState) -> Attempt | GangWaits:
 # --- allowed nodes ------------------------------------------------------------------------------------
 
 
-def claims_are_free(attempt: Attempt, now: PassState) -> Attempt | GangWaits:
+def volume_claims_are_free(attempt: Attempt, now: PassState) -> Attempt | GangWaits:
     """A claim that only one pod may use has gone to a plan of this pass: the next pass reads it again."""
-    found = (claim for pod in attempt.waiting for claim in now.claims_of(pod) if claim in now.claims)
+    found = (
+        claim for pod in attempt.waiting for claim in now.volume_claims_of(pod) if claim in now.volume_claims
+    )
     claim = next(found, None)
     return (
         attempt
         if claim is None
-        else GangWaits(Cause.INSUFFICIENT_CAPACITY, used_by(claim, now.claims[claim]))
+        else GangWaits(Cause.INSUFFICIENT_CAPACITY, used_by(claim, now.volume_claims[claim]))
     )
 
 
@@ -192,8 +194,8 @@ def skip_unchanged(attempt: Attempt, now: PassState) -> Attempt | PassedOver | G
 def make_question(attempt: Attempt, now: PassState) -> Attempt | GangWaits:
     """Make the question; a gang with the same question as one that found no place gets the same answer."""
     asked = now.question(attempt.gang, attempt.workers, attempt.nodes.hard)
-    attempt = replace(attempt, asked=asked, shape=shape_of(attempt.gang, asked))
-    known = now.answers.get(attempt.shape)
+    attempt = replace(attempt, asked=asked, question_key=question_key_of(attempt.gang, asked))
+    known = now.answers.get(attempt.question_key)
     sentence = known.sentence_for(attempt.gang.key) if known is not None else ""
     if known is None or not sentence:
         return attempt
@@ -362,7 +364,7 @@ def explain(attempt: Attempt, now: PassState) -> GangWaits:
         is_reserved = fits_on_reserved(_reserved_nodes(attempt), attempt.asked, now.snapshot, budget)
         cause = Cause.RESERVED if is_reserved else Cause.INSUFFICIENT_CAPACITY
     known = KnownAnswer(
-        gang.key, attempt.shape, attempt.asked.gang, sentence, cause, capacity=answer.free_slots
+        gang.key, attempt.question_key, attempt.asked.gang, sentence, cause, capacity=answer.free_slots
     )
     note = joined(sentence, attempt.note(answer.free_slots, now.settings))
     return GangWaits(
@@ -400,7 +402,7 @@ def _cooling(gang: PodGang, now: PassState) -> frozenset[str]:
 
 
 def _may_begin(attempt: Attempt, answer: Assignment, now: PassState) -> Attempt | GangWaits:
-    """The attempt, or why a gang that has capacity waits all the same, also for gangs of the same shape.
+    """The attempt, or why a gang that has capacity waits all the same, also for gangs of the same question.
 
     Once one has waited long, those after it begin no more, or they would use up the share of reservations.
     """
@@ -412,7 +414,7 @@ def _may_begin(attempt: Attempt, answer: Assignment, now: PassState) -> Attempt 
     if not note:
         return attempt
     has_waited = not now.none_begins and now.ledger.has_waited_long(gang)
-    known = KnownAnswer(gang.key, attempt.shape, attempt.asked.gang, note, Cause.RESERVED, lasts=False)
+    known = KnownAnswer(gang.key, attempt.question_key, attempt.asked.gang, note, Cause.RESERVED, lasts=False)
     return GangWaits(Cause.RESERVED, note, known, none_begins=_OTHERS_FIRST if has_waited else "")
 
 
@@ -431,7 +433,7 @@ def may_run_unpinned(gang: PodGang, waiting: Sequence[Pod], view: View) -> bool:
     return len(waiting) == 1 or (placement is not None and placement.is_complete)
 
 
-def reserved_by_others(waiting: Sequence[Pod], prefix: str) -> list[str]:
+def foreign_gates(waiting: Sequence[Pod], prefix: str) -> list[str]:
     """The gates of others on these pods: quota, another controller."""
     names = {gate.name for pod in waiting for gate in pod.spec.scheduling_gates}
     return sorted(name for name in names if not name.startswith(prefix))

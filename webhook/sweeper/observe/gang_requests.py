@@ -24,7 +24,7 @@ from webhook.placement import (
     Snapshot,
     Spread,
 )
-from webhook.sweeper.observe.membership import Claim, GangKey
+from webhook.sweeper.observe.membership import DomainRequest, GangKey
 from webhook.text import few
 from webhook.workloads import marks
 from webhook.workloads.ranks import COUNT
@@ -172,7 +172,7 @@ _REQUESTS: Final = (
 
 @dataclass(frozen=True)
 class GangPart:
-    """Pods by uid, and their request. claim: the domain that they alone want to have, of divided gangs.
+    """Pods by uid, and their request. request: the domain that they alone want to have, of divided gangs.
 
     closed: nodes that they may not use, since others have domains of their own there.
     """
@@ -181,7 +181,7 @@ class GangPart:
     required_level: str | None = None
     preferred_levels: tuple[str, ...] = ()
     slices: tuple[Slice, ...] = ()
-    claim: Claim | None = None
+    request: DomainRequest | None = None
     closed: frozenset[str] = frozenset()
 
     @property
@@ -191,8 +191,8 @@ class GangPart:
         requests = [f"require{s} one {self.required_level}"] if self.required_level else []
         requests += [f"prefer{s} one {level}" for level in self.preferred_levels]
         requests += [f"form{s} slices of {each.size} a {each.level}" for each in self.slices]
-        if self.claim is not None:
-            requests.append(f"need{s} an exclusive domain of {self.claim.over} as {self.claim.group}")
+        if self.request is not None:
+            requests.append(f"need{s} an exclusive domain of {self.request.over} as {self.request.group}")
         pods = "pod" if s else f"{len(self.uids)} pods"
         return f"the {pods} that {' and '.join(requests) or f'name{s} no level'}"
 
@@ -258,7 +258,11 @@ class Division:
         return frozenset()
 
     def place_groups(
-        self, groups: Sequence[tuple[Gang, Claim]], snapshot: Snapshot, options: Options, budget: Budget
+        self,
+        groups: Sequence[tuple[Gang, DomainRequest]],
+        snapshot: Snapshot,
+        options: Options,
+        budget: Budget,
     ) -> DomainLayout | NoFit:
         """A domain for each of these groups, or why there is none. Raises PlacementError."""
         raise NotImplementedError

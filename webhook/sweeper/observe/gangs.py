@@ -24,7 +24,7 @@ from webhook.sweeper.observe.gang_requests import (
     stated_size,
 )
 from webhook.sweeper.observe.membership import GangKey as GangKey
-from webhook.sweeper.observe.membership import LostOwner, cpu_pods, has_owners, made_by, maker_of
+from webhook.sweeper.observe.membership import LostOwner, controller_of, cpu_pods, has_owners, made_by
 from webhook.sweeper.observe.membership import key_of as key_of
 from webhook.text import counted, printable
 from webhook.workloads import native_gangs
@@ -147,9 +147,9 @@ class PodGang:
         return _lacks_pods(self.pods, self.size, self.minimum)
 
     @cached_property
-    def maker(self) -> GangKey:
-        """Whose failures count for it, see maker_of."""
-        return maker_of(self.pods[0], self.key)
+    def controller(self) -> GangKey:
+        """Whose failures count for it, see controller_of."""
+        return controller_of(self.pods[0], self.key)
 
     @cached_property
     def priority(self) -> int:
@@ -209,10 +209,12 @@ def _facts_of(
     facts = ask_owner(key)
     if key.kind not in _GROUPED_BY_OTHERS or key.id.startswith(f"{native_gangs.GROUP}/"):
         return facts
-    makers = {maker: pod for pod in (*gated, *released) if (maker := made_by(pod)) is not None}
-    names = {controller_name(pod, maker.kind, maker.name) for maker, pod in makers.items()}
-    asked = {maker: ask_owner(maker) for maker in makers}
-    made = sum(own.size or 0 for maker, own in asked.items() if maker.kind in _OF_ONE_TEMPLATE)
+    controllers = {controller: pod for pod in (*gated, *released) if (controller := made_by(pod)) is not None}
+    names = {
+        controller_name(pod, controller.kind, controller.name) for controller, pod in controllers.items()
+    }
+    asked = {controller: ask_owner(controller) for controller in controllers}
+    made = sum(own.size or 0 for controller, own in asked.items() if controller.kind in _OF_ONE_TEMPLATE)
     return _with_stages(replace(facts, controllers=tuple(sorted(names)), made=made), list(asked.values()))
 
 

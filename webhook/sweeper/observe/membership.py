@@ -72,7 +72,7 @@ def has_owners(pod: Pod) -> LostOwner | None:
     return None
 
 
-def maker_of(pod: Pod, gang: GangKey) -> GangKey:
+def controller_of(pod: Pod, gang: GangKey) -> GangKey:
     """The identity of a pod and its successors: its gang, or, for a pod that is a gang alone, its owner."""
     owner = pod.metadata.controller
     if gang.kind != "Pod" or owner is None:
@@ -90,7 +90,7 @@ def made_by(pod: Pod) -> GangKey | None:
 
 
 @dataclass(frozen=True, order=True)
-class Claim:
+class DomainRequest:
     """A request for a domain of its own. rule: its annotation; over: the node label that it names.
 
     group: which pods of a gang want a domain together, "" for all of them.
@@ -101,30 +101,34 @@ class Claim:
     group: str = ""
 
 
-def claims_of(pod: Pod) -> tuple[Claim, ...]:
+def domain_requests_of(pod: Pod) -> tuple[DomainRequest, ...]:
     """Which domains of their own a pod's Job, group and subgroup want."""
     there = pod.metadata.annotations
     if over := there.get(marks.JOBSET_EXCLUSIVE):
         job = mark(pod, marks.JOB_GLOBAL_INDEX) or mark(pod, marks.JOB_NAME_LABEL)
-        return (Claim(marks.JOBSET_EXCLUSIVE, over, f"Job {printable(job)}" if job else ""),)
+        return (DomainRequest(marks.JOBSET_EXCLUSIVE, over, f"Job {printable(job)}" if job else ""),)
     group, subgroup = there.get(marks.LWS_EXCLUSIVE), there.get(marks.LWS_SUBGROUP_EXCLUSIVE)
     if not group and not subgroup:
         return ()
-    claims = [Claim(marks.LWS_EXCLUSIVE, group)] if group else []
+    requests = [DomainRequest(marks.LWS_EXCLUSIVE, group)] if group else []
     number = mark(pod, marks.SUBGROUP_INDEX)
     if subgroup and number:
-        claims.append(Claim(marks.LWS_SUBGROUP_EXCLUSIVE, subgroup, f"subgroup {printable(number)}"))
-    return tuple(claims)
+        requests.append(
+            DomainRequest(marks.LWS_SUBGROUP_EXCLUSIVE, subgroup, f"subgroup {printable(number)}")
+        )
+    return tuple(requests)
 
 
 def exclusive_over(pod: Pod) -> frozenset[str]:
     """The node labels over which a pod's Job, group or subgroup wants a domain of its own."""
-    return frozenset(claim.over for claim in claims_of(pod))
+    return frozenset(request.over for request in domain_requests_of(pod))
 
 
 def is_of_a_set(pod: Pod) -> bool:
     """Whether Jobs and groups with domains of their own may keep it out of these, or it is of one."""
-    return bool(claims_of(pod)) or any(label in pod.metadata.labels for label in marks.EXCLUSIVE_LABELS)
+    return bool(domain_requests_of(pod)) or any(
+        label in pod.metadata.labels for label in marks.EXCLUSIVE_LABELS
+    )
 
 
 def key_of(pod: Pod, rules: OwnerRules = KNOWN_RULES, roots: Roots = NO_ROOTS) -> GangKey:

@@ -14,7 +14,7 @@ from typing import Final, TypeVar
 from labeler.contract import keys
 from webhook.grouping import grouped
 from webhook.kube.objects import Pod
-from webhook.sweeper.observe.membership import GangKey, claims_of, is_of_a_set, maker_of
+from webhook.sweeper.observe.membership import GangKey, controller_of, domain_requests_of, is_of_a_set
 from webhook.sweeper.observe.plans import pinned_node
 from webhook.workloads.native_gangs import group_name
 
@@ -29,8 +29,8 @@ _CONTROLLERS: Final = frozenset(
 """Those that keep pods running, and make another for each that ends."""
 
 
-class Sort(Enum):
-    """The role of a pod in a pass; it may have several. Those after OTHER are subsets of OTHER."""
+class PodTrait(Enum):
+    """What a pod is to a pass; it may be several things. Those after OTHER are subsets of OTHER."""
 
     GATED = auto()
     """It waits for us."""
@@ -67,22 +67,22 @@ class Sort(Enum):
 
 
 @dataclass(frozen=True)
-class Sorter:
-    """The inputs of sorting: which pods wait for us, their gangs, the protected namespaces."""
+class TraitRules:
+    """The inputs for the traits of pods: which pods wait for us, their gangs, the protected namespaces."""
 
     waits: Callable[[Pod], bool]
     gang_of: Callable[[Pod], GangKey]
     protected: Set[str]
 
-    def sorts(self, pod: Pod) -> list[Sort]:
+    def traits(self, pod: Pod) -> list[PodTrait]:
         """All that a pod is."""
         is_gated = self.waits(pod)
-        found = [Sort.GATED if is_gated else Sort.OTHER]
-        found += (sort for sort, is_one in _ALL.items() if is_one(pod))
+        found = [PodTrait.GATED if is_gated else PodTrait.OTHER]
+        found += (trait for trait, is_one in _ALL.items() if is_one(pod))
         if not is_gated:
-            found += (sort for sort, is_one in _OTHERS.items() if is_one(pod))
+            found += (trait for trait, is_one in _OTHERS.items() if is_one(pod))
             if pod.metadata.namespace in self.protected or _belongs_to_its_node(pod):
-                found.append(Sort.LASTING)
+                found.append(PodTrait.LASTING)
         return found
 
 
@@ -90,22 +90,22 @@ class Sorter:
 class Pods:
     """The pods of one moment.
 
-    by_uid: all. of: by sort and uid. bound: others by the node to which they are bound. mates: others by
-    their gang, without pods that are gangs of their own; siblings: those by owner, see maker_of. The pods of
-    one sort, node or gang are the same object while none of them changes.
+    by_uid: all. of: by trait and uid. bound: others by the node to which they are bound. mates: others by
+    their gang, without pods that are gangs of their own; siblings: those by owner, see controller_of. The
+    pods of one trait, node or gang are the same object while none of them changes.
     """
 
-    sorter: Sorter
+    rules: TraitRules
     by_uid: Mapping[str, Pod] = field(default_factory=dict)
-    of: Mapping[Sort, Mapping[str, Pod]] = field(default_factory=lambda: {each: {} for each in Sort})
+    of: Mapping[PodTrait, Mapping[str, Pod]] = field(default_factory=lambda: {each: {} for each in PodTrait})
     bound: Mapping[str, tuple[Pod, ...]] = field(default_factory=dict)
     mates: Mapping[GangKey, tuple[Pod, ...]] = field(default_factory=dict)
     siblings: Mapping[GangKey, tuple[Pod, ...]] = field(default_factory=dict)
 
     @classmethod
-    def sorted(cls, sorter: Sorter, pods: Iterable[Pod]) -> "Pods":
+    def sorted(cls, rules: TraitRules, pods: Iterable[Pod]) -> "Pods":
         """These pods."""
-        return cls(sorter).after({pod.metadata.uid: pod for pod in pods})
+        return cls(rules).after({pod.metadata.uid: pod for pod in pods})
 
     def after(self, changes: Mapping[str, Pod | None]) -> "Pods":
         """The pods of the next moment. changes: uid -> the new or changed pod, None for a deleted one."""
@@ -116,32 +116,36 @@ class Pods:
         by_uid = {**self.by_uid, **come}
         for uid in gone.keys() - come.keys():
             del by_uid[uid]
-        gone_others = {uid: each for uid, each in gone.items() if uid in self.of[Sort.OTHER]}
+        gone_others = {uid: each for uid, each in gone.items() if uid in self.of[PodTrait.OTHER]}
         of = self._resorted(gone, come)
-        others = {uid: each for uid, each in come.items() if uid in of[Sort.OTHER]}
+        others = {uid: each for uid, each in come.items() if uid in of[PodTrait.OTHER]}
         return Pods(
-            self.sorter,
+            self.rules,
             by_uid,
             of,
             _regrouped(self.bound, gone_others, others, lambda pod: pod.spec.node_name or None),
             _regrouped(self.mates, gone_others, others, self._gang_with_others),
-            _regrouped(self.siblings, gone_others, others, self._maker_of_one),
+            _regrouped(self.siblings, gone_others, others, self._controller_of_one),
         )
 
-    def _resorted(self, gone: Mapping[str, Pod], come: Mapping[str, Pod]) -> Mapping[Sort, Mapping[str, Pod]]:
-        into: dict[Sort, dict[str, Pod]] = {each: {} for each in Sort}
+    def _resorted(
+        self, gone: Mapping[str, Pod], come: Mapping[str, Pod]
+    ) -> Mapping[PodTrait, Mapping[str, Pod]]:
+        into: dict[PodTrait, dict[str, Pod]] = {each: {} for each in PodTrait}
         for uid, pod in come.items():
-            for sort in self.sorter.sorts(pod):
-                into[sort][uid] = pod
-        return {sort: _changed(there, gone, into[sort]) for sort, there in self.of.items()}
+            for trait in self.rules.traits(pod):
+                into[trait][uid] = pod
+        return {trait: _changed(there, gone, into[trait]) for trait, there in self.of.items()}
 
     def _gang_with_others(self, pod: Pod) -> GangKey | None:
-        gang = self.sorter.gang_of(pod)
+        gang = self.rules.gang_of(pod)
         return gang if gang.kind != "Pod" else None
 
-    def _maker_of_one(self, pod: Pod) -> GangKey | None:
-        gang = self.sorter.gang_of(pod)
-        return maker_of(pod, gang) if gang.kind == "Pod" and pod.metadata.controller is not None else None
+    def _controller_of_one(self, pod: Pod) -> GangKey | None:
+        gang = self.rules.gang_of(pod)
+        return (
+            controller_of(pod, gang) if gang.kind == "Pod" and pod.metadata.controller is not None else None
+        )
 
 
 class Journal:
@@ -251,23 +255,23 @@ def is_troubled(pod: Pod) -> bool:
     return any(each.is_troubled for each in statuses)
 
 
-_ALL: Final[Mapping[Sort, Callable[[Pod], object]]] = {
-    Sort.UNBOUND: lambda pod: not pod.spec.node_name,
-    Sort.SPREAD: lambda pod: keys.SPREAD_TOPOLOGY_ANNOTATION in pod.metadata.annotations,
-    Sort.OF_A_SET: is_of_a_set,
-    Sort.EXCLUSIVE: claims_of,
-    Sort.OF_A_POD_GROUP: lambda pod: group_name(pod.spec),
+_ALL: Final[Mapping[PodTrait, Callable[[Pod], object]]] = {
+    PodTrait.UNBOUND: lambda pod: not pod.spec.node_name,
+    PodTrait.SPREAD: lambda pod: keys.SPREAD_TOPOLOGY_ANNOTATION in pod.metadata.annotations,
+    PodTrait.OF_A_SET: is_of_a_set,
+    PodTrait.EXCLUSIVE: domain_requests_of,
+    PodTrait.OF_A_POD_GROUP: lambda pod: group_name(pod.spec),
 }
-"""The sorts that depend on the pod alone, for any pod."""
+"""The traits that depend on the pod alone, for any pod."""
 
-_OTHERS: Final[Mapping[Sort, Callable[[Pod], object]]] = {
-    Sort.UNDER_WAY: _is_under_way,
-    Sort.STAMPED: lambda pod: keys.GAS_TIMESTAMP_ANNOTATION in pod.metadata.annotations,
-    Sort.TROUBLED: is_troubled,
-    Sort.ENDING: lambda pod: pod.metadata.deletion_timestamp,
-    Sort.REPELLING: _is_repelling,
-    Sort.ENDLESS: _runs_under_controller,
-    Sort.SLOW: lambda pod: (pod.spec.termination_grace_period_seconds or 0) > ENDING_SECONDS,
-    Sort.LATE: lambda pod: (pod.metadata.deletion_grace_period_seconds or 0) > ENDING_SECONDS,
+_OTHERS: Final[Mapping[PodTrait, Callable[[Pod], object]]] = {
+    PodTrait.UNDER_WAY: _is_under_way,
+    PodTrait.STAMPED: lambda pod: keys.GAS_TIMESTAMP_ANNOTATION in pod.metadata.annotations,
+    PodTrait.TROUBLED: is_troubled,
+    PodTrait.ENDING: lambda pod: pod.metadata.deletion_timestamp,
+    PodTrait.REPELLING: _is_repelling,
+    PodTrait.ENDLESS: _runs_under_controller,
+    PodTrait.SLOW: lambda pod: (pod.spec.termination_grace_period_seconds or 0) > ENDING_SECONDS,
+    PodTrait.LATE: lambda pod: (pod.metadata.deletion_grace_period_seconds or 0) > ENDING_SECONDS,
 }
-"""The sorts that depend on the pod alone, for a pod that does not wait for us."""
+"""The traits that depend on the pod alone, for a pod that does not wait for us."""

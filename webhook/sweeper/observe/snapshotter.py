@@ -30,7 +30,7 @@ from webhook.sweeper.observe.node_usage import (
     most_amounts,
 )
 from webhook.sweeper.observe.plans import Plans, Texts, is_gated, is_newer, occupied_node
-from webhook.sweeper.observe.pods import Journal, Pods, Sort, Sorter
+from webhook.sweeper.observe.pods import Journal, Pods, PodTrait, TraitRules
 from webhook.sweeper.observe.view import (
     PROTECTED,
     START,
@@ -103,7 +103,7 @@ class Snapshotter:
         self._namespaces: NamespaceLabels | None = None
         self._usages_on_nodes = UsagesOnNodes()
         self._roots = NO_ROOTS
-        self._pods = Pods(Sorter(self._waits, self._gang_of, PROTECTED | settings.ignored_namespaces))
+        self._pods = Pods(TraitRules(self._waits, self._gang_of, PROTECTED | settings.ignored_namespaces))
         self._changes: dict[str, Pod | None] = {}
         self._plans = Plans()
         self._domains = LabelDomains({})
@@ -123,13 +123,13 @@ class Snapshotter:
         """
         prefix = self._settings.gate_prefix
         pods = self._current_pods()
-        gated, others = list(pods.of[Sort.GATED].values()), list(pods.of[Sort.OTHER].values())
+        gated, others = list(pods.of[PodTrait.GATED].values()), list(pods.of[PodTrait.OTHER].values())
         nodes = self._objects.node_items()
         placements = dict(self._objects.current_placements())
         waiting = {pod.metadata.uid: pod.metadata.namespace for pod in gated}
         self._plans.update(placements)
         written = tuple(self._plans.entries_of(waiting))
-        planned = _planned(written, nodes, pods.of[Sort.GATED])
+        planned = _planned(written, nodes, pods.of[PodTrait.GATED])
         named, cards = self._plans.named, self._plans.cards
         if gated and (namespaces := self._objects.namespace_labels()) != self._namespaces:
             self._namespaces = namespaces
@@ -141,7 +141,7 @@ class Snapshotter:
         planned = {uid: each for uid, each in planned.items() if uid not in gone}
         view = View(
             gated, others, nodes, placements, planned, rules, named, cards, prefix, self._gang_of,
-            pods.sorter.protected, storage, self._namespaces, pods=pods,
+            pods.rules.protected, storage, self._namespaces, pods=pods,
             domains_of=self._domains_of, usable_among=self._usable_among, written=written, now=now,
             not_released=lost.keys(), lost_owner=lost_owner,
         )  # fmt: skip
@@ -152,7 +152,7 @@ class Snapshotter:
         if roots is not self._roots and roots != self._roots:
             self._regroup(roots)
         if self._journal is None:
-            return Pods.sorted(self._pods.sorter, self._objects.pod_items())
+            return Pods.sorted(self._pods.rules, self._objects.pod_items())
         self._changes |= self._journal.take()
         self._pods = self._pods.after(self._changes)
         self._changes = {}  # only now: a pass that failed reports its changes once more
@@ -161,7 +161,7 @@ class Snapshotter:
     def _regroup(self, roots: Roots) -> None:
         """Give pods of PodGroups the gangs by these roots."""
         moved = {}
-        for uid, pod in self._pods.of[Sort.OF_A_POD_GROUP].items():
+        for uid, pod in self._pods.of[PodTrait.OF_A_POD_GROUP].items():
             group = f"{pod.metadata.namespace}/{group_name(pod.spec)}"
             if self._roots.get(group) != roots.get(group):
                 moved[uid] = pod
@@ -199,11 +199,11 @@ class Snapshotter:
 
     def _conflicts_of(self, pods: Pods, node_count: int) -> Conflicts:
         """The same object as before if its inputs are the same, so that nothing is recomputed."""
-        gated, others = pods.of[Sort.GATED].values(), pods.of[Sort.OTHER].values()
+        gated, others = pods.of[PodTrait.GATED].values(), pods.of[PodTrait.OTHER].values()
         prefix = self._settings.gate_prefix
         on_nodes = [
             (pod.metadata.namespace, self._terms_of(pod))
-            for pod in pods.of[Sort.REPELLING].values()
+            for pod in pods.of[PodTrait.REPELLING].values()
             if occupied_node(pod, prefix) is not None
         ]
         most = most_amounts(node_count)

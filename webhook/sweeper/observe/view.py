@@ -23,10 +23,10 @@ from webhook.scheduling.nodes import is_leaving, taints_of
 from webhook.scheduling.podrules import apart_keys, has_rules
 from webhook.scheduling.storage import Storage
 from webhook.scheduling.volume_counts import VolumeCounts
-from webhook.sweeper.observe.membership import GangKey, LostOwner, has_owners, key_of, maker_of
+from webhook.sweeper.observe.membership import GangKey, LostOwner, controller_of, has_owners, key_of
 from webhook.sweeper.observe.node_usage import AddedResources
 from webhook.sweeper.observe.plans import CardsByPod, PodId, Texts, occupied_node
-from webhook.sweeper.observe.pods import Pods, Sort, Sorter
+from webhook.sweeper.observe.pods import Pods, PodTrait, TraitRules
 
 
 def identity(pod: Pod) -> PodId:
@@ -103,8 +103,8 @@ class View:
         if self.pods is not None:
             return self.pods
         gated = {id(pod) for pod in self.gated}
-        sorter = Sorter(lambda pod: id(pod) in gated, self.gang_of, self.protected)
-        return Pods.sorted(sorter, (*self.others, *self.gated))
+        rules = TraitRules(lambda pod: id(pod) in gated, self.gang_of, self.protected)
+        return Pods.sorted(rules, (*self.others, *self.gated))
 
     def with_plans(self, planned: Mapping[str, PlannedPod]) -> "View":
         """The same with these plans as the valid ones."""
@@ -123,9 +123,9 @@ class View:
         """Whether the device plugin there knows which pod it serves; otherwise it guesses by gas-ts."""
         return node in self.nodes and identifies_pods(self.nodes[node].metadata.annotations)
 
-    def maker_of(self, pod: Pod) -> GangKey:
-        """The identity of a pod and its successors, see maker_of."""
-        return maker_of(pod, self.gang_of(pod))
+    def controller_of(self, pod: Pod) -> GangKey:
+        """The identity of a pod and its successors, see controller_of."""
+        return controller_of(pod, self.gang_of(pod))
 
     def cards_of(self, pod: Pod, node: str) -> Texts | None:
         """The cards that a plan gives to a pod on a node, None where none sends it there."""
@@ -148,7 +148,7 @@ class View:
     @cached_property
     def near(self) -> Neighbourhood | None:
         """The pods that have a node; None where no rule on other pods concerns a waiting pod."""
-        repelling = self.index.of[Sort.REPELLING].values()
+        repelling = self.index.of[PodTrait.REPELLING].values()
         if not any(has_rules(pod.spec) for pod in self.gated) and not any(map(apart_keys, repelling)):
             return None
         domains = self.domains_of(self.nodes)
@@ -162,12 +162,12 @@ class View:
     @cached_property
     def under_way(self) -> Sequence[Pod]:
         """The others that topogate placed, see is_ours, and that are not bound or do not run yet."""
-        return [pod for pod in self.index.of[Sort.UNDER_WAY].values() if self.is_ours(pod)]
+        return [pod for pod in self.index.of[PodTrait.UNDER_WAY].values() if self.is_ours(pod)]
 
     @cached_property
     def stamped(self) -> Sequence[Pod]:
         """Those of ours that have the time at which they were given cards."""
-        return [pod for pod in self.index.of[Sort.STAMPED].values() if self.is_ours(pod)]
+        return [pod for pod in self.index.of[PodTrait.STAMPED].values() if self.is_ours(pod)]
 
     @cached_property
     def mates(self) -> Sequence[Pod]:
@@ -184,23 +184,23 @@ class View:
     def spread_replicas(self) -> Mapping[GangKey, Mapping[str, str]]:
         """By owner, uid -> node of pods that are gangs of their own, are spread, and stay."""
         found = grouped(
-            (maker_of(pod, gang), pod)
-            for pod in self.index.of[Sort.SPREAD].values()
+            (controller_of(pod, gang), pod)
+            for pod in self.index.of[PodTrait.SPREAD].values()
             if (gang := self.gang_of(pod)).kind == "Pod" and not pod.metadata.deletion_timestamp
         )
-        return {maker: self.placed_on(pods) for maker, pods in found.items()}
+        return {controller: self.placed_on(pods) for controller, pods in found.items()}
 
     @cached_property
     def of_sets(self) -> tuple[Pod, ...]:
         """Pods among which some want domains of their own, see is_of_a_set."""
-        return tuple(self.index.of[Sort.OF_A_SET].values())
+        return tuple(self.index.of[PodTrait.OF_A_SET].values())
 
     @cached_property
     def bound_gangs(self) -> Mapping[GangKey, Sequence[Pod]]:
         """The pods of each gang that topogate placed and that are not being deleted, bound or not."""
         return grouped(
             (self.gang_of(pod), pod)
-            for pod in self.index.of[Sort.OTHER].values()
+            for pod in self.index.of[PodTrait.OTHER].values()
             if not pod.metadata.deletion_timestamp and self.is_ours(pod)
         )
 
@@ -209,22 +209,22 @@ class View:
         """Pods on nodes that topogate did not place, and that are not being deleted."""
         return [
             pod
-            for pod in self.index.of[Sort.OTHER].values()
+            for pod in self.index.of[PodTrait.OTHER].values()
             if pod.spec.node_name and not pod.metadata.deletion_timestamp and not self.is_ours(pod)
         ]
 
     @cached_property
     def leaving(self) -> Sequence[Pod]:
         """Pods on nodes that are being deleted."""
-        return [pod for pod in self.index.of[Sort.ENDING].values() if pod.spec.node_name]
+        return [pod for pod in self.index.of[PodTrait.ENDING].values() if pod.spec.node_name]
 
-    def uids(self, *sorts: Sort) -> Set[str]:
-        """The uids of the pods that are of any of these sorts."""
-        return frozenset[str]().union(*(self.index.of[sort] for sort in sorts))
+    def uids(self, *traits: PodTrait) -> Set[str]:
+        """The uids of the pods that are of any of these traits."""
+        return frozenset[str]().union(*(self.index.of[trait] for trait in traits))
 
     def is_lasting(self, pod: Pod) -> bool:
-        """Whether no gang may count on its end, see Sort.LASTING."""
-        return pod.metadata.uid in self.index.of[Sort.LASTING]
+        """Whether no gang may count on its end, see PodTrait.LASTING."""
+        return pod.metadata.uid in self.index.of[PodTrait.LASTING]
 
     def pods_of(self, placement: Placement) -> list[Pod]:
         """The existing pods of a plan; a plan counts only for pods of its own namespace."""
@@ -258,9 +258,9 @@ class View:
 
     def coming(self) -> Iterator[tuple[Pod, str]]:
         """Those of them that are released or planned, and not bound."""
-        for pod in self.index.of[Sort.UNBOUND].values():
+        for pod in self.index.of[PodTrait.UNBOUND].values():
             uid = pod.metadata.uid
-            if uid in self.index.of[Sort.GATED]:
+            if uid in self.index.of[PodTrait.GATED]:
                 node = planned.node if (planned := self.planned.get(uid)) is not None else None
             else:
                 node = self.occupied(pod) if self.is_ours(pod) else None

@@ -99,9 +99,9 @@ class Allowance:
 def after_deletion(deletions: Deletions, deleted: Iterable[Pod], now: float) -> Deletions:
     """With pods that were just deleted; for their controllers, entries that count no longer are dropped."""
     found = dict(deletions)
-    for maker, pods in by_owner(pod for pod in deleted if pod.metadata.controller is not None).items():
-        recent = (at for at in found.get(maker, ()) if now - at < _COUNTED_SECONDS)
-        found[maker] = (*recent, *(now for _ in pods))
+    for controller, pods in by_owner(pod for pod in deleted if pod.metadata.controller is not None).items():
+        recent = (at for at in found.get(controller, ()) if now - at < _COUNTED_SECONDS)
+        found[controller] = (*recent, *(now for _ in pods))
     return found
 
 

@@ -16,7 +16,7 @@ from webhook.kube.objects import Pod
 from webhook.kube.planned import PlannedPod
 from webhook.sweeper.decide.orders import Cause, Eviction, EvictionCause, Orders, Warn
 from webhook.sweeper.observe.gangs import GangKey, PodGang
-from webhook.sweeper.observe.pods import Sort
+from webhook.sweeper.observe.pods import PodTrait
 from webhook.sweeper.observe.view import View, is_usable
 from webhook.text import counted
 from webhook.workloads.marks import REVISION_LABEL, SURVIVES_LOST_PODS
@@ -180,6 +180,6 @@ def _pods_on(nodes: Set[str], view: View) -> Iterator[Pod]:
         return
     for node in nodes:
         yield from view.index.bound.get(node, ())
-    for pod in view.index.of[Sort.UNBOUND].values():
+    for pod in view.index.of[PodTrait.UNBOUND].values():
         if pod.status.nominated_node_name in nodes or view.occupied(pod) in nodes:
             yield pod

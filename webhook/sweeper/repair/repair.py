@@ -20,7 +20,7 @@ from webhook.sweeper.decide.orders import Done, Eviction, Orders, Warn
 from webhook.sweeper.decide.reservations import ReservationLedger
 from webhook.sweeper.observe.gangs import GangKey, PodGang
 from webhook.sweeper.observe.plans import PodId, occupied_node, scheduler_of
-from webhook.sweeper.observe.pods import ENDING_SECONDS, Sort
+from webhook.sweeper.observe.pods import ENDING_SECONDS, PodTrait
 from webhook.sweeper.observe.view import View, identity, is_ready, is_usable, why_not_accepted
 from webhook.sweeper.repair.allowance import Allowance, Deletions, after_deletion, by_owner, deletions_of
 from webhook.workloads.native_gangs import group_name
@@ -268,7 +268,7 @@ class RepairMemory:
 
     def of(self, gangs: Iterable[PodGang], now: float) -> "RepairMemory":
         """Only the controllers of these gangs are there still."""
-        living = {maker for gang in gangs for maker in by_owner(gang.pods)}
+        living = {controller for gang in gangs for controller in by_owner(gang.pods)}
         return replace(self, deletions=deletions_of(self.deletions, living, now))
 
     def after(self, done: Done, now: float) -> "RepairMemory":
@@ -301,7 +301,7 @@ class Repaired:
 
     unrepairable: uids of released pods that will not be bound, and that no controller recreates or we cannot
     delete. stuck: the rule for their nodes, and those of pods whose scheduler is away: elsewhere cards are
-    available sooner, in order. refusing: by maker, nodes that refused a pod.
+    available sooner, in order. refusing: by controller, nodes that refused a pod.
     """
 
     orders: Orders = field(default_factory=Orders)
@@ -311,8 +311,8 @@ class Repaired:
 
     def backed_off(self, backoff: Backoff, now: float) -> Backoff:
         """With the nodes that did not take a pod."""
-        for maker, nodes in self.refusing:
-            backoff = backoff.refused(maker, nodes, now)
+        for controller, nodes in self.refusing:
+            backoff = backoff.refused(controller, nodes, now)
         return backoff
 
 
@@ -324,7 +324,7 @@ def repair_released(
 ) -> tuple[Repaired, RepairMemory]:
     """Delete the released pods that do not start where they were sent."""
     released, now = view.under_way, view.now.seconds
-    emptying = {pod.spec.node_name for pod in view.index.of[Sort.ENDING].values()}
+    emptying = {pod.spec.node_name for pod in view.index.of[PodTrait.ENDING].values()}
     needed, troubles = needed_repairs(memory.troubles, released, view.nodes, emptying, settings, now)
     untried = [repair for repair in needed if repair.cause == UNTRIED]
     found = {repair.pod.metadata.uid: repair for repair in needed if repair.cause != UNTRIED}
@@ -400,10 +400,10 @@ def _are_abandoned(together: Sequence[NeededRepair], view: View, settings: Setti
 
 
 def _refusals(found: Iterable[NeededRepair], view: View) -> Iterator[tuple[GangKey, tuple[str, ...]]]:
-    """By maker, the nodes that did not take a pod."""
+    """By controller, the nodes that did not take a pod."""
     for repair in found:
         if repair.cause == NOT_BOUND and not waits_for_group(repair.pod):
-            yield view.maker_of(repair.pod), tuple(_refusing(repair, view))
+            yield view.controller_of(repair.pod), tuple(_refusing(repair, view))
 
 
 def _refusing(repair: NeededRepair, view: View) -> Iterator[str]:
