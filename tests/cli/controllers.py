@@ -172,7 +172,7 @@ def _of_ray_cluster(owner: Object, rules: AdmissionRules) -> Iterator[Object]:
 
 def _of_ray_job(owner: Object, rules: AdmissionRules) -> Iterator[Object]:
     metadata = {"name": owner["metadata"]["name"]}
-    spec = owner["spec"]["rayClusterSpec"]
+    spec = owner["spec"].get("rayClusterSpec") or owner["spec"]["rayClusterConfig"]
     yield {"apiVersion": "ray.io/v1", "kind": "RayCluster", "metadata": metadata, "spec": spec}
 
 
@@ -202,6 +202,9 @@ _MAKERS: Final[dict[str, Callable[[Object, AdmissionRules], Iterator[Object]]]] 
     "TrainJob": _of_train_job,
     "RayCluster": _of_ray_cluster,
     "RayJob": _of_ray_job,
+    "RayService": _of_ray_job,
+    "CloneSet": _of_replicas,
+    "NodeSet": _of_replicas,
     "Workflow": _of_workflow,
     "PodClique": _of_pod_clique,
     **dict.fromkeys(TRAINING_KINDS, _of_training_job),

@@ -20,7 +20,8 @@ from webhook.cli.main import main
 from webhook.configuration.settings import Settings
 from webhook.inquiry.simulation import shipped_rules
 from webhook.kube.objects import Node, Pod
-from webhook.workloads.kinds import WORKLOADS
+from webhook.workloads.kinds import CREATORS, WORKLOADS
+from webhook.workloads.owners import LOOSE_OWNERS
 
 Object = dict[str, Any]
 EXAMPLES: Final = sorted((ROOT / "manifests" / "examples").glob("*.yaml"))
@@ -96,6 +97,12 @@ KINDS: Final[dict[str, list[Object]]] = {
     "StatefulSet.apps": [of("apps/v1", "StatefulSet", {"replicas": 3, "template": template()})],
     "Deployment.apps": [of("apps/v1", "Deployment", {"replicas": 3, "template": template()})],
     "ReplicaSet.apps": [of("apps/v1", "ReplicaSet", {"replicas": 3, "template": template()})],
+    "CloneSet.apps.kruise.io": [
+        of("apps.kruise.io/v1alpha1", "CloneSet", {"replicas": 3, "template": template()})
+    ],
+    "NodeSet.slinky.slurm.net": [
+        of("slinky.slurm.net/v1beta1", "NodeSet", {"replicas": 3, "template": template()})
+    ],
     "ReplicationController.": [of("v1", "ReplicationController", {"replicas": 3, "template": template()})],
     "JobSet.jobset.x-k8s.io": [
         of("jobset.x-k8s.io/v1alpha2", "JobSet", parts(job_spec(1, 0), job_spec(3, annotations=REQUIRED)))
@@ -132,6 +139,7 @@ KINDS: Final[dict[str, list[Object]]] = {
     "TrainJob.trainer.kubeflow.org": [of("trainer.kubeflow.org/v1alpha1", "TrainJob", TRAINER)],
     "RayCluster.ray.io": [of("ray.io/v1", "RayCluster", RAY)],
     "RayJob.ray.io": [of("ray.io/v1", "RayJob", {"rayClusterSpec": RAY})],
+    "RayService.ray.io": [of("ray.io/v1", "RayService", {"rayClusterConfig": RAY})],
     "PodClique.grove.io": [
         of("grove.io/v1alpha1", "PodClique", {
             "replicas": 3, "minAvailable": 2, "podSpec": template()["spec"]})
@@ -270,4 +278,7 @@ def test_simulate_and_the_sweeper_give_the_same_answer(
 
 @pytest.mark.promise("R239")
 def test_every_kind_that_the_sweeper_knows_is_compared() -> None:
-    assert {each.owner_name for each in WORKLOADS} <= set(KINDS)
+    loose = {each.name for each in LOOSE_OWNERS if each.pods} - {"ReplicaSet", "ReplicationController"}
+    creators = {f"{each.kind}.{each.group}" for each in CREATORS}
+    replicas = {"ReplicaSet.apps", "ReplicationController."}
+    assert {each.owner_name for each in WORKLOADS} | loose | creators | replicas <= set(KINDS)

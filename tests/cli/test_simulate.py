@@ -46,12 +46,28 @@ def test_a_gang_of_two_jobs_is_noted_to_have_no_ranks_and_to_lack_pods(
     both = {keys.GANG_ANNOTATION: "ring", keys.GANG_SIZE_ANNOTATION: "5"}
     first, second = job(2, **both), job(2, **both)
     second["metadata"]["name"] = "eval"
+    for each in (first, second):
+        each["spec"]["completionMode"] = "Indexed"
     nodes = cluster(node("a", "b0", 8), node("b", "b0", 8))
     assert simulated(tmp_path, nodes, {"kind": "List", "apiVersion": "v1", "items": [first, second]}) == 0
     printed = capsys.readouterr()
     assert "Gang ring: 4 pods on 1 block" in printed.out
     assert "note: gang ring: the manifest has 4 of its 5 pods; the others are not placed" in printed.err
     assert "note: gang ring: two pods have the same rank; placed without ranks" in printed.err
+
+
+def test_jobs_that_wait_until_others_have_completed_are_left_out_with_a_note(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    jobs: list[dict[str, Any]] = [
+        {"name": name, "template": {"spec": job(1)["spec"]}} for name in ("train", "eval")
+    ]
+    jobs[1]["dependsOn"] = [{"name": "train", "status": "Complete"}]
+    both = {"kind": "JobSet", "metadata": {"name": "x"}, "spec": {"replicatedJobs": jobs}}
+    assert simulated(tmp_path, cluster(node("a", "b0", 8)), both) == 0
+    printed = capsys.readouterr()
+    assert "  x-train-0-0  a\n" in printed.out
+    assert "note: pods x-eval are created once others have completed: they are not placed here" in printed.err
 
 
 @pytest.mark.promise("O85")
@@ -154,13 +170,18 @@ def test_cards_are_chosen_and_shown(tmp_path: Path, capsys: pytest.CaptureFixtur
         ("kind: ConfigMap\nmetadata: {name: x}", "describes no pods"),
         (
             "kind: Job\nmetadata: {name: x}\nspec: {parallelism: many, template: {}}",
-            "'many' is not a number of pods",
+            "x: Expected `int | null`, got `str` - at `$.spec.parallelism`",
         ),
+        (
+            "kind: Job\nmetadata: {name: x}\nspec: {parallelism: -1, template: {}}",
+            "x: -1 is not a number of pods",
+        ),
+        ("kind: Job\nmetadata: {name: x}\nspec: {}", "x has no pod template"),
         ("kind: Strange\nmetadata: {name: x}\nspec: {template: {}}", "cannot count the pods of Strange x"),
         ("kind: Pod\nmetadata: {name: x, labels: 3}", "x: Expected `object`, got `int`"),
         (
             "kind: Job\nmetadata: {name: x}\nspec: {template: {metadata: {labels: 3}, spec: 4}}",
-            "pod: Expected `object`, got `int`",
+            "x: Expected `object`, got `int` - at `$.spec.template.metadata.labels`",
         ),
         ("kind: Pod\nspec: {hostNetwork: true, containers: 3}", "pod: Expected `array`, got `int`"),
     ],
@@ -169,6 +190,8 @@ def test_cards_are_chosen_and_shown(tmp_path: Path, capsys: pytest.CaptureFixtur
         "foreign",
         "no pods",
         "no number",
+        "a negative number",
+        "no template",
         "unknown workload",
         "wrong type",
         "in a template",

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from labeler.contract import keys
 from tests.ui.scenes import COUNTING, SETTINGS, cluster_of, page_of, scene_of
 from webhook.inquiry import documents
-from webhook.inquiry.manifest import InputError
+from webhook.inquiry.documents import InputError
 from webhook.ui.whatif import MOST_VALUES, WhatIfChange, of_manifest
 
 SCENE = scene_of(cluster_of([]))

@@ -1,4 +1,4 @@
-"""Each workload kind is served whole: the sweeper and the page may read it, simulate makes its pods."""
+"""The sweeper, the page and the reader may read owners of each kind."""
 
 from pathlib import Path
 from typing import Any
@@ -7,7 +7,6 @@ import pytest
 import yaml
 
 from hack.local.build import ROOT
-from webhook.inquiry import manifest
 from webhook.workloads.kinds import WORKLOADS, Workload
 
 RIGHTS = {
@@ -15,8 +14,6 @@ RIGHTS = {
     "topogate-ui": ROOT / "manifests/components/ui/ui.yaml",
     "topogate-reader": ROOT / "manifests/components/reader/role.yaml",
 }
-MADE_BY_USERS = {"PodGroup", "CompositePodGroup", "TrainingJob"}
-"""Whose pods simulate reads otherwise: of pod groups from the manifest, of Kubeflow's jobs by one reader."""
 
 
 def verbs_on(path: Path, role: str, group: str, resource: str) -> set[str]:
@@ -40,9 +37,3 @@ def test_each_program_that_reads_owners_may_read_it(workload: Workload[Any], rol
     """Failed? Add the kind to the rules of that file, and run hack/chart."""
     found = verbs_on(RIGHTS[role], role, workload.group, workload.resource)
     assert {"get", "list", "watch"} <= found, RIGHTS[role]
-
-
-@pytest.mark.parametrize("workload", WORKLOADS, ids=lambda workload: workload.owner_name)
-def test_simulate_makes_its_pods(workload: Workload[Any]) -> None:
-    """Failed? Add the kind to _KINDS of webhook/inquiry/manifest.py."""
-    assert workload.kind in {*manifest._KINDS, *MADE_BY_USERS}

@@ -43,9 +43,9 @@ def run(options: argparse.Namespace) -> int:
 def _run(options: argparse.Namespace) -> int:
     from webhook.configuration.document import ConfigurationError
     from webhook.inquiry import documents
+    from webhook.inquiry.documents import InputError, in_namespace
     from webhook.inquiry.lint import lint
     from webhook.inquiry.lint_cluster import ClusterRules
-    from webhook.inquiry.members import InputError, in_namespace
     from webhook.inquiry.named_gangs import NamedGangs
 
     try:

@@ -221,8 +221,10 @@ def _rehearse(api: "Api", made: dict[str, Any]) -> int:
 
     from webhook.configuration.cluster import read_configuration
     from webhook.configuration.document import ConfigurationError
+    from webhook.inquiry.admitted import AdmissionRules
     from webhook.inquiry.reading import ClusterReading
     from webhook.inquiry.rehearsal import rehearse
+    from webhook.inquiry.simulation import NotPlacedError
     from webhook.kube.client import ApiError
     from webhook.kube.objects import Metadata, PriorityClass
     from webhook.placement import PlacementError
@@ -245,8 +247,8 @@ def _rehearse(api: "Api", made: dict[str, Any]) -> int:
         print_line(f"{name} would not start: {error}")
         return 1
     try:
-        found = rehearse(cluster, job, configuration.settings)
-    except PlacementError as error:
+        found = rehearse(cluster, job, configuration.settings, AdmissionRules(policy, classes))
+    except (PlacementError, NotPlacedError) as error:
         print_line(f"{name} would wait: {error}")
         return 1
     status = _print_answer(name, found)

@@ -19,8 +19,8 @@ from webhook.cli.terminal import columns, complain, is_coloured, print_line
 from webhook.configuration.document import ConfigurationError
 from webhook.configuration.file import Configuration
 from webhook.configuration.settings import Settings
+from webhook.inquiry.documents import InputError
 from webhook.inquiry.gang_answer import GangAnswer, with_levels
-from webhook.inquiry.manifest import InputError
 from webhook.inquiry.preferred import describe_preferred
 from webhook.inquiry.simulation import (
     NotPlacedError,

@@ -1,10 +1,7 @@
-"""The fields that the API server and a workload's controller would set on a pod of a manifest."""
+"""The fields that the API server would set on a pod of a manifest."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
-
-from webhook.workloads import marks
-from webhook.workloads.sets import subgroup_of
 
 DEFAULT_NAMESPACE: Final = "default"
 
@@ -31,81 +28,6 @@ def _spec(spec: dict[str, Any], labels: Any) -> dict[str, Any]:
     if isinstance(spec.get("affinity"), dict) and isinstance(labels, dict):
         made["affinity"] = _with_label_keys(spec["affinity"], labels)
     return made
-
-
-def labelled(
-    template: Mapping[str, Any], labels: Mapping[str, str], annotations: Mapping[str, str] | None = None
-) -> dict[str, Any]:
-    """The template with labels and annotations that a controller adds."""
-    metadata = template.get("metadata") or {}
-    if not isinstance(metadata, dict):
-        return dict(template)
-    own, written = metadata.get("labels") or {}, metadata.get("annotations") or {}
-    if not isinstance(own, dict) or not isinstance(written, dict):
-        return dict(template)
-    added = {
-        "labels": {**own, **labels},
-        **({"annotations": {**written, **annotations}} if annotations else {}),
-    }
-    return {**template, "metadata": {**metadata, **added}}
-
-
-def job_labels(name: str) -> dict[str, str]:
-    """What the Job controller adds and can be known before."""
-    return {marks.JOB_NAME_LABEL: name, marks.LEGACY_JOB_NAME_LABEL: name}
-
-
-def jobset_labels(name: str, part: str, number: int, jobs: int) -> dict[str, str]:
-    """What the JobSet controller adds and can be known before; part: the replicated job.
-
-    number: of the Job among the jobs of its JobSet.
-    """
-    return {
-        marks.JOBSET_NAME_LABEL: name,
-        marks.REPLICATED_JOB_LABEL: part,
-        marks.JOB_GLOBAL_INDEX: str(number),
-        marks.JOBS_OF_JOBSET: str(jobs),
-    }
-
-
-def training_labels(name: str, role: str) -> dict[str, str]:
-    """What Kubeflow's training operator adds; role: of a pod."""
-    return {marks.TRAINING_JOB_NAME_LABEL: name, marks.JOB_ROLE: role}
-
-
-def group_labels(
-    name: str, subgroups: Mapping[str, Any], size: int, index: int, group: int = 0
-) -> dict[str, str]:
-    """What LeaderWorkerSet and its webhook add to a pod of a group of this size.
-
-    index: the pod's number in the group; group: that of the group.
-    """
-    labels = {
-        marks.LEADER_WORKER_SET_NAME_LABEL: name,
-        marks.LEADER_WORKER_SET_GROUP_LABEL: str(group),
-        marks.WORKER_INDEX: str(index),
-    }
-    each = subgroups.get("subGroupSize")
-    if not isinstance(each, int) or isinstance(each, bool) or each < 1:
-        return labels
-    if index == 0 and subgroups.get("type") == "LeaderExcluded":
-        return labels
-    return {**labels, marks.SUBGROUP_INDEX: str(subgroup_of(index, size, each))}
-
-
-def exclusive_annotations(owner: Mapping[str, Any]) -> dict[str, str]:
-    """The annotations for exclusive topology that an owner's controller writes on its pods."""
-    metadata = owner.get("metadata")
-    written = metadata.get("annotations") if isinstance(metadata, dict) else None
-    if not isinstance(written, dict):
-        return {}
-    own = (
-        marks.JOBSET_EXCLUSIVE,
-        marks.JOBSET_NODE_SELECTOR,
-        marks.LWS_EXCLUSIVE,
-        marks.LWS_SUBGROUP_EXCLUSIVE,
-    )
-    return {key: value for key in own if isinstance(value := written.get(key), str)}
 
 
 def _on_the_host(container: Any) -> Any:

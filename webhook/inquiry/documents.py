@@ -8,7 +8,6 @@ from typing import Any, Final, TypeVar
 import msgspec
 import yaml
 
-from webhook.inquiry.members import InputError, name_of
 from webhook.kube.events import shortened
 
 MOST_VALUES: Final = 20_000_000
@@ -18,6 +17,10 @@ _MESSAGE_BYTES: Final = 500
 """Characters that are shown of what the decoder reports about a text."""
 
 T = TypeVar("T", bound=msgspec.Struct)
+
+
+class InputError(ValueError):
+    """An unusable text; the message says which and why."""
 
 
 class _Loader(yaml.SafeLoader):
@@ -160,6 +163,22 @@ def _key(key: Any) -> str:
     if not isinstance(key, str | int | float):
         raise TypeError(f"a key must be text, not {type(key).__name__}")
     return str(key).lower() if isinstance(key, bool) else str(key)
+
+
+def in_namespace(document: dict[str, Any], namespace: str) -> dict[str, Any]:
+    """The object in this namespace, if it has none itself; "": unchanged."""
+    metadata = document.get("metadata")
+    if not namespace or not isinstance(metadata, dict) or metadata.get("namespace"):
+        return document
+    return {**document, "metadata": {**metadata, "namespace": namespace}}
+
+
+def name_of(document: Mapping[str, Any]) -> str:
+    """An object's name, or its generateName."""
+    metadata = document.get("metadata")
+    if not isinstance(metadata, dict):
+        return "pod"
+    return str(metadata.get("name") or metadata.get("generateName") or "pod")
 
 
 def decoded(kind: type[T], document: Mapping[str, Any], source: str) -> T:

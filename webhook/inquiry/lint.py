@@ -16,7 +16,8 @@ from labeler.contract.quantities import QuantityError, parse
 from webhook.configuration.settings import Settings
 from webhook.inquiry import defaults
 from webhook.inquiry.admitted import NOT_GATED, AdmissionRules, admit
-from webhook.inquiry.manifest import Described, InputError, is_loose, name_of, pods_of, size_of
+from webhook.inquiry.documents import InputError, name_of
+from webhook.inquiry.manifest import ManifestOwner, owner_of
 from webhook.inquiry.named_gangs import NamedGangs
 from webhook.placement import NodeInfo, PodClass, Snapshot
 from webhook.policy.annotations import size_faults, slice_faults
@@ -25,7 +26,6 @@ from webhook.scheduling.impossible_requests import no_topology, unmet
 from webhook.sweeper.observe.fewest_domains import FewestDomains, can_run
 from webhook.sweeper.observe.gangs import PodGang
 
-_OF_ONE_TEMPLATE: Final = ("Job", "StatefulSet")
 _OWN_RESOURCES: Final = "kubernetes.io/"
 
 
@@ -60,42 +60,17 @@ def _of_object(document: Mapping[str, Any], rules: AdmissionRules) -> Iterator[s
     metadata = document.get("metadata")
     namespace = str(metadata.get("namespace") or "") if isinstance(metadata, dict) else ""
     try:
-        pods = list(_distinct_templates(pods_of(_one_group(document), "", rules)))
+        owner = owner_of(document, "", rules)
+        pods = [template for template, _ in owner.templates()] if owner is not None else []
     except InputError as error:
         yield str(error).removeprefix(": ")
         return
-    if not pods:
+    if owner is None or not pods:
         return
     yield from misplaced_annotations(document)
     for pod in pods:
         yield from _of_pod(defaults.defaulted(pod, namespace), namespace or defaults.DEFAULT_NAMESPACE, rules)
-        yield from _of_size(document, pod)
-
-
-def _one_group(document: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Of a LeaderWorkerSet, one group is checked for all."""
-    spec = document.get("spec")
-    if document.get("kind") != "LeaderWorkerSet" or not isinstance(spec, dict):
-        return document
-    return {**document, "spec": {**spec, "replicas": 1}}
-
-
-def _distinct_templates(pods: Iterable[Described]) -> Iterator[Mapping[str, Any]]:
-    """One pod of each template."""
-    seen: set[bytes] = set()
-    for _, _, template in pods:
-        body = {"metadata": template.get("metadata") or {}, "spec": template.get("spec") or {}}
-        if isinstance(body["metadata"], dict):
-            body["metadata"] = {k: v for k, v in body["metadata"].items() if k in ("annotations", "labels")}
-            labels = body["metadata"].get("labels")
-            if isinstance(labels, dict):
-                body["metadata"]["labels"] = {
-                    k: v for k, v in labels.items() if k.startswith(keys.TOPOGATE_PREFIX)
-                }
-        text = msgspec.json.encode(body)
-        if text not in seen:
-            seen.add(text)
-            yield template
+        yield from _of_size(owner, pod)
 
 
 def misplaced_annotations(document: Mapping[str, Any]) -> Iterator[str]:
@@ -196,18 +171,15 @@ def quantity_fault(amount: object) -> str:
     return "is not a whole number" if milli % 1000 else ""
 
 
-def _of_size(document: Mapping[str, Any], pod: Mapping[str, Any]) -> Iterator[str]:
+def _of_size(owner: ManifestOwner, pod: Mapping[str, Any]) -> Iterator[str]:
     """A size annotation that contradicts the controller."""
-    metadata = pod.get("metadata")
+    metadata, makes = pod.get("metadata"), owner.owned.size
     annotations = metadata.get("annotations") if isinstance(metadata, dict) else None
-    if not isinstance(annotations, dict) or document.get("kind") == "Pod" or is_loose(document):
-        return
-    makes = size_of(document)
-    if not makes:
+    if not isinstance(annotations, dict) or owner.is_loose or not makes:
         return
     written = {key: str(value) for key, value in annotations.items()}
     yield from size_faults(written, makes)
-    if document.get("kind") in _OF_ONE_TEMPLATE:
+    if len(owner.owned.sets) == 1:
         yield from slice_faults(written, makes)
 
 

@@ -9,10 +9,9 @@ from webhook.configuration.cluster import read_if_allowed
 from webhook.configuration.migrate import load_files
 from webhook.configuration.shipped import shipped_classes, shipped_configuration
 from webhook.inquiry.admitted import AdmissionRules
+from webhook.inquiry.documents import InputError, name_of
 from webhook.inquiry.dry_run import DryRun
 from webhook.inquiry.lint import ManifestFault, of_nodes
-from webhook.inquiry.manifest import name_of
-from webhook.inquiry.members import InputError
 from webhook.inquiry.reading import read_all
 from webhook.inquiry.simulation import NotPlacedError, read_pods
 from webhook.kube.client import Api

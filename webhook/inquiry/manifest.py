@@ -1,100 +1,217 @@
-"""The pods that a manifest's workloads create at once, each named and labelled as its controller would."""
+"""The pods that a manifest's objects create, each named and labelled as its controller would.
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final
+Which pods these are follows from webhook.workloads. Pod templates are read from the object as its author
+wrote them, since admission and lint check them so.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from webhook.inquiry import custom_kinds, defaults, members
 from webhook.inquiry.admitted import AdmissionRules
-from webhook.inquiry.members import Described, InputError, name_of
+from webhook.inquiry.documents import InputError, name_of
 from webhook.kube.objects import OwnerReference
 from webhook.tasks.task_objects import Task
 from webhook.tasks.wanted import RefusedError, TaskRules, job_wanted
-from webhook.workloads.kinds import WORKLOADS, Workload
-from webhook.workloads.owners import KNOWN_RULES, Makes
+from webhook.workloads.additions import PodTemplate
+from webhook.workloads.kinds import CREATORS, WORKLOADS
+from webhook.workloads.owners import KNOWN_RULES, LOOSE_OWNERS, Makes
+from webhook.workloads.pod_sets import OwnedPods, Path, PodSet, TemplatePath
 
-__all__ = ["Described", "InputError", "is_loose", "minimum_of", "name_of", "owner_of", "pods_of", "size_of"]
-
-Spec = Mapping[str, Any]
-_Of = Callable[[Spec, Spec, str, str], Iterator[Described]]
-"""The pods of an object: of its spec, the object, its name and "source: name"."""
+Object = Mapping[str, Any]
+_POD: Final = "Pod"
 
 
-def pods_of(document: Spec, source: str, rules: AdmissionRules) -> Iterator[Described]:
-    """The pods that a workload creates at once: itself, or its template times its parallelism or replicas.
+class ManifestPod(NamedTuple):
+    """A pod that an object creates.
+
+    template: metadata and spec of all pods of its group. number: labels with the number of this pod.
+    """
+
+    name: str
+    template: Object
+    number: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class ManifestOwner:
+    """An object that creates pods, or a pod.
+
+    document: the object, or what its controller creates of it: the Job of a CronJob. gang_kind: the kind of
+    its gang. where: "source: name", for messages.
+    """
+
+    document: Object
+    gang_kind: str
+    owned: OwnedPods
+    where: str
+
+    @cached_property
+    def reference(self) -> OwnerReference | None:
+        """The owner of its pods, None for a pod."""
+        if self.gang_kind == _POD:
+            return None
+        kind, name = str(self.document.get("kind")), name_of(self.document)
+        version, uid = str(self.document.get("apiVersion") or ""), f"{kind}/{name}"
+        return OwnerReference(api_version=version, kind=kind, name=name, uid=uid, controller=True)
+
+    @property
+    def is_loose(self) -> bool:
+        """Whether its pods do not wait for one another."""
+        return self.reference is None or KNOWN_RULES.makes(self.reference) is Makes.LOOSE
+
+    def templates(self) -> Iterator[tuple[Object, int]]:
+        """A template of each pod set, as of the pods of its first group, and the number of pods of the set.
+
+        Raises InputError.
+        """
+        for each in self.owned.sets:
+            if count := each.count * max(0, self.owned.gangs):
+                yield self._template(each, self._raw(each), 0, each.group_numbers[0]), count
+
+    def pods(self) -> Iterator[ManifestPod]:
+        """Its pods, without those that are created only when others have ended. Raises InputError."""
+        templates = [(each, self._raw(each)) for each in self.owned.beside if each.count]
+        for gang in range(self.owned.gangs if templates else 0):
+            for each, raw in templates:
+                yield from self._of_set(each, raw, gang)
+
+    def _of_set(self, of: PodSet, raw: Object, gang: int) -> Iterator[ManifestPod]:
+        named = of.in_gang(gang) if self.owned.gang_key else of
+        for group in of.group_numbers:
+            template = self._template(of, raw, gang, group)
+            for index in of.indices:
+                yield ManifestPod(named.pod_name(group, index), template, of.index_labels(index))
+
+    def _template(self, of: PodSet, raw: Object, gang: int, group: int | None) -> Object:
+        """The template with what the controller adds."""
+        own = {self.owned.gang_key: str(gang)} if self.owned.gang_key else {}
+        return _labelled(raw, {**of.group_labels(group), **own}, of.annotations)
+
+    def _raw(self, of: PodSet) -> Object:
+        """The template as the object has it. Raises InputError if it has none."""
+        at = of.at or TemplatePath((), None)
+        metadata = _at(self.document, at.metadata) if at.metadata else None
+        if at.spec is None:
+            return {"metadata": metadata or {}, "spec": _without_empty(msgspec.to_builtins(of.template.spec))}
+        if not isinstance(_at(self.document, at.spec[:-1]), dict):
+            raise InputError(f"{self.where} has no pod template")
+        return {"metadata": metadata or {}, "spec": _at(self.document, at.spec) or {}}
+
+
+def owner_of(document: Object, source: str, rules: AdmissionRules) -> ManifestOwner | None:
+    """The owner of pods that a document describes; None for what creates no pods.
 
     rules: turn a GPUTask into a Job. Raises InputError.
     """
-    kind, name = str(document.get("kind")), name_of(document)
-    where = f"{source}: {name}"
-    if kind == "Pod":
-        yield name, None, document
-        return
-    if kind == "GPUTask":
-        document, kind = _job_of(document, where, rules), "Job"
-    if kind not in _KINDS and not isinstance(document.get("spec"), dict):
-        return
-    spec = members.part(document, "spec", where)
-    of_kind = _KINDS.get(kind)
-    if of_kind is None and any(key.endswith("ReplicaSpecs") for key in spec):
-        of_kind = _of_roles
-    if of_kind is not None:
-        yield from of_kind(spec, document, name, where)
-    elif "template" in spec or "jobTemplate" in spec:
-        raise InputError(f"{where}: cannot count the pods of {kind} {name}; pass its pods instead")
-
-
-def is_loose(document: Spec) -> bool:
-    """Whether the pods of an object do not wait for one another."""
-    owner = owner_of(document)
-    return owner is not None and KNOWN_RULES.makes(owner) is Makes.LOOSE
-
-
-def size_of(document: Spec) -> int | None:
-    """How many pods its controller creates, None if that is not known."""
-    found = _workload_of(document)
-    return found[0].pods(found[1]).size if found else None
-
-
-def minimum_of(document: Spec) -> tuple[str, int] | None:
-    """The kind of the gang that an object creates, and how many pods are enough; None if all are needed."""
-    if document.get("kind") == "RayJob":
+    where = f"{source}: {name_of(document)}"
+    if document.get("kind") == _POD:
+        at = TemplatePath(("metadata",), ("spec",))
+        pod = PodSet(name_of(document), PodTemplate(), range(1), at, is_numbered=False)
+        return ManifestOwner(document, _POD, OwnedPods(1, (pod,)), where)
+    document = _created(document, where, rules)
+    row = _row_of(document)
+    if row is None or row.pods is None:
         spec = document.get("spec")
-        cluster = spec.get("rayClusterSpec") if isinstance(spec, dict) else None
-        document = {**document, "kind": "RayCluster", "spec": cluster}
-    found = _workload_of(document)
-    enough = found[0].pods(found[1]).minimum if found else None
-    return None if found is None or enough is None else (found[0].kind, enough)
-
-
-def owner_of(document: Spec) -> OwnerReference | None:
-    """The owner of the pods of an object, None for a pod."""
-    kind, version = str(document.get("kind")), str(document.get("apiVersion") or "")
-    if kind == "Pod":
+        if isinstance(spec, dict) and ("template" in spec or "jobTemplate" in spec):
+            raise InputError(
+                f"{where}: cannot count the pods of {document.get('kind')} {name_of(document)}; "
+                "pass its pods instead"
+            )
         return None
-    if kind == "Deployment":
-        kind = "ReplicaSet"
-    elif kind in ("CronJob", "GPUTask"):
-        kind, version = "Job", "batch/v1"
-    name = name_of(document)
-    return OwnerReference(api_version=version, kind=kind, name=name, uid=f"{kind}/{name}", controller=True)
+    try:
+        owner = msgspec.convert(_outline(document), row.struct)
+    except msgspec.ValidationError as error:
+        raise InputError(f"{where}: {error}") from None
+    owned = row.pods(owner)
+    if owned.not_described:
+        raise InputError(f"{where}: {owned.not_described}")
+    counts = [owned.gangs, *(each.indices.stop - each.indices.start for each in owned.sets)]
+    counts += [each.groups.stop - each.groups.start for each in owned.sets if each.groups is not None]
+    if min(counts) < 0:
+        raise InputError(f"{where}: {min(counts)} is not a number of pods")
+    return ManifestOwner(document, row.kind, owned, where)
 
 
-def _workload_of(document: Spec) -> tuple[Workload[Any], Any] | None:
-    """What the sweeper knows of the kind, and the object as the sweeper reads it."""
-    kind = document.get("kind")
-    group = str(document.get("apiVersion") or "").rpartition("/")[0]
+def _created(document: Object, where: str, rules: AdmissionRules) -> Object:
+    """The owner that the object's controller creates of it, else the object itself."""
+    if document.get("kind") == "GPUTask":
+        return {**_job_of(document, where, rules), "apiVersion": "batch/v1", "kind": "Job"}
+    for each in CREATORS:
+        if _is_of(document, each.kind, each.group):
+            made = {"apiVersion": each.version, "kind": each.creates}
+            return {**made, "metadata": document.get("metadata"), "spec": _at(document, each.spec) or {}}
+    return document
+
+
+def _row_of(document: Object) -> Any:
+    """The row of the table of its kind, None for an unknown one."""
     for each in WORKLOADS:
-        if (each.owner or each.kind) == kind and each.group == group:
-            try:
-                return each, msgspec.convert({"metadata": {}, **document}, each.struct)
-            except msgspec.ValidationError:
-                return None
-    return None
+        if _is_of(document, each.owner or each.kind, each.group):
+            return each
+    return next((each for each in LOOSE_OWNERS if _is_of(document, each.kind, each.group)), None)
 
 
-def _job_of(document: Spec, where: str, rules: AdmissionRules) -> Mapping[str, Any]:
+def _is_of(document: Object, kind: str, group: str | None) -> bool:
+    """Whether an object is of this kind; one without an apiVersion is of any group."""
+    version = str(document.get("apiVersion") or "")
+    return document.get("kind") == kind and (not version or group in (None, version.rpartition("/")[0]))
+
+
+def _outline(document: Object) -> dict[str, Any]:
+    """The object without the specs of its pods, whose faults others report, and with a name."""
+    found: dict[str, Any] = _without_pod_specs(document)
+    metadata = found.get("metadata")
+    named = {**metadata, "name": name_of(document)} if isinstance(metadata, dict) else {}
+    return {**found, "metadata": named}
+
+
+def _without_pod_specs(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_pod_specs(each) for key, each in value.items() if not _is_pod_spec(each)}
+    return [_without_pod_specs(each) for each in value] if isinstance(value, list) else value
+
+
+def _is_pod_spec(value: Any) -> bool:
+    return isinstance(value, dict) and "containers" in value
+
+
+def _without_empty(value: Any) -> Any:
+    """The value as its author would have written it."""
+    if isinstance(value, dict):
+        return {key: own for key, each in value.items() if (own := _without_empty(each)) not in _EMPTY}
+    return [_without_empty(each) for each in value] if isinstance(value, list) else value
+
+
+_EMPTY: Final[tuple[Any, ...]] = (None, "", [], {})
+
+
+def _at(document: Any, path: Path) -> Any:
+    """The value at this path, None if there is none."""
+    for each in path:
+        if isinstance(document, list) and isinstance(each, int):
+            document = document[each]
+        else:
+            document = document.get(each) if isinstance(document, dict) else None
+    return document
+
+
+def _labelled(template: Object, labels: Mapping[str, str], annotations: Mapping[str, str]) -> Object:
+    """The template with labels and annotations that a controller adds."""
+    metadata = template["metadata"]
+    if not isinstance(metadata, dict):
+        return template
+    own, written = metadata.get("labels") or {}, metadata.get("annotations") or {}
+    if not isinstance(own, dict) or not isinstance(written, dict):
+        return template
+    added = {"labels": {**own, **labels}, "annotations": {**written, **annotations}}
+    return {**template, "metadata": {**metadata, **added}}
+
+
+def _job_of(document: Object, where: str, rules: AdmissionRules) -> Mapping[str, Any]:
     """The Job for a GPUTask."""
     try:
         task = msgspec.convert(
@@ -105,86 +222,3 @@ def _job_of(document: Spec, where: str, rules: AdmissionRules) -> Mapping[str, A
         raise InputError(f"{where}: is not a valid GPUTask: {error}") from None
     except RefusedError as error:
         raise InputError(f"{where}: {error}") from None
-
-
-def _of_job(spec: Spec, document: Spec, name: str, where: str) -> Iterator[Described]:
-    body = members.template(spec, where)
-    yield from members.copies(
-        name, members.job_size(spec), defaults.labelled(body, defaults.job_labels(name))
-    )
-
-
-def _of_cron_job(spec: Spec, document: Spec, name: str, where: str) -> Iterator[Described]:
-    job = members.part(members.part(spec, "jobTemplate", where), "spec", where)
-    yield from _of_job(job, document, name, where)
-
-
-def _of_replicas(spec: Spec, document: Spec, name: str, where: str) -> Iterator[Described]:
-    yield from members.copies(name, members.number(spec.get("replicas"), 1), members.template(spec, where))
-
-
-def _of_roles(spec: Spec, document: Spec, name: str, where: str) -> Iterator[Described]:
-    """The pods of a job of Kubeflow's training operator."""
-    roles = next(key for key in spec if key.endswith("ReplicaSpecs"))
-    for role in members.part(spec, roles, where):
-        of_role = members.part(members.part(spec, roles, where), role, where)
-        body = defaults.labelled(
-            members.template(of_role, where), defaults.training_labels(name, role.lower())
-        )
-        for pod, _, each in members.copies(
-            f"{name}-{role.lower()}", members.number(of_role.get("replicas"), 1), body
-        ):
-            yield pod, None, each
-
-
-def _of_jobset(spec: Spec, document: Spec, name: str, where: str) -> Iterator[Described]:
-    parts = members.parts(spec, "replicatedJobs", where)
-    jobs = sum(members.number(part.get("replicas"), 1) for part in parts)
-    rank = number = 0
-    for part in parts:
-        job_template = members.part(part, "template", where)
-        job = members.part(job_template, "spec", where)
-        written = defaults.exclusive_annotations(document) | defaults.exclusive_annotations(job_template)
-        size = members.job_size(job)
-        # Any number of replicas without pods has no pods.
-        for replica in range(members.number(part.get("replicas"), 1) if size else 0):
-            prefix = f"{name}-{part.get('name', '')}-{replica}"
-            labels = defaults.jobset_labels(name, str(part.get("name", "")), number + replica, jobs)
-            body = defaults.labelled(
-                members.template(job, where), labels | defaults.job_labels(prefix), written
-            )
-            for pod, _, each in members.copies(prefix, size, body):
-                yield pod, rank, each
-                rank += 1
-        number += members.number(part.get("replicas"), 1)
-
-
-def _of_group(spec: Spec, document: Spec, name: str, where: str) -> Iterator[Described]:
-    both = members.part(spec, "leaderWorkerTemplate", where)
-    size = members.number(both.get("size"), 1)
-    policy = members.part(both, "subGroupPolicy", where)
-    written = defaults.exclusive_annotations(document)
-    for group in range(members.number(spec.get("replicas"), 1) if size else 0):
-        for index in range(size):
-            leads = index == 0 and both.get("leaderTemplate") is not None
-            body = members.part(both, "leaderTemplate" if leads else "workerTemplate", where)
-            labels = defaults.group_labels(name, policy, size, index, group)
-            suffix = f"-{index}" if index else ""
-            yield f"{name}-{group}{suffix}", index, defaults.labelled(body, labels, written)
-
-
-_KINDS: Final[dict[str, _Of]] = {
-    "Job": _of_job,
-    "CronJob": _of_cron_job,
-    "JobSet": _of_jobset,
-    "LeaderWorkerSet": _of_group,
-    "StatefulSet": _of_replicas,
-    "Deployment": _of_replicas,
-    "ReplicaSet": _of_replicas,
-    "ReplicationController": _of_replicas,
-    "RayCluster": custom_kinds.of_ray_cluster,
-    "RayJob": custom_kinds.of_ray_job,
-    "TrainJob": custom_kinds.of_train_job,
-    "Workflow": custom_kinds.of_workflow,
-    "PodClique": custom_kinds.of_pod_clique,
-}

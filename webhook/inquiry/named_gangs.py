@@ -6,7 +6,8 @@ from typing import Any
 
 from labeler.contract import keys
 from webhook.inquiry.admitted import AdmissionRules
-from webhook.inquiry.manifest import InputError, name_of, pods_of
+from webhook.inquiry.documents import InputError, name_of
+from webhook.inquiry.manifest import owner_of
 from webhook.workloads.ranks import COUNT
 from webhook.workloads.shared_gangs import why_wrongly_shared
 
@@ -36,19 +37,20 @@ class NamedGangs:
         """Why an object should not share its gangs with those before it."""
         name = f"{document.get('kind')}/{name_of(document)}"
         try:
-            for _, _, pod in pods_of(document, "", self._rules):
-                self._note(name, str(_part(document, "metadata").get("namespace") or ""), pod)
+            owner = owner_of(document, "", self._rules)
+            for pod, count in owner.templates() if owner is not None else ():
+                self._note(name, str(_part(document, "metadata").get("namespace") or ""), pod, count)
         except InputError:
             return  # a fault of the object itself
         yield from (fault for each in self._gangs.values() if name in each.made and (fault := each.fault()))
 
-    def _note(self, name: str, namespace: str, pod: Mapping[str, Any]) -> None:
+    def _note(self, name: str, namespace: str, pod: Mapping[str, Any], count: int) -> None:
         annotations = _part(_part(pod, "metadata"), "annotations")
         gang, size = (annotations.get(key) for key in (keys.GANG_ANNOTATION, keys.GANG_SIZE_ANNOTATION))
         if not gang:
             return
         known = self._gangs.setdefault((namespace, str(gang)), _NamedGang())
-        known.made[name] = known.made.get(name, 0) + 1
+        known.made[name] = known.made.get(name, 0) + count
         if COUNT.fullmatch(str(size)) and int(str(size)):
             known.size = int(str(size))
 

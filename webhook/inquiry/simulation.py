@@ -17,10 +17,10 @@ from webhook.configuration.settings import Settings
 from webhook.configuration.shipped import shipped_classes, shipped_configuration
 from webhook.inquiry import defaults, documents
 from webhook.inquiry.admitted import NOT_GATED, AdmissionRules, Admitted, admit
+from webhook.inquiry.documents import InputError, in_namespace, name_of
 from webhook.inquiry.gang_answer import GangAnswer, ask_gang, state_for
 from webhook.inquiry.lint import amount_faults, misplaced_annotations, not_gated
-from webhook.inquiry.manifest import InputError, minimum_of, name_of, owner_of, pods_of
-from webhook.inquiry.members import in_namespace
+from webhook.inquiry.manifest import ManifestOwner, ManifestPod, owner_of
 from webhook.kube import objects
 from webhook.placement import PlacementError, Snapshot, Usage
 from webhook.scheduling import antiaffinity, conflicts, convert, pod_mix, unmodelled
@@ -29,7 +29,6 @@ from webhook.sweeper.observe import gangs
 from webhook.sweeper.observe.gangs import GangKey, PodGang, key_of
 from webhook.sweeper.observe.plans import is_gated
 from webhook.sweeper.observe.view import View
-from webhook.workloads.ranks import EQUAL_RANKS
 
 
 @dataclass(frozen=True)
@@ -187,8 +186,7 @@ def _with_uid(pod: objects.Pod) -> objects.Pod:
     """A pod that a file describes by hand has no uid; two such pods are two all the same."""
     if pod.metadata.uid:
         return pod
-    uid = f"{pod.metadata.namespace}/{pod.metadata.name}"
-    return structs.replace(pod, metadata=structs.replace(pod.metadata, uid=uid))
+    return _with_own_uid(pod, f"{pod.metadata.namespace}/{pod.metadata.name}")
 
 
 def _usage(pod: objects.Pod, file: Path) -> Usage:
@@ -204,20 +202,18 @@ MOST_PODS: Final = 1_000_000
 VALUES_A_POD: Final = 50
 """Times the most pods: the values of all pods together, since a short text can ask for many large ones."""
 
-Waiting = tuple[str, int | None, objects.Pod]
-"""Name, rank and body of a pod."""
-
 
 @dataclass
 class ManifestPods:
     """The pods of a manifest.
 
-    name: of what it begins with. owners: the creator of each pod, None for a pod of its own. minima: how many
+    name: of what it begins with. pods: each with its name. owners: the creator of each pod, None for a pod of
+    its own. minima: how many
     pods are enough, by kind and name of the gang. notes, admitted: see Rehearsed.
     """
 
     name: str = ""
-    pods: list[Waiting] = field(default_factory=list)
+    pods: list[objects.Pod] = field(default_factory=list)
     owners: list[objects.OwnerReference | None] = field(default_factory=list)
     minima: dict[tuple[str, str], int] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
@@ -225,20 +221,21 @@ class ManifestPods:
 
     def gangs(self) -> list[PodGang]:
         """The gangs that the sweeper would see, in its order. Raises PlacementError."""
-        by_key: dict[GangKey, tuple[list[Waiting], list[Waiting]]] = {}
+        by_key: dict[GangKey, tuple[list[objects.Pod], list[objects.Pod]]] = {}
         pods = list(self._made())
-        some_gated = any(is_gated(pod, keys.GATE_PREFIX) for _, _, pod in pods)
-        for name, rank, pod in pods:
+        some_gated = any(is_gated(pod, keys.GATE_PREFIX) for pod in pods)
+        for pod in pods:
             is_free = some_gated and not is_gated(pod, keys.GATE_PREFIX)
-            by_key.setdefault(key_of(pod), ([], []))[is_free].append((name, rank, pod))
+            by_key.setdefault(key_of(pod), ([], []))[is_free].append(pod)
             if is_free:
+                name = pod.metadata.name
                 self.notes.append(f"pod {name} asks for no GPU and is not gated: kube-scheduler places it")
         if self.admitted and pods and not some_gated:
-            self.notes.append(_why_none_is_gated([pod for _, _, pod in pods]))
+            self.notes.append(_why_none_is_gated(pods))
         made = [self._gang(key, waiting, free) for key, (waiting, free) in by_key.items() if waiting]
         return sorted(made, key=gangs.by_age)
 
-    def _gang(self, key: GangKey, waiting: list[Waiting], free: list[Waiting]) -> PodGang:
+    def _gang(self, key: GangKey, waiting: list[objects.Pod], free: list[objects.Pod]) -> PodGang:
         gang = gang_of(self.name, waiting, key, free)
         enough = self.minima.get((key.kind, key.name))
         if gang.minimum is None and enough is not None:
@@ -246,13 +243,13 @@ class ManifestPods:
         self.notes += [f"gang {key.name}: {note}" for note in _notes_of(gang)]
         return gang
 
-    def _made(self) -> Iterator[Waiting]:
+    def _made(self) -> Iterator[objects.Pod]:
         """The pods as their controllers create them."""
-        for number, ((name, rank, pod), owner) in enumerate(zip(self.pods, self.owners, strict=True)):
+        for number, (pod, owner) in enumerate(zip(self.pods, self.owners, strict=True)):
             owners = [] if owner is None else [owner]
-            uid = f"{number}/{name}"
-            metadata = structs.replace(pod.metadata, name=name, uid=uid, owner_references=owners)
-            yield name, rank, structs.replace(pod, metadata=metadata)
+            uid = f"{number}/{pod.metadata.name}"
+            metadata = structs.replace(pod.metadata, uid=uid, owner_references=owners)
+            yield structs.replace(pod, metadata=metadata)
 
 
 def read_pods(
@@ -266,14 +263,17 @@ def read_pods(
     made = ManifestPods()
     reader = _PodReader(source, most, rules)
     for document in found:
-        pods = list(_waiting(document, source, rules or shipped_rules(), reader))
-        made.pods += pods
-        made.owners += [owner_of(document)] * len(pods)
+        owner = owner_of(document, source, rules or shipped_rules())
+        if owner is not None:
+            pods = list(_waiting(owner, reader))
+            made.pods += pods
+            made.owners += [owner.reference] * len(pods)
+            if owner.owned.minimum is not None:
+                made.minima[owner.gang_kind, name_of(document)] = owner.owned.minimum
+            made.notes += _notes_on_later_pods(owner)
         made.name = made.name or name_of(document)
         where = f"{document.get('kind')}/{name_of(document)}"
         made.notes += [f"{where}: {sentence}" for sentence in misplaced_annotations(document)]
-        if minimum := minimum_of(document):
-            made.minima[minimum[0], name_of(document)] = minimum[1]
     if not made.pods and reader.left_alone:
         raise NotPlacedError(next(iter(reader.left_alone)))
     made.notes += [*reader.warnings, *reader.left_alone]
@@ -281,16 +281,20 @@ def read_pods(
     return made
 
 
-def _waiting(
-    document: Mapping[str, Any], source: str, rules: AdmissionRules, reader: "_PodReader"
-) -> Iterator[Waiting]:
+def _notes_on_later_pods(owner: ManifestOwner) -> Iterator[str]:
+    for each in owner.owned.sets:
+        if each.stage is None:
+            yield f"pods {each.name} are created once others have completed: they are not placed here"
+
+
+def _waiting(owner: ManifestOwner, reader: "_PodReader") -> Iterator[objects.Pod]:
     """The pods of one object that topogate places."""
-    metadata = document.get("metadata")
+    metadata = owner.document.get("metadata")
     namespace = str(metadata.get("namespace") or "") if isinstance(metadata, dict) else ""
-    for name, rank, template in pods_of(document, source, rules):
-        pod = reader.pod(name, template, namespace)
+    for each in owner.pods():
+        pod = reader.pod(each, namespace)
         if pod is not None:
-            yield name, rank, pod
+            yield pod
 
 
 class _PodReader:
@@ -307,11 +311,11 @@ class _PodReader:
         self.warnings: dict[str, None] = {}
         self.left_alone: dict[str, None] = {}
 
-    def pod(self, name: str, template: Mapping[str, Any], namespace: str) -> objects.Pod | None:
+    def pod(self, made: ManifestPod, namespace: str) -> objects.Pod | None:
         """A pod, None if topogate leaves it to others. Raises InputError, NotPlacedError."""
-        if template is not self._template:
-            self._template, self._size = template, _values(template)
-            self._body = self._admitted(name, template, namespace)
+        if made.template is not self._template:
+            self._template, self._size = made.template, _values(made.template)
+            self._body = self._admitted(made.name, made.template, namespace)
         self._pods += 1
         self._values += self._size
         most = VALUES_A_POD * self._most
@@ -319,7 +323,11 @@ class _PodReader:
             raise InputError(f"{self._source} makes pods with more than {most} values in total")
         if self._pods > self._most:
             raise InputError(f"{self._source} makes more than {self._most} pods")
-        return None if self._body is None else documents.decoded(objects.Pod, self._body, self._source)
+        if self._body is None:
+            return None
+        pod = documents.decoded(objects.Pod, self._body, self._source)
+        labels = {**pod.metadata.labels, **made.number}
+        return structs.replace(pod, metadata=structs.replace(pod.metadata, name=made.name, labels=labels))
 
     def _admitted(self, name: str, template: Mapping[str, Any], namespace: str) -> dict[str, Any] | None:
         body = defaults.defaulted(template, namespace)
@@ -377,33 +385,24 @@ def _why_none_is_gated(pods: Sequence[objects.Pod]) -> str:
 
 
 def gang_of(
-    name: str, pods: list[Waiting], key: GangKey | None = None, free: Sequence[Waiting] = ()
+    name: str, pods: list[objects.Pod], key: GangKey | None = None, free: Sequence[objects.Pod] = ()
 ) -> PodGang:
     """Pods as one gang, with the topology requests that they carry, as the sweeper would see it.
 
     key: of the gang, None for all pods of a manifest. free: pods of it without a gate. Raises PlacementError
     for a topology request that cannot be read.
     """
-    is_all = key is None
     if key is None:
-        own = (pod.metadata.annotations.get(keys.GANG_ANNOTATION) for _, _, pod in pods)
+        own = (pod.metadata.annotations.get(keys.GANG_ANNOTATION) for pod in pods)
         name = next(filter(None, own), name)
-        key = GangKey(pods[0][2].metadata.namespace, "manifest", name, name)
-    made: list[objects.Pod] = []
-    ranks: dict[str, int] = {}
-    for number, (pod_name, rank, pod) in enumerate(pods):
-        uid = f"waits/{number}" if is_all else pod.metadata.uid
-        metadata = structs.replace(pod.metadata, name=pod_name, uid=uid)
-        made.append(structs.replace(pod, metadata=metadata))
-        if rank is not None:
-            ranks[uid] = rank
+        key = GangKey(pods[0].metadata.namespace, "manifest", name, name)
+        pods = [_with_own_uid(pod, f"waits/{number}") for number, pod in enumerate(pods)]
     # Its own size annotation does not count: all of the manifest exists.
-    gang = gangs.gang_of(key, made, [pod for _, _, pod in free], gangs.OwnerFacts(len(made) + len(free)))
+    gang = gangs.gang_of(key, pods, free, gangs.OwnerFacts(len(pods) + len(free)))
     if gang.fault:
         raise PlacementError(gang.fault)
-    if len(set(ranks.values())) < len(ranks):
-        return replace(gang, ranks={}, problems=(*gang.problems, EQUAL_RANKS))
-    if len(ranks) < len(made):
-        return replace(gang, ranks={})
-    in_order = tuple(sorted(gang.gated, key=lambda pod: ranks[pod.metadata.uid]))
-    return replace(gang, ranks=ranks, gated=in_order)
+    return gang
+
+
+def _with_own_uid(pod: objects.Pod, uid: str) -> objects.Pod:
+    return structs.replace(pod, metadata=structs.replace(pod.metadata, uid=uid))

@@ -11,7 +11,7 @@ from typing import Final
 from flask import Flask, Response, request
 from werkzeug.exceptions import HTTPException
 
-from webhook.inquiry.manifest import InputError
+from webhook.inquiry.documents import InputError
 from webhook.kube.client import ApiError
 from webhook.ui import whatif
 from webhook.ui.pages import PageDependencies, Pages, UnavailableError, as_json, as_text

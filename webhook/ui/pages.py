@@ -10,7 +10,7 @@ import msgspec
 from flask import Response, request
 
 from webhook.configuration.settings import Settings
-from webhook.inquiry.manifest import InputError
+from webhook.inquiry.documents import InputError
 from webhook.inquiry.next_pass import PassFacts
 from webhook.kube.client import Api
 from webhook.scheduling.gpus import Counting

@@ -7,8 +7,8 @@ import msgspec
 
 from webhook.configuration.settings import Settings
 from webhook.inquiry import documents, simulation
+from webhook.inquiry.documents import InputError
 from webhook.inquiry.gang_answer import GangAnswer, ask_gang, resized, state_for, with_levels
-from webhook.inquiry.manifest import InputError
 from webhook.kube.objects import Node, Pod, SchedulingGate
 from webhook.kube.placements import Placement
 from webhook.placement import NoFit, PlacementError, Snapshot, Usage
@@ -135,7 +135,7 @@ def of_manifest(
     name, pods = read.name, read.pods
     if not pods:
         raise InputError("the manifest describes no pods")
-    waiting = tuple(_gated(pod, number, settings.gate_prefix) for number, (_, _, pod) in enumerate(pods))
+    waiting = tuple(_gated(pod, number, settings.gate_prefix) for number, pod in enumerate(pods))
     snapshotter = Snapshotter(_With(scene.view, waiting, rights), settings)
     view = snapshotter.view()
     if rights.namespaces is not None:
@@ -148,7 +148,7 @@ def of_manifest(
     if rights.namespaces is not None and (view.conflicts or has_some):
         notes.append(LEFT_OUT)
     try:
-        gangs = _gangs(name, [(own, rank, pod) for (own, rank, _), pod in zip(pods, waiting, strict=True)])
+        gangs = _gangs(name, waiting)
     except PlacementError as error:
         raise InputError(str(error)) from None
     snapshot = snapshotter.snapshot(view)
@@ -159,15 +159,15 @@ def of_manifest(
     return _each(gangs, seen, snapshot, settings, change, counting, notes)
 
 
-def _gangs(name: str, pods: Sequence[simulation.Waiting]) -> list[PodGang]:
+def _gangs(name: str, pods: Sequence[Pod]) -> list[PodGang]:
     """The pods of a manifest as one gang, or one for each LeaderWorkerSet group. Raises PlacementError."""
-    groups: dict[str | None, list[simulation.Waiting]] = {}
+    groups: dict[str | None, list[Pod]] = {}
     for each in pods:
-        label = each[2].metadata.labels.get(marks.LEADER_WORKER_SET_GROUP_LABEL)
+        label = each.metadata.labels.get(marks.LEADER_WORKER_SET_GROUP_LABEL)
         groups.setdefault(label, []).append(each)
     if len(groups) == 1:
         return [simulation.gang_of(name, list(pods))]
-    namespace, found = pods[0][2].metadata.namespace, []
+    namespace, found = pods[0].metadata.namespace, []
     for number, some in enumerate(groups.values()):
         own = f"{name}-{number}"
         found.append(simulation.gang_of(name, some, GangKey(namespace, "LeaderWorkerSet", own, own)))

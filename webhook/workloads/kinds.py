@@ -14,7 +14,7 @@ from webhook.workloads import native_gangs as native_gangs
 from webhook.workloads import sets as sets
 from webhook.workloads import training as training
 from webhook.workloads.builtin import Owner
-from webhook.workloads.pod_sets import OwnedPods
+from webhook.workloads.pod_sets import OwnedPods, Path
 
 T = TypeVar("T", bound=Owner)
 
@@ -140,3 +140,45 @@ WORKLOADS: Final[tuple[Workload[Any], ...]] = (
     ),
     Workload("RayCluster", "ray.io", ("v1",), "rayclusters", training.RayCluster, training.ray_cluster_pods),
 )
+
+
+@dataclass(frozen=True)
+class Creator:
+    """A kind of object of which a controller creates one owner of pods.
+
+    version, creates: the API and kind of that owner, which has the same name. spec: where the object has the
+    owner's spec.
+    """
+
+    kind: str
+    group: str
+    version: str
+    creates: str
+    spec: Path
+
+
+CREATORS: Final = (
+    Creator(
+        "CronJob",
+        "batch",
+        "batch/v1",
+        "Job",
+        ("spec", "jobTemplate", "spec"),
+    ),
+    Creator("Deployment", "apps", "apps/v1", "ReplicaSet", ("spec",)),
+    Creator(
+        "RayJob",
+        "ray.io",
+        "ray.io/v1",
+        "RayCluster",
+        ("spec", "rayClusterSpec"),
+    ),
+    Creator(
+        "RayService",
+        "ray.io",
+        "ray.io/v1",
+        "RayCluster",
+        ("spec", "rayClusterConfig"),
+    ),
+)
+"""A RayJob's pod that submits has no GPUs and is created once the cluster runs, so it is left out."""

@@ -6,12 +6,15 @@ one that runs with too few.
 """
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import Final
+from typing import Any, Final
 
 from webhook.kube.objects import OwnerReference
 from webhook.workloads.kinds import WORKLOADS
+from webhook.workloads.loose import ReplicaOwner, Workflow, replica_pods, workflow_pods
+from webhook.workloads.pod_sets import OwnedPods
 
 NAME: Final = re.compile(r"[A-Z][A-Za-z0-9]{0,62}(?:\.[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?)?")
 """A kind of owner as operators write it: Kind for the core group, else Kind.group."""
@@ -21,11 +24,14 @@ NAME: Final = re.compile(r"[A-Z][A-Za-z0-9]{0,62}(?:\.[a-z0-9](?:[a-z0-9.-]{0,25
 class LooseOwner:
     """A kind of owner whose pods do not wait for one another.
 
-    group: None for the kind in any group.
+    group: None for the kind in any group. struct, pods: the pods that such an owner creates, for simulate and
+    lint; None if only the pods themselves can be simulated.
     """
 
     kind: str
     group: str | None = None
+    struct: Any = None
+    pods: Callable[[Any], OwnedPods] | None = None
 
     @property
     def name(self) -> str:
@@ -37,17 +43,21 @@ class LooseOwner:
         return owner.kind.lower() == self.kind.lower() and self.group in (None, owner.group)
 
 
+def _replicas(kind: str, group: str | None = None) -> LooseOwner:
+    return LooseOwner(kind, group, ReplicaOwner, replica_pods)
+
+
 LOOSE_OWNERS: Final = (
-    LooseOwner("ReplicaSet"),
+    _replicas("ReplicaSet"),
     LooseOwner("DaemonSet"),
     LooseOwner("Node"),
-    LooseOwner("ReplicationController", ""),
-    LooseOwner("CloneSet", "apps.kruise.io"),
+    _replicas("ReplicationController", ""),
+    _replicas("CloneSet", "apps.kruise.io"),
     LooseOwner("BroadcastJob", "apps.kruise.io"),
-    LooseOwner("Workflow", "argoproj.io"),
+    LooseOwner("Workflow", "argoproj.io", Workflow, workflow_pods),
     LooseOwner("TaskRun", "tekton.dev"),
     LooseOwner("FlyteWorkflow", "flyte.lyft.com"),
-    LooseOwner("NodeSet", "slinky.slurm.net"),
+    _replicas("NodeSet", "slinky.slurm.net"),
     LooseOwner("Model", "kubeai.org"),
     LooseOwner("DaskWorkerGroup", "kubernetes.dask.org"),
     LooseOwner("Vertex", "numaflow.numaproj.io"),

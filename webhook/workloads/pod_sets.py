@@ -6,7 +6,7 @@ node). With these sets a whole gang can be planned while only its first pods exi
 
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Any, Final
 
 from labeler.contract import keys
 from webhook.kube.objects import Pod, PodMetadata, PodSpec
@@ -23,10 +23,13 @@ Path = tuple[str | int, ...]
 
 @dataclass(frozen=True)
 class TemplatePath:
-    """Where an owner has the metadata and the spec of a pod template."""
+    """Where an owner has the metadata and the spec of a pod template.
+
+    spec: None if its controller composes it of other fields.
+    """
 
     metadata: Path
-    spec: Path
+    spec: Path | None
 
 
 def template_at(*path: str | int) -> TemplatePath:
@@ -42,8 +45,8 @@ class PodSet:
     """Pods of one template, in groups (the Jobs of a JobSet) that number their pods separately.
 
     name: of its pods, without their numbers. indices: the numbers of the pods of a group. at: where the owner
-    has the template, None if its controller makes it of other fields. groups: the numbers of the groups, None
-    for one group without a number. prefix: the beginning of all ranks, such as a role.
+    has the template, None if its controller composes it of other fields. groups: the numbers of the groups,
+    None for one group without a number. prefix: the beginning of all ranks, such as a role.
 
     labels, annotations: what the controller adds to the template. index_key, group_key: labels with the
     number of the pod and of its group, "" for none. group_name_keys: labels with the name of the group.
@@ -128,6 +131,20 @@ class PodSet:
         name = self.group_name(group)
         return f"{name}-{index}" if self.is_numbered else name
 
+    def in_gang(self, number: int) -> "PodSet":
+        """The set of one of several gangs of an owner, with the names of its pods."""
+        return replace(self, name=f"{self.name}-{number}")
+
+    def metadata_of(self, group: int | None, index: int, **more: Any) -> PodMetadata:
+        """The metadata of a pod. more: fields that the set does not know."""
+        written = self.template.metadata
+        return PodMetadata(
+            name=self.pod_name(group, index),
+            labels={**written.labels, **self.group_labels(group), **self.index_labels(index)},
+            annotations={**written.annotations, **self.annotations},
+            **more,
+        )
+
     def begun(self, there: Container[Rank]) -> list[int | None]:
         """The groups whose pods exist once the stage has begun: all but followers that still wait."""
         if not self.follows:
@@ -162,7 +179,8 @@ class OwnedPods:
 
     size: how many of them are still to run or to be created, None if the owner leaves it open. sets: () if
     the owner does not describe its pods. minimum: how many are enough to run, None if all are needed. gangs:
-    the number of such gangs; gang_key: the label with the number of the gang, "" for none.
+    the number of such gangs; gang_key: the label with the number of the gang, "" for none. not_described: why
+    the owner does not describe its pods, if it should.
     """
 
     size: int | None
@@ -170,6 +188,7 @@ class OwnedPods:
     minimum: int | None = None
     gangs: int = 1
     gang_key: str = ""
+    not_described: str = ""
 
     @property
     def is_staged(self) -> bool:
@@ -312,14 +331,6 @@ def _is_opted_out(template: PodTemplate) -> bool:
 
 
 def _as_made(pod_set: PodSet, group: int | None, index: int, spec: PodSpec, first: Pod) -> Pod:
-    template = pod_set.template.metadata
-    name = pod_set.pod_name(group, index)
-    metadata = PodMetadata(
-        name=name,
-        namespace=first.metadata.namespace,
-        # The pods of several groups of a set have the same name here; the first pod's uid makes uids unique.
-        uid=f"later/{first.metadata.uid}/{name}",
-        labels={**template.labels, **pod_set.group_labels(group), **pod_set.index_labels(index)},
-        annotations={**template.annotations, **pod_set.annotations},
-    )
-    return Pod(metadata=metadata, spec=spec)
+    # The pods of several gangs of an owner have the same name here; the first pod's uid makes uids unique.
+    uid = f"later/{first.metadata.uid}/{pod_set.pod_name(group, index)}"
+    return Pod(pod_set.metadata_of(group, index, namespace=first.metadata.namespace, uid=uid), spec)

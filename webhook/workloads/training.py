@@ -160,11 +160,14 @@ class TrainJob(Owner, frozen=True):
     spec: TrainJobSpec = TrainJobSpec()
 
 
+_BY_RUNTIME: Final = "its runtime sets the pods' requests; set trainer.resourcesPerNode, or pass the JobSet"
+
+
 def train_job_pods(owner: TrainJob) -> OwnedPods:
     """spec.trainer.numNodes pods; None if its runtime decides, which also sets requests that it lacks."""
     trainer, name = owner.spec.trainer or _Trainer(), owner.metadata.name
     if trainer.resources_per_node is None:
-        return OwnedPods(trainer.num_nodes)
+        return OwnedPods(trainer.num_nodes, not_described=_BY_RUNTIME)
     container = Container(name="node", resources=trainer.resources_per_node)
     nodes = PodSet(
         f"{name}-node",

@@ -12,10 +12,10 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import Final
 
-from webhook.kube.objects import OwnerReference, Pod, PodMetadata
+from webhook.kube.objects import OwnerReference, Pod
 from webhook.kube.times import since_1970
 from webhook.sweeper.observe.membership import GangKey, key_of
-from webhook.workloads.builtin import Job, job_counts_only_ended, job_creates_pods, job_size
+from webhook.workloads.builtin import Job, job_counts_only_ended, job_creates_pods, job_pods, job_size
 
 _CREATED_SECONDS: Final = 10.0
 """A pod that is created so long after the one before replaces another one: the shortest delay."""
@@ -70,15 +70,12 @@ def _identity(job: Job) -> tuple[str, str]:
 
 def _gang_of(job: Job) -> GangKey:
     """The gang of the pods that a Job creates."""
-    owner = OwnerReference("batch/v1", "Job", job.metadata.name, job.metadata.uid, controller=True)
-    template = job.spec.template
-    metadata = PodMetadata(
-        namespace=job.metadata.namespace,
-        labels=template.metadata.labels,
-        annotations=template.metadata.annotations,
-        owner_references=[owner],
+    metadata, first = job.metadata, job_pods(job).sets[0]
+    owner = OwnerReference(
+        api_version="batch/v1", kind="Job", name=metadata.name, uid=metadata.uid, controller=True
     )
-    return key_of(Pod(metadata, template.spec))
+    made = first.metadata_of(None, 0, namespace=metadata.namespace, owner_references=[owner])
+    return key_of(Pod(metadata=made, spec=first.template.spec))
 
 
 def _failures(job: Job, present: int, created: "_Creations") -> int:
