@@ -53,7 +53,10 @@ def previous(tmp_path: Path) -> Path:
     archive = tmp_path / "previous.tar"
     command = ["git", "-C", str(ROOT), "archive", f"--output={archive}", PREVIOUS]
     done = subprocess.run(
-        [*command, "manifests", "webhook", "labeler"], capture_output=True, text=True, check=False
+        [*command, "manifests", "webhook", "labeler", "pyproject.toml"],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     if done.returncode:
         pytest.skip(f"the previous version, {PREVIOUS}, is not in this repository: {done.stderr.strip()}")
