@@ -93,7 +93,7 @@ def test_the_cause_that_excludes_most_nodes_counts_those_it_alone_excludes() -> 
     used = [(nodes[2].name, Usage({GPU: 8})), (nodes[3].name, Usage({GPU: 8}))]
     snapshot = Snapshot.build(nodes, used)
     assert most_excluding(gang_of(4, asking()), snapshot) == (
-        'taint "team=b:NoSchedule": 3, 2 of them by nothing else'
+        'Nodes that have the taint "team=b:NoSchedule": 3; for 2 it is the only reason.'
     )
 
 

@@ -82,8 +82,8 @@ class _Remedies:
         yield from describe_spread(asked)
         if answer.nearest is not None and answer.nearest.free_slots:
             yield f"Nearest miss: {answer.nearest.sentence}."
-        if cause := most_excluding(asked, snapshot):
-            yield f"Most nodes are excluded by {cause}."
+        if sentence := most_excluding(asked, snapshot):
+            yield sentence
         if self.attempt.asked.parts:
             parts = ", ".join(part.name for part in self.attempt.gang.parts)
             yield f"Pod sets with their own topology requests are placed all or none: {parts}."

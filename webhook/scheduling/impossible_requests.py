@@ -62,7 +62,7 @@ def unmet(pod_class: PodClass, nodes: list[NodeInfo], counting: Counting) -> Ite
 
 
 def most_excluding(gang: Gang, snapshot: Snapshot) -> str:
-    """The label, taint or request that excludes most nodes, and how many it excludes alone; "" for none."""
+    """A sentence on the cause that excludes most nodes, and how many it excludes alone; "" for none."""
     for pod_class in _classes(gang):
         all_of, alone = Counter[str](), Counter[str]()
         for state in snapshot.nodes.values():
@@ -71,8 +71,12 @@ def most_excluding(gang: Gang, snapshot: Snapshot) -> str:
             alone.update(causes if len(causes) == 1 else ())
         if all_of:
             cause, count = max(all_of.items(), key=lambda item: (item[1], alone[item[0]], item[0]))
-            return f"{cause}: {count}, {alone[cause]} of them by nothing else"
+            return f"Nodes that {cause}: {count}; {_alone(alone[cause], count)}."
     return ""
+
+
+def _alone(alone: int, count: int) -> str:
+    return f"for {f'all {count}' if alone == count else alone or 'none'} it is the only reason"
 
 
 def _classes(gang: Gang) -> list[PodClass]:
@@ -115,22 +119,24 @@ def _there(values: Counter[str]) -> str:
 
 
 def _causes(pod_class: PodClass, state: NodeState) -> Iterator[str]:
-    """Each cause for which a node takes no such pod now, checked separately."""
+    """Each cause for which a node takes no such pod now, checked separately, as a clause of such nodes."""
     rules, node = pod_class.rules, state.node
     if node.problem:
-        yield node.problem
-    yield from (f"label {key}={value}" for key, value in rules.selector if node.labels.get(key) != value)
+        yield f"are excluded by {node.problem}"
+    for key, value in rules.selector:
+        if node.labels.get(key) != value:
+            yield f"lack the label {key}={value}"
     for taint in node.taints:
         if reason := _reason(
             Rules(tolerations=rules.tolerations),
             replace(node, taints=(taint,), ready=True, unschedulable=False),
         ):
-            yield reason
+            yield f"have the {reason}"
     if reason := _reason(replace(rules, selector=()), replace(node, taints=(), problem="")):
-        yield reason
+        yield f"are excluded by {reason}"
     for name, amount in pod_class.requests:
         if state.free.get(name, 0) < amount:
-            yield f"request {name}"
+            yield f"lack free {name}"
 
 
 def _reason(rules: Rules, node: NodeInfo) -> str:
