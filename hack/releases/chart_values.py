@@ -89,6 +89,11 @@ def presets(base: list[Object], options: Mapping[str, list[Object]]) -> str:
             "config": _documents(base, options, NAME, KEY),
             "labeler": _documents(base, options, "labeler", "labeler.yaml"),
             "usual": usual,
+            "durations": {
+                key.path: {"least": key.kind.seconds[0], "most": key.kind.seconds[1], "what": key.kind.what}
+                for key in KEYS
+                if key.kind.seconds
+            },
             "excluded": sorted(DEFAULT_EXCLUDED_NAMESPACES),
             "priorityClasses": {
                 each["metadata"]["name"]: each["value"] for each in base if each["kind"] == "PriorityClass"

@@ -2,12 +2,10 @@
 
 import pytest
 
+from tests.configuration.wrong import HEAD, MODELS, WRONG_FAIR_ORDER
 from webhook.configuration.document import ConfigurationError
 from webhook.configuration.file import parse
 from webhook.policy.fair import HOUR, FairOrder
-
-HEAD = "apiVersion: topogate.io/v1beta1\nkind: Configuration\n"
-MODELS = "models: [{name: RTX 4090, aliases: [GeForce], labels: {a.io/gpu: rtx}}]\n"
 
 
 def fair_order(section: str) -> FairOrder:
@@ -50,36 +48,9 @@ def test_costs_are_of_models_of_the_catalogue_however_they_are_spelt() -> None:
     assert (fair.cost("RTX 4090"), fair.cost("H100")) == (0.5, 1)
 
 
-WRONG = {
-    "{halflife: 6h}": "fairOrder.halflife: unknown key; did you mean halfLife?",
-    "{halfLife: 6}": "fairOrder.halfLife: must be a duration from 1s to 8760h, as 30s, 5m or 1h30m, not 6",
-    "{halfLife: 0s}": "fairOrder.halfLife: must be a duration",
-    "{halfLife: 9000h}": "fairOrder.halfLife: must be a duration",
-    "{halfLife: 6 hours}": "fairOrder.halfLife: must be a duration",
-    "{maximumWait: soon}": "fairOrder.maximumWait: must be a duration",
-    "{weights: {a: 0}}": "fairOrder.weights[a]: must be a number from 0.001 to 1000, not 0",
-    "{weights: {a: -1}}": "fairOrder.weights[a]: must be a number",
-    "{weights: {a: .nan}}": "fairOrder.weights[a]: must be a number",
-    "{weights: {a: true}}": "fairOrder.weights[a]: must be a number",
-    "{weights: {a: '3'}}": "fairOrder.weights[a]: must be a number from 0.001 to 1000, not '3'",
-    "{weights: {Team_A: 3}}": "fairOrder.weights: 'Team_A' is not a namespace name or a pattern of such",
-    "{weights: {'team=a': 3}}": "fairOrder.weights: 'team=a' names a label, but there is no accountLabel",
-    "{accountLabel: unit, weights: {'team=a': 3}}": (
-        "fairOrder.weights: 'team=a' names another label than accountLabel, which is unit"
-    ),
-    "{accountLabel: 'a b'}": "fairOrder.accountLabel: 'a b' is not a label key",
-    "{modelCosts: {H200: 3}}": "fairOrder.modelCosts: no GPU model 'H200'; known are RTX 4090",
-    "{modelCosts: {RTX 4090: 3, geforce: 4}}": (
-        "fairOrder.modelCosts: 'geforce' is the same model as another entry"
-    ),
-    "[]": "fairOrder: must be a mapping, not a list",
-    "": "fairOrder: must be a mapping, not nothing; leave the key out, or write {}",
-}
-
-
-@pytest.mark.parametrize("section", WRONG)
+@pytest.mark.parametrize("section", WRONG_FAIR_ORDER)
 def test_a_fault_is_named_by_its_path(section: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
         fair_order(section)
     assert len(caught.value.faults) == 1
-    assert caught.value.faults[0].startswith(WRONG[section])
+    assert caught.value.faults[0].startswith(WRONG_FAIR_ORDER[section])

@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
+import yaml
 
 from hack.local.install import SYSTEM
 from hack.releases import chart, chart_arguments
+from tests.configuration.wrong import MODELS, WRONG_AFTER_HEAD, WRONG_FAIR_ORDER
 from tests.releases.helm import IMAGES, TEMPLATE, run, templated
 from webhook.configuration.document import ConfigurationError
 from webhook.configuration.file import default, from_document
@@ -40,7 +42,7 @@ WRONG: Final[list[tuple[str, ...]]] = [
     ("config.placement.mode=widest", "/config/placement/mode"),
     ("config.scaleUp.pods=0", "/config/scaleUp/pods"),
     ("config.gangs.settle=1d", "/config/gangs/settle"),
-    ("config.fairOrder.halfLife=0s", "/config/fairOrder/halfLife"),
+    ("config.fairOrder.halfLife=0s", "config.fairOrder.halfLife must be a duration"),
     ("config.gatePrefix=a b", "/config/gatePrefix"),
     ("config.gpus.resources={gpu}", "/config/gpus/resources/0"),
     ("config.gpus.resources={}", "/config/gpus/resources"),
@@ -225,6 +227,7 @@ def test_a_configuration_with_every_key_is_taken(tmp_path: Path) -> None:
             else:
                 document[section] = part
     document["topology"]["levels"] = [{"block": "example.com/block"}, {"host": ["example.com/host"]}]
+    document["fairOrder"]["accountLabel"] = "example.com/team"
     for name in ("models", "tiers"):
         del document[name]
     document["namespaces"]["rules"] = {"team": {"defaultTier": "low", "defaultModel": "H100"}, "*": {}}
@@ -394,3 +397,21 @@ def test_a_release_is_not_stored_in_a_namespace_that_the_chart_makes() -> None:
     )
     assert there.returncode == 0, there.stderr
     assert "kind: Namespace\n" not in there.stdout
+
+
+OF_YAML: Final = ("written twice", "a key must be text", "cannot be read", "must be text; quote it")
+"""Faults of a document's text, which Helm reads by itself; a key without a value has its default there."""
+
+
+@pytest.mark.promise("O382")
+@pytest.mark.usefixtures("control_plane")
+def test_a_configuration_that_the_programs_refuse_is_refused_by_the_chart(tmp_path: Path) -> None:
+    wrong = WRONG_AFTER_HEAD | {f"{MODELS}fairOrder: {key}": fault for key, fault in WRONG_FAIR_ORDER.items()}
+    documents = [
+        yaml.safe_load(text)
+        for text, fault in wrong.items()
+        if not any(words in fault for words in (*OF_YAML, "not nothing", "not None"))
+    ]
+    assert len(documents) > 90
+    taken = [each for each in documents if not with_configuration(each, tmp_path).returncode]
+    assert taken == []

@@ -1,7 +1,8 @@
 """The configuration's lists with names of their own: tiers, GPU models, and what applies in a namespace."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 from webhook.configuration.document import ABSENT, DocumentReader, shown
@@ -15,10 +16,12 @@ from webhook.configuration.value_kinds import (
     SHORT_NAME,
     Schema,
     ValueKind,
+    mapping,
+    text,
     text_schema,
+    texts,
 )
 from webhook.policy.values import (
-    ANY_NAMESPACE,
     LONGEST_MODEL_NAME,
     GpuModel,
     NamespaceRules,
@@ -26,144 +29,141 @@ from webhook.policy.values import (
     normal_model_name,
 )
 
-Fields = dict[str, str]
-"""The fields that each item of a list has, with the meaning of each."""
 
+@dataclass(frozen=True)
+class Field:
+    """A field that each item of a list may have. meaning: for docs; required: whether it must."""
+
+    kind: ValueKind
+    meaning: str
+    required: bool = False
+
+
+Fields = Mapping[str, Field]
+
+_CLASS: Final = re.compile(rf"(?!system-){DNS_NAME.pattern}")
+_CLASS_SCHEMA: Final[Schema] = {"allOf": [text_schema(DNS_NAME), {"not": {"pattern": "^system-"}}]}
 TIER_FIELDS: Final[Fields] = {
-    "name": "what users write; required",
-    "priorityClassName": "the PriorityClass that pods of the tier get; required",
-}
-MODEL_FIELDS: Final[Fields] = {
-    "name": "required; case, blanks and punctuation do not matter to users",
-    "aliases": "other names of the model",
-    "labels": "what nodes with this model carry; they become the pod's nodeSelector; required",
-    "resources": "the only GPU resources (names or patterns) that a pod on this model may ask for; "
-    "without it any",
-}
-NAMESPACE_FIELDS: Final[Fields] = {
-    "defaultTier": "of pods that name none",
-    "maximumTier": "a GPU pod of a higher priority than this tier's class has is refused, whatever its class "
-    "is called",
-    "defaultModel": "the model or alias of pods that name none",
-}
-
-_TEXT: Final[Schema] = {"type": "string", "minLength": 1}
-_TEXTS: Final[Schema] = {"type": "array", "items": _TEXT, "uniqueItems": True}
-
-
-def _item(fields: Fields, *required: str, **special: Schema) -> Schema:
-    """The schema of an item with these fields."""
-    properties = {name: special.get(name, _TEXT) | {"description": fields[name]} for name in fields}
-    schema: Schema = {"type": "object", "additionalProperties": False, "properties": properties}
-    return schema | ({"required": list(required)} if required else {})
-
-
-# --- tiers --------------------------------------------------------------------------------------------
-
-
-def _read_tiers(value: Any, where: str, reader: DocumentReader) -> tuple[Tier, ...]:
-    tiers: list[Tier] = []
-    for path, item in reader.items(value, where):
-        fields = reader.mapping(item, path, tuple(TIER_FIELDS))
-        name = reader.text(fields.get("name", ABSENT), f"{path}.name", SHORT_NAME, "tier name")
-        class_path = f"{path}.priorityClassName"
-        class_name = reader.text(fields.get("priorityClassName", ABSENT), class_path, DNS_NAME, "object name")
-        if class_name.startswith("system-"):
-            reader.fault(class_path, f"{class_name!r} is for the cluster's own pods")
-        if name and any(tier.name == name for tier in tiers):
-            reader.fault(f"{path}.name", f"tier {name!r} occurs twice")
-        if class_name and any(tier.priority_class_name == class_name for tier in tiers):
-            reader.fault(class_path, f"{class_name!r} is already the class of another tier")
-        tiers.append(Tier(name, class_name))
-    return tuple(tiers)
-
-
-TIERS: Final = ValueKind(
-    "a list",
-    _read_tiers,
-    {
-        "type": "array",
-        "items": _item(
-            TIER_FIELDS,
-            *TIER_FIELDS,
-            name=text_schema(SHORT_NAME),
-            priorityClassName=text_schema(DNS_NAME) | {"not": {"pattern": "^system-"}},
+    "name": Field(text(SHORT_NAME, "tier name"), "what users write; required", required=True),
+    "priorityClassName": Field(
+        text(
+            _CLASS, "name of a PriorityClass; those of system- are for the cluster's own pods", _CLASS_SCHEMA
         ),
-    },
-    lambda tiers: [{"name": each.name, "priorityClassName": each.priority_class_name} for each in tiers],
+        "the PriorityClass that pods of the tier get; required",
+        required=True,
+    ),
+}
+_MODEL_NAME: Final = re.compile(rf"(?=.*[^\W_])[\s\S]{{1,{LONGEST_MODEL_NAME}}}")
+_MODEL_WORDS: Final = f"name of a GPU model (at most {LONGEST_MODEL_NAME} characters, some letters or digits)"
+_MODEL_SCHEMA: Final[Schema] = {"type": "string", "pattern": r"[\p{L}\p{N}]", "maxLength": LONGEST_MODEL_NAME}
+_LABELS: Final = mapping(
+    text(LABEL_VALUE, "label value (at most 63 of A-Z a-z 0-9 - _ .)"),
+    "label keys",
+    text(QUALIFIED_NAME, "label key"),
+    some=True,
 )
+MODEL_FIELDS: Final[Fields] = {
+    "name": Field(
+        text(_MODEL_NAME, _MODEL_WORDS, _MODEL_SCHEMA),
+        "required; case, blanks and punctuation do not matter to users",
+        required=True,
+    ),
+    "aliases": Field(texts(_MODEL_NAME, _MODEL_WORDS, _MODEL_SCHEMA), "other names of the model"),
+    "labels": Field(
+        _LABELS,
+        "what nodes with this model carry; they become the pod's nodeSelector; required",
+        required=True,
+    ),
+    "resources": Field(
+        texts(RESOURCE_PATTERN, RESOURCE_WORDS),
+        "the only GPU resources (names or patterns) that a pod on this model may ask for; without it any",
+    ),
+}
+_ANY_TEXT: Final = text(re.compile(r"[\s\S]+"), "name")
+NAMESPACE_FIELDS: Final[Fields] = {
+    "defaultTier": Field(_ANY_TEXT, "of pods that name none"),
+    "maximumTier": Field(
+        _ANY_TEXT,
+        "a GPU pod of a higher priority than this tier's class has is refused, whatever its class is called",
+    ),
+    "defaultModel": Field(_ANY_TEXT, "the model or alias of pods that name none"),
+}
 
 
-# --- models -------------------------------------------------------------------------------------------
+def _item(fields: Fields) -> ValueKind:
+    """The kind of an item with these fields, read as a mapping of those that it has."""
+
+    def read(value: Any, path: str, reader: DocumentReader) -> dict[str, Any]:
+        given = reader.mapping(value, path, tuple(fields))
+        for name, field in fields.items():
+            if field.required and name not in given:
+                reader.fault(f"{path}.{name}", "is missing")
+        return {
+            name: field.kind.read(given[name], f"{path}.{name}", reader)
+            for name, field in fields.items()
+            if name in given
+        }
+
+    schema: Schema = {
+        "type": "object",
+        "additionalProperties": False,
+        "properties": {
+            name: each.kind.schema | {"description": each.meaning} for name, each in fields.items()
+        },
+        "required": [name for name, each in fields.items() if each.required],
+    }
+    return ValueKind("an item", read, schema)
 
 
-def _read_models(value: Any, where: str, reader: DocumentReader) -> tuple[GpuModel, ...]:
+def _list_of(fields: Fields, build: Callable[[list[dict[str, Any]], str, DocumentReader], Any]) -> ValueKind:
+    """The kind of a list of such items. build: of the items that were read, their path, and the reader."""
+    item = _item(fields)
+
+    def read(value: Any, path: str, reader: DocumentReader) -> Any:
+        items = [item.read(each, where, reader) for where, each in reader.items(value, path)]
+        return build(items, path, reader)
+
+    return ValueKind("a list", read, {"type": "array", "items": item.schema}, list)
+
+
+# --- tiers and models ---------------------------------------------------------------------------------
+
+
+def _tiers(items: list[dict[str, Any]], path: str, reader: DocumentReader) -> tuple[Tier, ...]:
+    tiers = tuple(Tier(each.get("name", ""), each.get("priorityClassName", "")) for each in items)
+    for index, tier in enumerate(tiers):
+        if tier.name and tier.name in (each.name for each in tiers[:index]):
+            reader.fault(f"{path}[{index}].name", f"tier {tier.name!r} occurs twice")
+        own = tier.priority_class_name
+        if own and own in (each.priority_class_name for each in tiers[:index]):
+            reader.fault(
+                f"{path}[{index}].priorityClassName", f"{own!r} is already the class of another tier"
+            )
+    return tiers
+
+
+TIERS: Final = _list_of(TIER_FIELDS, _tiers)
+
+
+def _models(items: list[dict[str, Any]], path: str, reader: DocumentReader) -> tuple[GpuModel, ...]:
     models: list[GpuModel] = []
     taken: dict[str, str] = {}
-    for path, item in reader.items(value, where):
-        fields = reader.mapping(item, path, tuple(MODEL_FIELDS))
-        name = reader.text(fields.get("name", ABSENT), f"{path}.name")
-        aliases = reader.texts(fields.get("aliases", ABSENT), f"{path}.aliases")
-        named = [(f"{path}.name", name)] if name else []
-        for name_path, text in [*named, *((f"{path}.aliases", alias) for alias in aliases)]:
-            normal = normal_model_name(text)
-            if len(text) > LONGEST_MODEL_NAME:
-                reader.fault(name_path, f"{shown(text)} has more than {LONGEST_MODEL_NAME} characters")
-            elif text.strip() and not normal:
-                reader.fault(name_path, f"{shown(text)} has neither letters nor digits")
-            elif normal in taken:
-                reader.fault(name_path, f"{shown(text)} is the same name as {shown(taken[normal])}")
-            taken[normal] = text
-        resources = reader.texts(
-            fields.get("resources", ABSENT), f"{path}.resources", RESOURCE_PATTERN, RESOURCE_WORDS
+    for index, item in enumerate(items):
+        model = GpuModel(
+            item.get("name", ""), item.get("labels", {}), item.get("aliases", ()), item.get("resources", ())
         )
-        labels = _labels(fields.get("labels", ABSENT), f"{path}.labels", reader)
-        models.append(GpuModel(name, labels, aliases, resources))
+        for key, name in (("name", model.name), *(("aliases", each) for each in model.aliases)):
+            normal = normal_model_name(name)
+            if normal and normal in taken:
+                reader.fault(
+                    f"{path}[{index}].{key}", f"{shown(name)} is the same name as {shown(taken[normal])}"
+                )
+            taken[normal] = name
+        models.append(model)
     return tuple(models)
 
 
-def _labels(value: Any, path: str, reader: DocumentReader) -> dict[str, str]:
-    labels = reader.mapping(value, path, None)
-    if not labels:
-        reader.fault(path, "must name at least one node label")
-    for key, text in labels.items():
-        if not QUALIFIED_NAME.fullmatch(key):
-            reader.fault(path, f"{shown(key)} is not a label key")
-        reader.text(text, f"{path}[{key}]", LABEL_VALUE, "label value (at most 63 of A-Z a-z 0-9 - _ .)")
-    return {key: text for key, text in labels.items() if isinstance(text, str)}
-
-
-def _model_document(model: GpuModel) -> dict[str, Any]:
-    written: dict[str, Any] = {"name": model.name, "aliases": list(model.aliases), "labels": model.labels}
-    written["resources"] = list(model.resources)
-    return {key: value for key, value in written.items() if value}
-
-
-_LABELS: Final[Schema] = {
-    "type": "object",
-    "minProperties": 1,
-    "propertyNames": text_schema(QUALIFIED_NAME),
-    "additionalProperties": text_schema(LABEL_VALUE),
-}
-_RESOURCES: Final[Schema] = _TEXTS | {"items": text_schema(RESOURCE_PATTERN)}
-_NAMES: Final[Schema] = _TEXTS | {"items": _TEXT | {"maxLength": LONGEST_MODEL_NAME}}
-MODELS: Final = ValueKind(
-    "a list",
-    _read_models,
-    {
-        "type": "array",
-        "items": _item(
-            MODEL_FIELDS,
-            "name",
-            "labels",
-            name=_NAMES["items"],
-            aliases=_NAMES,
-            labels=_LABELS,
-            resources=_RESOURCES,
-        ),
-    },
-    lambda models: [_model_document(each) for each in models],
-)
+MODELS: Final = _list_of(MODEL_FIELDS, _models)
 
 
 def model_finder(models: tuple[GpuModel, ...]) -> Callable[[str], str | None]:
@@ -174,42 +174,21 @@ def model_finder(models: tuple[GpuModel, ...]) -> Callable[[str], str | None]:
 
 # --- namespaces ---------------------------------------------------------------------------------------
 
-
-def _read_rules(value: Any, where: str, reader: DocumentReader) -> dict[str, NamespaceRules]:
-    rules: dict[str, NamespaceRules] = {}
-    for namespace, item in reader.mapping(value, where, None).items():
-        path = f"{where}.{namespace}"
-        if namespace != ANY_NAMESPACE and not NAMESPACE_NAME.fullmatch(namespace):
-            reader.fault(path, f'{shown(namespace)} is not a namespace name; "*" stands for all others')
-        fields = reader.mapping(item, path, tuple(NAMESPACE_FIELDS))
-        given = (fields.get(name, ABSENT) for name in NAMESPACE_FIELDS)
-        texts = [
-            "" if each is ABSENT else reader.text(each, f"{path}.{name}")
-            for name, each in zip(NAMESPACE_FIELDS, given, strict=True)
-        ]
-        rules[namespace] = NamespaceRules(*texts)
-    return rules
-
-
-NAMESPACE_RULES: Final = ValueKind(
-    "a mapping by namespace",
-    _read_rules,
-    {
-        "type": "object",
-        "propertyNames": text_schema(re.compile(rf"\*|{NAMESPACE_NAME.pattern}")),
-        "additionalProperties": _item(NAMESPACE_FIELDS),
-    },
-    lambda rules: {
-        name: {
-            key: value
-            for key, value in zip(
-                NAMESPACE_FIELDS, (each.default_tier, each.maximum_tier, each.default_gpu_model), strict=True
-            )
-            if value
-        }
-        for name, each in rules.items()
-    },
+_RULES: Final = mapping(
+    _item(NAMESPACE_FIELDS),
+    "namespaces",
+    text(re.compile(rf"\*|{NAMESPACE_NAME.pattern}"), 'namespace name; "*" stands for all others'),
 )
+
+
+def _read_rules(value: Any, path: str, reader: DocumentReader) -> dict[str, NamespaceRules]:
+    return {
+        namespace: NamespaceRules(*(item.get(name) or "" for name in NAMESPACE_FIELDS))
+        for namespace, item in _RULES.read(value, path, reader).items()
+    }
+
+
+NAMESPACE_RULES: Final = ValueKind("a mapping by namespace", _read_rules, _RULES.schema, dict)
 
 
 def resolved_rules(

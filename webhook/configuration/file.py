@@ -33,7 +33,7 @@ from webhook.configuration.keys import (
 from webhook.configuration.settings import Settings
 from webhook.configuration.value_kinds import Schema
 from webhook.policy.fair import FairOrder
-from webhook.policy.values import DEFAULT_EXCLUDED_NAMESPACES, EVERY_CLASS, Policy
+from webhook.policy.values import EVERY_CLASS, Policy
 from webhook.scheduling.gpus import Counting
 
 logger = logging.getLogger(__name__)
@@ -108,20 +108,20 @@ def _values(document: Any, reader: DocumentReader) -> dict[str, Any]:
 
 
 def _build(found: Mapping[str, Any], reader: DocumentReader) -> Configuration:
-    settings: dict[str, Any] = {}
-    policy: dict[str, Any] = {}
-    for each in KEYS:
-        if each.path not in found:
-            continue
-        if each.settings:
-            settings[each.settings] = found[each.path]
-        if each.policy:
-            policy[each.policy] = found[each.path]
-    return Configuration(_policy(policy, found, reader), _settings(settings, found, reader))
+    usual = Configuration(Policy(fair_order=FairOrder() if "fairOrder" in found else None))
+    given = [each for each in KEYS if each.path in found]
+    policy = _attributes(usual.policy, {each.policy: found[each.path] for each in given if each.policy})
+    settings = _attributes(
+        usual.settings, {each.settings: found[each.path] for each in given if each.settings}
+    )
+    return Configuration(
+        _policy(replace(usual.policy, **policy), found, reader),
+        _settings(replace(usual.settings, **settings), found, reader),
+    )
 
 
-def _settings(given: Mapping[str, Any], found: Mapping[str, Any], reader: DocumentReader) -> Settings:
-    usual = Settings()
+def _attributes(usual: Policy | Settings, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The attributes that are given, of which some are attributes of attributes: "bad_nodes.share"."""
     values: dict[str, Any] = {}
     for path, value in given.items():
         name, _, below = path.partition(".")
@@ -130,56 +130,42 @@ def _settings(given: Mapping[str, Any], found: Mapping[str, Any], reader: Docume
         else:
             is_set = isinstance(getattr(usual, name), frozenset)
             values[name] = frozenset(value) if is_set else value
-    if excluded := found.get("namespaces.excluded"):
-        values["ignored_namespaces"] = usual.ignored_namespaces | set(excluded)
-    classes = frozenset(found.get("gpus.deviceClasses", ())) - {"*"}
-    if classes:
-        values["gpu_device_classes"] = classes
-    for each in sorted(values.get("gang_owners", frozenset()) & values.get("loose_owners", frozenset())):
+    return values
+
+
+def _settings(given: Settings, found: Mapping[str, Any], reader: DocumentReader) -> Settings:
+    for each in sorted(given.gang_owners & given.loose_owners):
         reader.fault("gangs.looseOwners", f"{each} is in gangs.owners too")
-    return replace(usual, **values)
-
-
-def _policy(given: dict[str, Any], found: Mapping[str, Any], reader: DocumentReader) -> Policy:
-    models, tiers = given.get("gpu_models", ()), given.get("tiers", ())
-    if "namespaces" in given:
-        given["namespaces"] = resolved_rules(given["namespaces"], "namespaces.rules", tiers, models, reader)
-    if "gate_prefix" in given:
-        given["gate"] = given["gate_prefix"] + labels.GATE.removeprefix(labels.GATE_PREFIX)
-    if "topology.levels" in found:
-        given["topology_levels"] = found["topology.levels"].level_names
-    if excluded := found.get("namespaces.excluded"):
-        given["excluded_namespaces"] = frozenset((*DEFAULT_EXCLUDED_NAMESPACES, *excluded))
-    if classes := found.get("gpus.deviceClasses"):
-        given |= {"resource_claims": True, "device_classes": EVERY_CLASS if "*" in classes else classes}
-    bind = found.get("binding.mode", Bind.PINNED)
-    return Policy(
-        **given,
-        adopts_native_gangs=found.get("gangs.native", NativeGangs.ADOPT) is NativeGangs.ADOPT,
-        binds_by_pod_group=bind is not Bind.PINNED,
-        fair_order=_fair_order(found, models, reader),
+    classes = frozenset(found.get("gpus.deviceClasses", ())) - {"*"}
+    return replace(
+        given,
+        ignored_namespaces=given.ignored_namespaces | set(found.get("namespaces.excluded", ())),
+        gpu_device_classes=classes or given.gpu_device_classes,
     )
 
 
-_FAIR: Final = {
-    "fairOrder.halfLife": "half_life_seconds",
-    "fairOrder.maximumWait": "maximum_wait_seconds",
-    "fairOrder.accountLabel": "account_label",
-    "fairOrder.weights": "weights",
-    "fairOrder.modelCosts": "model_costs",
-}
-
-
-def _fair_order(found: Mapping[str, Any], models: Any, reader: DocumentReader) -> FairOrder | None:
-    if "fairOrder" not in found:
-        return None
-    given = {name: found[path] for path, name in _FAIR.items() if path in found}
-    return resolved_order(replace(FairOrder(), **given), models, reader)
+def _policy(given: Policy, found: Mapping[str, Any], reader: DocumentReader) -> Policy:
+    rules = resolved_rules(dict(given.namespaces), "namespaces.rules", given.tiers, given.gpu_models, reader)
+    order = given.fair_order and resolved_order(given.fair_order, given.gpu_models, reader)
+    classes = found.get("gpus.deviceClasses", ())
+    levels = found["topology.levels"].level_names if "topology.levels" in found else given.topology_levels
+    return replace(
+        given,
+        namespaces=rules,
+        gate=given.gate_prefix + labels.GATE_NAME,
+        topology_levels=levels,
+        excluded_namespaces=given.excluded_namespaces | set(found.get("namespaces.excluded", ())),
+        resource_claims=bool(classes),
+        device_classes=EVERY_CLASS if "*" in classes or not classes else classes,
+        adopts_native_gangs=found.get("gangs.native", NativeGangs.ADOPT) is NativeGangs.ADOPT,
+        binds_by_pod_group=found.get("binding.mode", Bind.PINNED) is not Bind.PINNED,
+        fair_order=order,
+    )
 
 
 # --- the table and the schema -------------------------------------------------------------------------
 
-_USUAL: Final = Configuration()
+_USUAL: Final = Configuration(Policy(fair_order=FairOrder()))
 _ITEMS: Final[dict[str, tuple[str, Fields]]] = {
     "models": ("models[].", MODEL_FIELDS),
     "tiers": ("tiers[].", TIER_FIELDS),
@@ -200,8 +186,8 @@ def rows() -> Iterator[tuple[str, str, Any, str]]:
     for each in KEYS:
         yield each.path, each.kind.what, default(each), each.meaning
         prefix, fields = _ITEMS.get(each.path, ("", {}))
-        for name, meaning in fields.items():
-            yield f"{prefix}{name}", "", None, f"{meaning[0].upper()}{meaning[1:]}."
+        for name, item in fields.items():
+            yield f"{prefix}{name}", "", None, f"{item.meaning[0].upper()}{item.meaning[1:]}."
 
 
 def schema() -> Schema:

@@ -12,7 +12,6 @@ from typing import Any, Final
 from labeler.contract import keys as labels
 from webhook.configuration.catalogue import MODELS, NAMESPACE_RULES, TIERS
 from webhook.configuration.document import DocumentReader, shown
-from webhook.configuration.fair_weights import COSTS, WEIGHTS
 from webhook.configuration.settings import Avoid
 from webhook.configuration.value_kinds import (
     CLASS_PATTERN,
@@ -27,7 +26,6 @@ from webhook.configuration.value_kinds import (
     TRUTH,
     Schema,
     ValueKind,
-    checked,
     duration,
     mapping,
     number,
@@ -93,9 +91,17 @@ def _read_gang_labels(value: Any, path: str, reader: DocumentReader) -> tuple[st
     return found
 
 
-_TEXT_LIST: Final[Schema] = {"type": "array", "items": text_schema(QUALIFIED_NAME), "uniqueItems": True}
+_OF_OTHERS: Final[Schema] = {"anyOf": [{"enum": sorted(marks.ALL)}, {"pattern": "^topogate[.]io/"}]}
+_OWN_LABEL: Final[Schema] = {"allOf": [text_schema(QUALIFIED_NAME), {"not": _OF_OTHERS}]}
 _GANG_LABELS: Final = ValueKind(
-    "a list of label keys, the most important first", _read_gang_labels, _TEXT_LIST, sorted_list
+    "a list of label keys, the most important first",
+    _read_gang_labels,
+    {
+        "type": "array",
+        "items": {"allOf": [text_schema(QUALIFIED_NAME), {"not": _OF_OTHERS}]},
+        "uniqueItems": True,
+    },
+    sorted_list,
 )
 _OWNERS: Final = texts(OWNER_NAME, "kind of owner, Kind.group, as Workflow.argoproj.io")
 _SHARE: Final = number(0, 1)
@@ -168,38 +174,17 @@ _LEVELS: Final = ValueKind(
     {"anyOf": [_LEVEL, LEVEL_LIST]},
     _levels_document,
 )
-_LONGEST_CLASS: Final = 253
-_PARAMETER_LENGTH: Final = 255
-
-
-def _class(value: object) -> str:
-    if value != "" and not (
-        isinstance(value, str) and len(value) <= _LONGEST_CLASS and DNS_NAME.fullmatch(value)
-    ):
-        raise ValueError
-    return str(value)
-
-
-_CLASS: Final = checked(
-    'a ProvisioningRequest class such as best-effort-atomic-scale-up.autoscaling.x-k8s.io, or ""',
-    _class,
-    text_schema(re.compile(f"({DNS_NAME.pattern})?")) | {"maxLength": _LONGEST_CLASS},
+_CLASS: Final = text(
+    re.compile(f"({DNS_NAME.pattern})?"),
+    'ProvisioningRequest class such as best-effort-atomic-scale-up.autoscaling.x-k8s.io, or ""',
 )
-
-
-def _parameter(value: object) -> str:
-    if not isinstance(value, str) or len(value) > _PARAMETER_LENGTH:
-        raise ValueError
-    return value
-
-
 _PARAMETERS: Final = mapping(
-    checked(
-        f"a text of at most {_PARAMETER_LENGTH} characters",
-        _parameter,
-        {"type": "string", "maxLength": _PARAMETER_LENGTH},
-    ),
-    "parameters",
+    text(re.compile(r"[\s\S]{0,255}"), "text of at most 255 characters"), "parameters"
+)
+_WEIGHT: Final = number(0.001, 1000)
+_ACCOUNT: Final = text(
+    re.compile(r"[-a-z0-9*?\[\]!]{1,100}|.+=[-A-Za-z0-9_.*?\[\]!]{1,100}"),
+    "namespace name, a pattern of such, or accountLabel=value",
 )
 
 # --- the table ----------------------------------------------------------------------------------------
@@ -441,21 +426,35 @@ KEYS: Final = (
         settings="scale_up.requests",
     ),
     OptionKey("scaleUp.pods", _COUNT, "Pods in all requests of a namespace.", settings="scale_up.pods"),
-    OptionKey("fairOrder.halfLife", duration(1), "Use counts half after this.", default="6h"),
+    OptionKey(
+        "fairOrder.halfLife", duration(1), "Use counts half after this.",
+        policy="fair_order.half_life_seconds",
+    ),
     OptionKey(
         "fairOrder.maximumWait",
         duration(1),
         "An account's oldest gang that found no capacity for so long comes first, once in that time.",
-        default="12h",
+        policy="fair_order.maximum_wait_seconds",
     ),
     OptionKey(
         "fairOrder.accountLabel",
         text(QUALIFIED_NAME, "label key"),
         "The label of namespaces of which those with the same value are one account; without it each "
         "namespace is one.",
+        policy="fair_order.account_label",
     ),
-    OptionKey("fairOrder.weights", WEIGHTS, "Shares of accounts; 1 for others.", default={}),
-    OptionKey("fairOrder.modelCosts", COSTS, "The weight of a GPU second; 1 for others.", default={}),
+    OptionKey(
+        "fairOrder.weights",
+        mapping(_WEIGHT, "accounts or patterns", _ACCOUNT),
+        "Shares of accounts; 1 for others.",
+        policy="fair_order.weights",
+    ),
+    OptionKey(
+        "fairOrder.modelCosts",
+        mapping(_WEIGHT, "models"),
+        "The weight of a GPU second; 1 for others.",
+        policy="fair_order.model_costs",
+    ),
     OptionKey(
         "admission.keepManagedFields",
         TRUTH,

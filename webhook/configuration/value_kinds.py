@@ -32,12 +32,14 @@ class ValueKind:
 
     what: in words, as "true or false". read: converts a document's value; it also gets the path, and the
     reader that collects faults. schema: of such values. document: a value as a document writes it.
+    seconds: the bounds of a duration, which a schema cannot say.
     """
 
     what: str
     read: Callable[[Any, str, DocumentReader], Any]
     schema: Schema
     document: Callable[[Any], Any] = lambda value: value
+    seconds: tuple[float, float] | None = None
 
 
 def checked(what: str, take: Callable[[Any], Any], schema: Schema) -> ValueKind:
@@ -102,10 +104,8 @@ def duration(least: float = 0, most: float = LONGEST) -> ValueKind:
         return seconds
 
     what = f"a duration from {duration_text(least)} to {duration_text(most)}, as 30s, 5m or 1h30m"
-    schema: Schema = {"type": "string", "pattern": rf"^({_PART.replace('(?:', '(')})+$"}
-    if least:
-        schema["not"] = {"pattern": r"^(0+(\.0+)?(ms|s|m|h))+$"}
-    return ValueKind(what, checked(what, take, schema).read, schema, duration_text)
+    schema = {"type": "string", "pattern": rf"^({_PART.replace('(?:', '(')})+$"}
+    return ValueKind(what, checked(what, take, schema).read, schema, duration_text, (least, most))
 
 
 # --- words and texts ----------------------------------------------------------------------------------
@@ -136,20 +136,26 @@ def one_of(words: type[StrEnum]) -> ValueKind:
 
 def text_schema(pattern: re.Pattern[str]) -> Schema:
     """The schema of texts that a pattern matches as a whole; Helm's expressions know no look-ahead."""
-    return {"type": "string", "pattern": f"^({pattern.pattern.replace(_DNS_LENGTH, '')})$"}
+    schema: Schema = {"type": "string", "pattern": f"^({pattern.pattern.replace(_DNS_LENGTH, '')})$"}
+    return schema | ({"not": {"pattern": "^[^/]{254}"}} if _DNS_LENGTH in pattern.pattern else {})
 
 
-def text(pattern: re.Pattern[str], what: str) -> ValueKind:
-    """A text that a pattern matches as a whole; what: the name of such texts, as "label key"."""
+def text(pattern: re.Pattern[str], what: str, schema: Schema | None = None) -> ValueKind:
+    """A text that a pattern matches as a whole; what: the name of such texts, as "label key".
+
+    schema: of such texts, if the pattern looks ahead.
+    """
     article = "an" if what.startswith(tuple("aeio")) else "a"
     return ValueKind(
         f"{article} {what}",
         lambda value, path, reader: reader.text(value, path, pattern, what),
-        text_schema(pattern),
+        schema or text_schema(pattern),
     )
 
 
-def texts(pattern: re.Pattern[str], what: str, *, some: bool = False) -> ValueKind:
+def texts(
+    pattern: re.Pattern[str], what: str, schema: Schema | None = None, *, some: bool = False
+) -> ValueKind:
     """Such texts in a list without repetition. some: whether it needs at least one."""
 
     def read_all(value: Any, path: str, reader: DocumentReader) -> tuple[str, ...]:
@@ -157,10 +163,9 @@ def texts(pattern: re.Pattern[str], what: str, *, some: bool = False) -> ValueKi
             reader.fault(path, f"must name at least one {what}")
         return reader.texts(value, path, pattern, what)
 
-    schema: Schema = {"type": "array", "items": text_schema(pattern), "uniqueItems": True}
-    return ValueKind(
-        f"a list, each a {what}", read_all, schema | ({"minItems": 1} if some else {}), sorted_list
-    )
+    found: Schema = {"type": "array", "items": schema or text_schema(pattern), "uniqueItems": True}
+    found |= {"minItems": 1} if some else {}
+    return ValueKind(f"a list, each a {what}", read_all, found, sorted_list)
 
 
 def sorted_list(values: Any) -> list[str]:
@@ -168,16 +173,24 @@ def sorted_list(values: Any) -> list[str]:
     return sorted(values) if isinstance(values, frozenset) else list(values)
 
 
-def mapping(item: ValueKind, of: str) -> ValueKind:
-    """A mapping of any names. item: the type of each value; of: the kind of names, as "resource names"."""
+def mapping(item: ValueKind, of: str, name: ValueKind | None = None, *, some: bool = False) -> ValueKind:
+    """A mapping of names. item: the type of each value; of: the kind of names, as "resource names".
+
+    name: the type of a name, None for any text; some: whether there must be at least one.
+    """
 
     def read_all(value: Any, path: str, reader: DocumentReader) -> Mapping[str, Any]:
-        found = {}
-        for name, each in reader.mapping(value, path, None).items():
-            if not name:
+        given = reader.mapping(value, path, None)
+        if some and given == {}:
+            reader.fault(path, f"must name at least one of {of}")
+        for each in given:
+            if name is not None:
+                name.read(each, f"{path}.{each}", reader)
+            elif not each:
                 reader.fault(path, "has a key without a name")
-            found[name] = item.read(each, f"{path}.{name}", reader)
-        return found
+        return {each: item.read(value, f"{path}.{each}", reader) for each, value in given.items()}
 
-    schema = {"type": "object", "additionalProperties": item.schema}
+    schema: Schema = {"type": "object", "additionalProperties": item.schema}
+    schema |= {"minProperties": 1} if some else {}
+    schema |= {"propertyNames": name.schema} if name else {}
     return ValueKind(f"a mapping of {of}, each to {item.what}", read_all, schema, dict)

@@ -23,7 +23,9 @@
 {{- if hasKey $facts "Error" }}
 {{- fail (printf "labeler.facts is no YAML: %s. Give the whole text of the list of nodes, as docs/operators/topology.md shows it." $facts.Error) }}
 {{- end }}
-{{- include "topogate.checkConfig" (include "topogate.config" . | fromJson) }}
+{{- $config := include "topogate.config" . | fromJson }}
+{{- include "topogate.checkConfig" $config }}
+{{- include "topogate.checkDurations" (list $config (.Files.Get "presets.json" | fromJson).durations) }}
 {{- end -}}
 {{- /* What the programs would refuse of a configuration that a schema allows: names that occur twice, or nowhere. */ -}}
 {{- define "topogate.checkConfig" -}}
@@ -36,11 +38,13 @@
 {{- $classes = append $classes $tier.priorityClassName }}
 {{- end }}
 {{- $models := list }}
+{{- $named := dict }}
 {{- range $number, $model := .models }}
 {{- range concat (list $model.name) ($model.aliases | default list) }}
 {{- $name := include "topogate.model" . }}
 {{- include "topogate.once" (list $models $name (printf "config.models[%d]: %s" $number .)) }}
 {{- $models = append $models $name }}
+{{- $_ := set $named $name $model.name }}
 {{- end }}
 {{- end }}
 {{- range $namespace, $rules := (.namespaces | default dict).rules }}
@@ -57,12 +61,51 @@
 {{- $isAbove = or $isAbove (eq . ($rules.maximumTier | default "")) }}
 {{- end }}
 {{- end }}
-{{- range $model, $cost := (.fairOrder | default dict).modelCosts }}
-{{- include "topogate.known" (list $models (include "topogate.model" $model) (printf "config.fairOrder.modelCosts: %s" $model)) }}
+{{- $order := .fairOrder | default dict }}
+{{- $costs := list }}
+{{- range $model, $cost := $order.modelCosts }}
+{{- $name := include "topogate.model" $model }}
+{{- include "topogate.known" (list $models $name (printf "config.fairOrder.modelCosts: %s" $model)) }}
+{{- include "topogate.once" (list $costs (get $named $name) "config.fairOrder.modelCosts") }}
+{{- $costs = append $costs (get $named $name) }}
+{{- end }}
+{{- range $account, $weight := $order.weights }}
+{{- $label := regexFind "^.*=" $account | trimSuffix "=" }}
+{{- if and (contains "=" $account) (ne $label ($order.accountLabel | default "")) }}
+{{- fail (printf "config.fairOrder.weights: %s is of another label than config.fairOrder.accountLabel. Write a namespace, or that label and a value of it." $account) }}
+{{- end }}
+{{- end }}
+{{- $levels := list }}
+{{- $families := list }}
+{{- range $number, $level := (.topology | default dict).levels }}
+{{- range $name, $keys := $level }}
+{{- include "topogate.once" (list $levels $name (printf "config.topology.levels[%d]" $number)) }}
+{{- $levels = append $levels $name }}
+{{- $families = append $families (ternary $keys (list $keys) (kindIs "slice" $keys) | len) | uniq }}
+{{- end }}
+{{- end }}
+{{- if gt (len $families) 1 }}
+{{- fail "config.topology.levels: each level needs one label key for each family. Give all levels as many." }}
 {{- end }}
 {{- $gangs := .gangs | default dict }}
 {{- range $gangs.looseOwners }}
 {{- include "topogate.once" (list ($gangs.owners | default list) . "config.gangs.looseOwners and config.gangs.owners") }}
+{{- end }}
+{{- end }}
+{{- /* Refuses durations that are out of bounds. It takes a list: the configuration, the durations of presets.json. */ -}}
+{{- define "topogate.checkDurations" -}}
+{{- $config := index . 0 }}
+{{- range $path, $duration := index . 1 }}
+{{- $names := splitList "." $path }}
+{{- $text := dig (first $names) (last $names) "" $config }}
+{{- $seconds := 0.0 }}
+{{- range regexFindAll "[0-9.]+[a-z]+" $text -1 }}
+{{- $unit := get (dict "ms" 0.001 "s" 1 "m" 60 "h" 3600) (regexFind "[a-z]+" .) }}
+{{- $seconds = addf $seconds (mulf (regexFind "[0-9.]+" .) $unit) }}
+{{- end }}
+{{- if and $text (or (lt $seconds $duration.least) (gt $seconds $duration.most)) }}
+{{- fail (printf "config.%s must be %s, not %s." $path $duration.what $text) }}
+{{- end }}
 {{- end }}
 {{- end }}
 {{- /* A name of a model without case, blanks and punctuation. */ -}}
