@@ -20,8 +20,7 @@ from webhook.cli.main import main
 from webhook.configuration.settings import Settings
 from webhook.inquiry.simulation import shipped_rules
 from webhook.kube.objects import Node, Pod
-from webhook.workloads.kinds import CREATORS, WORKLOADS
-from webhook.workloads.owners import LOOSE_OWNERS
+from webhook.workloads.kinds import CREATORS, LOOSE_OWNERS, WORKLOADS
 
 Object = dict[str, Any]
 EXAMPLES: Final = sorted((ROOT / "manifests" / "examples").glob("*.yaml"))

@@ -7,13 +7,14 @@ import msgspec
 import pytest
 
 from tests.sweeper.pods import decode, pod_json
-from webhook.configuration.settings import REPAIR_OWNERS, Settings
+from webhook.configuration.settings import Settings
 from webhook.kube.client import Api, ApiError
 from webhook.kube.objects import Node, Pod
 from webhook.sweeper.apply.evictions import delete_pod
 from webhook.sweeper.observe.pods import ENDING_SECONDS
 from webhook.sweeper.repair.allowance import can_come_again
 from webhook.sweeper.repair.repair import UNTRIED, NeededRepair, Troubles, needed_repairs, waits_for_group
+from webhook.workloads.owners import RECREATING
 
 SETTINGS = Settings(bind_seconds=100, not_ready_seconds=50)
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -196,7 +197,7 @@ def test_a_trouble_that_ends_and_comes_back_is_counted_again() -> None:
 )
 def test_only_a_pod_that_its_controller_makes_again_may_be_deleted(owners: list[Any], expected: bool) -> None:
     pod = decode(pod_json(metadata={"ownerReferences": [{"name": "o", "uid": "u", **o} for o in owners]}))
-    assert can_come_again(pod, REPAIR_OWNERS) is expected
+    assert can_come_again(pod, RECREATING) is expected
 
 
 @pytest.mark.promise("O95")

@@ -8,11 +8,10 @@ import pytest
 from hack.local.build import ROOT
 from tests.sweeper.pods import decode, pod_json
 from tests.workloads.owner_cases import CASES
-from webhook.configuration.settings import REPAIR_OWNERS
 from webhook.kube.objects import OwnerReference, Pod
 from webhook.sweeper.observe.membership import key_of, unknown_owner
-from webhook.workloads.kinds import WORKLOADS, Workload
-from webhook.workloads.owners import LOOSE_OWNERS, NAME, LooseOwner, Makes, OwnerRules
+from webhook.workloads.kinds import LOOSE_OWNERS, WORKLOADS, LooseOwner, Workload
+from webhook.workloads.owners import NAME, RECREATING, Makes, OwnerRules
 
 PAGE = (ROOT / "docs/users/owners.md").read_text()
 ROWS = {
@@ -106,7 +105,7 @@ def test_labels_of_the_operator_s_choice_count_for_owners_that_nobody_names() ->
     assert key_of(owned("Flow.example.com", **labels), named).kind == "Flow"
 
 
-@pytest.mark.parametrize("name", sorted(REPAIR_OWNERS))
+@pytest.mark.parametrize("name", sorted(RECREATING))
 def test_owners_are_named_equally_in_all_settings(name: str) -> None:
     assert NAME.fullmatch(name)
     kind, _, group = name.partition(".")

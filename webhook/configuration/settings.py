@@ -4,35 +4,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
-from typing import Final
 
 from labeler.contract import keys
 from webhook.placement import Options, Topology
 from webhook.policy.values import DEFAULT_EXCLUDED_NAMESPACES, DEFAULT_GPU_RESOURCES
 from webhook.scheduling.gpus import DEFAULT_GPU_CLASSES, MODEL_LABELS, Counting
-from webhook.workloads.owners import OwnerRules
-
-REPAIR_OWNERS: Final = frozenset(
-    {
-        "Job.batch",
-        "StatefulSet.apps",
-        "ReplicaSet.apps",
-        "ReplicationController",
-        "CloneSet.apps.kruise.io",
-        "LeaderWorkerSet.leaderworkerset.x-k8s.io",
-        "PodClique.grove.io",
-        "NodeSet.slinky.slurm.net",
-        "Model.kubeai.org",
-        "PyTorchJob.kubeflow.org",
-        "TFJob.kubeflow.org",
-        "MPIJob.kubeflow.org",
-        "XGBoostJob.kubeflow.org",
-        "PaddleJob.kubeflow.org",
-        "JAXJob.kubeflow.org",
-        "RayCluster.ray.io",
-        "Job.batch.volcano.sh",
-    }
-)
+from webhook.workloads.owners import RECREATING, OwnerRules
 
 
 class Avoid(StrEnum):
@@ -122,7 +99,7 @@ class Settings:
     pass_seconds: float = 10.0
     start_with_fewer: bool = False
     repair: bool = True
-    repair_owners: frozenset[str] = REPAIR_OWNERS
+    repair_owners: frozenset[str] = RECREATING
     schedulers: frozenset[str] = frozenset({"default-scheduler"})
     preempt: bool = True
     evict_broken: bool = True

@@ -17,8 +17,8 @@ from webhook.kube.objects import OwnerReference
 from webhook.tasks.task_objects import Task
 from webhook.tasks.wanted import RefusedError, TaskRules, job_wanted
 from webhook.workloads.additions import PodTemplate
-from webhook.workloads.kinds import CREATORS, WORKLOADS
-from webhook.workloads.owners import KNOWN_RULES, LOOSE_OWNERS, Makes
+from webhook.workloads.kinds import CREATORS, LOOSE_OWNERS, WORKLOADS
+from webhook.workloads.owners import KNOWN_RULES, Makes
 from webhook.workloads.pod_sets import OwnedPods, Path, PodSet, TemplatePath
 
 Object = Mapping[str, Any]

@@ -1,75 +1,31 @@
 """Which owners create gangs, and which create pods that do not wait for one another. Pure.
 
-kinds.WORKLOADS lists the owners of gangs. This module adds the other owners, and the operator's own rules.
+The tables of kinds list the owners that are known. This module adds the operator's own rules.
 The pods of an owner that no rule names are a gang: users notice a gang that waits for too many pods, but not
 one that runs with too few.
 """
 
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import Any, Final
+from typing import Final
 
 from webhook.kube.objects import OwnerReference
-from webhook.workloads.kinds import WORKLOADS
-from webhook.workloads.loose import ReplicaOwner, Workflow, replica_pods, workflow_pods
-from webhook.workloads.pod_sets import OwnedPods
+from webhook.workloads.kinds import LOOSE_OWNERS, WORKLOADS
 
 NAME: Final = re.compile(r"[A-Z][A-Za-z0-9]{0,62}(?:\.[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?)?")
 """A kind of owner as operators write it: Kind for the core group, else Kind.group."""
 
 
-@dataclass(frozen=True)
-class LooseOwner:
-    """A kind of owner whose pods do not wait for one another.
-
-    group: None for the kind in any group. struct, pods: the pods that such an owner creates, for simulate and
-    lint; None if only the pods themselves can be simulated.
-    """
-
-    kind: str
-    group: str | None = None
-    struct: Any = None
-    pods: Callable[[Any], OwnedPods] | None = None
-
-    @property
-    def name(self) -> str:
-        """The name in docs and settings."""
-        return f"{self.kind}.{self.group}" if self.group else self.kind
-
-    def is_of(self, owner: OwnerReference) -> bool:
-        """Whether an owner is of this kind; Flyte writes its kind in lower case."""
-        return owner.kind.lower() == self.kind.lower() and self.group in (None, owner.group)
-
-
-def _replicas(kind: str, group: str | None = None) -> LooseOwner:
-    return LooseOwner(kind, group, ReplicaOwner, replica_pods)
-
-
-LOOSE_OWNERS: Final = (
-    _replicas("ReplicaSet"),
-    LooseOwner("DaemonSet"),
-    LooseOwner("Node"),
-    _replicas("ReplicationController", ""),
-    _replicas("CloneSet", "apps.kruise.io"),
-    LooseOwner("BroadcastJob", "apps.kruise.io"),
-    LooseOwner("Workflow", "argoproj.io", Workflow, workflow_pods),
-    LooseOwner("TaskRun", "tekton.dev"),
-    LooseOwner("FlyteWorkflow", "flyte.lyft.com"),
-    _replicas("NodeSet", "slinky.slurm.net"),
-    LooseOwner("Model", "kubeai.org"),
-    LooseOwner("DaskWorkerGroup", "kubernetes.dask.org"),
-    LooseOwner("Vertex", "numaflow.numaproj.io"),
-    LooseOwner("MonoVertex", "numaflow.numaproj.io"),
-    LooseOwner("SparkApplication"),
-    LooseOwner("EphemeralRunner", "actions.github.com"),
-    LooseOwner("Sandbox", "agents.x-k8s.io"),
-    LooseOwner("VirtualMachineInstance", "kubevirt.io"),
-    LooseOwner("Pod", ""),
+RECREATING: Final = frozenset(
+    {
+        *(each.owner_name for each in WORKLOADS if each.recreates),
+        *(each.name for each in LOOSE_OWNERS if each.recreates and each.group is not None),
+        "ReplicaSet.apps",
+        "Job.batch.volcano.sh",
+    }
 )
-"""The owner Pod is the driver of a Spark application, which creates the executors. Owners of Deployments are
-not listed: their pods are of ReplicaSets."""
+"""The kinds whose controllers recreate a pod that is deleted."""
 
 _GANG_KINDS: Final = frozenset(each.kind for each in WORKLOADS)
 
