@@ -107,7 +107,7 @@ KINDS: Final[dict[str, list[Object]]] = {
         of("jobset.x-k8s.io/v1alpha2", "JobSet", parts(job_spec(1, 0), job_spec(3, annotations=REQUIRED)))
     ],
     "LeaderWorkerSet.leaderworkerset.x-k8s.io": [
-        of("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet", {"replicas": 1, "leaderWorkerTemplate": {
+        of("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet", {"replicas": 2, "leaderWorkerTemplate": {
             "size": 3, "leaderTemplate": template(4), "workerTemplate": template()}})
     ],
     "PodGroup.scheduling.x-k8s.io": [

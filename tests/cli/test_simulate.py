@@ -40,20 +40,15 @@ def test_a_job_is_as_many_pods_as_run_at_once_and_limits_stand_in_for_requests(
 
 
 @pytest.mark.promise("R238")
-def test_a_gang_of_two_jobs_is_noted_to_have_no_ranks_and_to_lack_pods(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_gang_of_two_jobs_is_noted_to_lack_pods(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     both = {keys.GANG_ANNOTATION: "ring", keys.GANG_SIZE_ANNOTATION: "5"}
     first, second = job(2, **both), job(2, **both)
     second["metadata"]["name"] = "eval"
-    for each in (first, second):
-        each["spec"]["completionMode"] = "Indexed"
     nodes = cluster(node("a", "b0", 8), node("b", "b0", 8))
     assert simulated(tmp_path, nodes, {"kind": "List", "apiVersion": "v1", "items": [first, second]}) == 0
     printed = capsys.readouterr()
     assert "Gang ring: 4 pods on 1 block" in printed.out
     assert "note: gang ring: the manifest has 4 of its 5 pods; the others are not placed" in printed.err
-    assert "note: gang ring: two pods have the same rank; placed without ranks" in printed.err
 
 
 def test_jobs_that_wait_until_others_have_completed_are_left_out_with_a_note(
@@ -376,17 +371,6 @@ def test_a_cpu_only_pod_costs_the_others_nothing_and_is_shown(
     assert capsys.readouterr().out.startswith(
         "Gang t: 4 pods on 1 block, 2 subblocks, 4 hosts, 4 nodes, 1 CPU-only near them\n"
     )
-
-
-def test_groups_of_a_leader_worker_set_are_gangs_of_their_own(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    both = {"size": 2, "workerTemplate": template(WORKER)}
-    body = owner("LeaderWorkerSet", {"replicas": 2, "leaderWorkerTemplate": both})
-    assert simulated(tmp_path, racks(2), body) == 1
-    output = capsys.readouterr().out
-    assert "Gang t: 2 pods on 1 block, 1 subblock, 2 hosts, 2 nodes\n  t-0    r0h0\n  t-0-1  r0h1\n" in output
-    assert "Gang t cannot be placed: 2 pods do not fit" in output
 
 
 def test_a_domain_that_an_exclusive_job_of_the_dump_has_is_nobody_s(

@@ -90,6 +90,7 @@ CASES: Final = {
         JOB,
         {
             "parallelism": 3,
+            "completionMode": "Indexed",
             "template": {
                 "metadata": {"annotations": EXCLUSIVE, "labels": {"jobset.sigs.k8s.io/job-global-index": "4"}}
             },

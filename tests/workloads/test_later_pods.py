@@ -1,14 +1,17 @@
 """The pods that controllers still have to create: by their owners' pod sets, and by the existing pods."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import msgspec
 import pytest
+from msgspec import structs
 
 from labeler.contract import keys
 from tests.sweeper.pods import decode, pod_json
 from tests.workloads.objects import BY_NAME, GPU, IN_ORDER, JOBSET, LWS, MPI, SET, read, replicated
+from tests.workloads.owner_cases import CASES
 from webhook.kube.objects import Pod
 from webhook.sweeper.observe.gangs import OwnerFacts, PodGang, gather
 from webhook.workloads.additions import PodTemplate, is_extended
@@ -36,6 +39,7 @@ def pod_set(
     return PodSet(name, made, range(count), groups=range(job, job + 1), stage=stage, ended=ended)
 
 
+GPUS = msgspec.convert(template(), PodTemplate)
 SETS = (
     pod_set("leader", 0, 0, 1, ended=1), pod_set("workers", 1, 1, 3, ended=0), pod_set("eval", 2, 2, 1),
 )  # fmt: skip
@@ -75,63 +79,40 @@ def sets_of(name: str, spec: dict[str, Any], **status: Any) -> Any:
     return BY_NAME[name].pods(read(name, spec, status, {})).beside
 
 
-def of_set(index: int) -> Pod:
-    owner = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "x", "uid": "u", "controller": True}
-    return decode(pod_json(f"x-{index}", metadata={"ownerReferences": [owner]}, **template()["spec"]))
+def existing(each: PodSet, group: int | None, index: int) -> Pod:
+    name = f"{each.name}-{group}-{index}"
+    return Pod(metadata=each.metadata_of(group, index, namespace="ns", uid=name), spec=GPUS.spec)
 
 
-def of_group(index: int) -> Pod:
-    labels = {"leaderworkerset.sigs.k8s.io/worker-index": str(index)}
-    return decode(pod_json(f"x-0-{index}", metadata={"labels": labels}, **template()["spec"]))
+def pods_of(sets: Iterable[PodSet]) -> list[Pod]:
+    return [
+        existing(each, group, index)
+        for each in sets
+        for group in each.group_numbers
+        for index in each.indices
+    ]
 
 
-def of_mpi(role: str, index: int) -> Pod:
-    labels = {"training.kubeflow.org/job-role": role, "training.kubeflow.org/replica-index": str(index)}
-    return decode(pod_json(f"{role}-{index}", metadata={"labels": labels}, **template()["spec"]))
+MAY_HAVE_ENDED = ("job-of-an-exclusive-jobset",)
+"""Its first pod may have succeeded before the others."""
 
 
-@pytest.mark.parametrize(
-    ("name", "spec", "lost", "there"),
-    [
-        pytest.param(
-            SET,
-            {"replicas": 3, "template": template()},
-            [of_set(0)],
-            [of_set(1), of_set(2)],
-            id="StatefulSet",
-        ),
-        pytest.param(
-            LWS,
-            {
-                "leaderWorkerTemplate": {"size": 3, "workerTemplate": template()},
-                "startupPolicy": "LeaderReady",
-            },
-            [of_group(0)],
-            [of_group(1), of_group(2)],
-            id="LeaderWorkerSet",
-        ),
-        pytest.param(
-            MPI,
-            {
-                "mpiReplicaSpecs": {
-                    "Launcher": {"template": template()},
-                    "Worker": {"replicas": 2, "template": template()},
-                },
-                "launcherCreationPolicy": "WaitForWorkersReady",
-                "runLauncherAsWorker": True,
-            },
-            [of_mpi("worker", 1)],
-            [of_mpi("worker", 2), of_mpi("launcher", 0)],
-            id="MPIJob",
-        ),
-    ],
-)
-def test_a_gang_whose_earlier_stage_is_missing_is_not_whole(
-    name: str, spec: dict[str, Any], lost: list[Pod], there: list[Pod]
-) -> None:
-    sets = sets_of(name, spec)
-    assert missing_pods(sets, [*lost, *there]).is_stage_complete
-    assert not missing_pods(sets, there).is_stage_complete
+@pytest.mark.promise("R74")
+@pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.is_staged and case.sets])
+def test_later_stages_are_planned_and_no_stage_is_complete_without_the_earlier_ones(name: str) -> None:
+    owner = CASES[name]
+    made = BY_NAME[owner.owner].pods(read(owner.owner, owner.spec, {}, dict(owner.annotations))).beside
+    sets = tuple(replace(each, template=structs.replace(each.template, spec=GPUS.spec)) for each in made)
+    stages = [stage for each in sets for stage in each.stages()]
+    for now in {(each.stage or 0, each.follows) for each in stages}:
+        there = pods_of(each for each in stages if (each.stage or 0, each.follows) <= now)
+        after = {rank for each in stages if (each.stage or 0, each.follows) > now for rank in each.ranks}
+        found = missing_pods(sets, there)
+        assert found.is_stage_complete
+        assert {rank for rank, _ in found.later} == after
+        lost = pods_of(each for each in stages if (each.stage or 0) < now[0])[:1]
+        left = [pod for pod in there if pod not in lost]
+        assert missing_pods(sets, left).is_stage_complete is (not lost or name in MAY_HAVE_ENDED)
 
 
 @pytest.mark.parametrize(("succeeded", "whole"), [(0, False), (1, True)])
@@ -181,25 +162,6 @@ def test_an_extended_resource_has_a_domain_of_its_own(resource: str, expected: b
     assert is_extended(resource) == expected
 
 
-@pytest.mark.promise("R74")
-@pytest.mark.parametrize("works", [False, True])
-def test_workers_of_an_mpijob_are_a_stage_as_the_operator_marks_them(works: bool) -> None:
-    roles = {"Launcher": {"template": template(8 * works)}, "Worker": {"replicas": 2, "template": template()}}
-    late = {"launcherCreationPolicy": "WaitForWorkersReady", "runLauncherAsWorker": works}
-    sets = sets_of(MPI, {"mpiReplicaSpecs": roles, **late})
-    pods = []
-    for index in range(int(works), 2 + int(works)):
-        labels = {
-            "training.kubeflow.org/job-role": "worker",
-            "training.kubeflow.org/replica-index": str(index),
-        }
-        pods.append(decode(pod_json(f"w{index}", metadata={"labels": labels}, **template()["spec"])))
-    assert not missing_pods(sets, pods[:1]).is_stage_complete
-    found = missing_pods(sets, pods)
-    assert found.is_stage_complete
-    assert [rank for rank, _ in found.later] == [(0,)] * works
-
-
 # --- numbers that are meant to hurt ------------------------------------------------------------------
 
 MANY = 2**31 - 1
@@ -236,7 +198,8 @@ def test_an_owner_of_endless_pods_is_not_spelt_out(name: str, spec: dict[str, An
     sets = sets_of(name, spec)
     assert len(sets) <= 2
     assert pod_count(sets) > MOST_PODS
-    assert missing_pods(sets, [member(0, 0), of_set(0), of_group(0), of_mpi("worker", 0)]) == MissingPods()
+    firsts = [existing(each, each.group_numbers[0], each.indices.start) for each in sets]
+    assert missing_pods(sets, firsts) == MissingPods()
 
 
 @pytest.mark.promise("O98")
