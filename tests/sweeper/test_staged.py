@@ -115,6 +115,15 @@ def test_a_pod_that_comes_between_the_stages_takes_no_node_of_theirs() -> None:
     assert scene.sizes() == [4] * 4
 
 
+def test_a_gang_that_may_not_use_them_has_the_reason() -> None:
+    scene = Stages(groups_of(1, 4), [4], settings=replace(SETTINGS, reserve_share=1.0))
+    scene.finish()
+    scene.sweep()
+    scene.cluster.pods.append(gpu_pod("other"))
+    (outcome,) = scene.sweep().outcomes
+    assert "nodes are reserved for pods that are created later: 3 for ns/" in outcome.reason
+
+
 @pytest.mark.parametrize(("free", "is_reserved"), [(1, True), (0, False)])
 def test_who_replaces_a_lost_pod_takes_a_node_of_theirs_only_where_nothing_else_fits(
     free: int, is_reserved: bool

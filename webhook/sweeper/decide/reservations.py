@@ -44,10 +44,9 @@ class ReservationKind:
     of_new_nodes: bool = False
 
 
-_LONGER: Final = "nodes are reserved for gangs that have waited longer"
-STARVATION: Final = ReservationKind("waiting", _LONGER)
+STARVATION: Final = ReservationKind("waiting", "nodes are reserved for gangs that have waited longer")
 """A gang has waited long and does not fit, so that smaller ones do not starve it."""
-LATER_STAGE: Final = ReservationKind("stages", _LONGER)
+LATER_STAGE: Final = ReservationKind("stages", "nodes are reserved for pods that are created later")
 """A plan has places for pods that are created only once the first ones run."""
 
 
