@@ -174,7 +174,7 @@ def test_the_list_of_nodes_on_the_page_gives_each_node_its_place(tmp_path: Path)
     assert (
         values.keys() <= yaml.safe_load((ROOT / "manifests/chart/values.yaml").read_text())["labeler"].keys()
     )
-    sources = dict(parse_config(yaml.safe_load(values["config"]), "page").sources)
+    sources = dict(parse_config(values["config"], "page").sources)
     assert sources["file"] == {"path": "/etc/topogate/facts.yaml"}
     found = facts(tmp_path, values["facts"], "node-2")
     assert found.topology == ("block-a", "subblock-3", "host-18")
