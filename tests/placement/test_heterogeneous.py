@@ -246,10 +246,10 @@ def test_more_classes_of_pods_than_can_be_looked_at_on_so_many_nodes_get_that_an
     kinds = [pod_class(1, memory=rank + 1) for rank in range(40)]
     asked = Gang("g", tuple(Member(f"p{rank}", rank, kind) for rank, kind in enumerate(kinds)))
     nodes = [node(f"n{i}", ("b", "r", f"h{i}"), 4, memory=200) for i in range(20)]
-    found = place(asked, Snapshot.build(nodes, []), Options(bound=250))
+    found = place(asked, Snapshot.build(nodes, []), Options(bound=100))
     assert isinstance(found, NoFit)
     assert not found.proven
     assert found.sentence == (
-        "Gang g is not placed: no placement of 40 pods was found within 250 search steps, which does not "
+        "Gang g is not placed: no placement of 40 pods was found within 100 search steps, which does not "
         "prove that none exists; checking 20 nodes for 40 pod classes takes more steps."
     )

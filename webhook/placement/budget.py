@@ -54,7 +54,7 @@ class Budget:
             raise OutOfSteps
 
 
-PART: Final = 14
+PART: Final = 10
 """Steps of any call on one part: even the shortest vector operations take this long."""
 
 SHIFTED: Final = 2
@@ -63,14 +63,14 @@ SHIFTED: Final = 2
 
 def added(elements: int, narrow: bool) -> int:
     """Steps to add and compare rows with so many elements in all. narrow: of machine words."""
-    return elements // (1400 if narrow else 45)
+    return elements // (1700 if narrow else 60)
 
 
 def searched(elements: int, narrow: bool) -> int:
     """Steps to find the equal elements in a table of so many elements."""
-    return elements // (90 if narrow else 20)
+    return elements // (110 if narrow else 25)
 
 
 def followed(steps: int) -> int:
     """Steps to follow so many transitions from one row to the next."""
-    return steps // 15
+    return steps // 20

@@ -14,6 +14,11 @@ from webhook.placement.snapshot import NodeState, Snapshot, key_of
 from webhook.placement.tree import Tree
 from webhook.placement.vertex import Vertex, domains_at, slot_counts_of_states
 
+NODE = 2
+"""Steps to find the cause of a node, beside one for so many classes as CLASSES."""
+
+CLASSES = 12
+
 
 def refused(gang: Gang, snapshot: Snapshot, reason: str) -> NoFit:
     """The answer for a gang whose own request no node can meet."""
@@ -60,7 +65,7 @@ def no_fit(
     """The reason why a gang cannot be placed. budget: the steps for finding the reason."""
     root = tree.root
     wanted = len(gang.members)
-    budget.take(len(snapshot.nodes))
+    budget.take(len(snapshot.nodes) * (NODE + len(question.classes) // CLASSES))
     several = len(question.counts) > 1
     slot_counts = {state.name: each for state, each in slot_counts_of_states(root)}
     causes = Counter(cause for cause in _causes(question, snapshot, slot_counts, budget) if cause)

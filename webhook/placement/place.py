@@ -12,6 +12,7 @@ from typing import Final
 
 from webhook.placement import heterogeneous, homogeneous, one_node, spread
 from webhook.placement.budget import Budget, OutOfSteps
+from webhook.placement.capacity import cards_key
 from webhook.placement.cards.choose import choose
 from webhook.placement.cards.first_cards import first_found
 from webhook.placement.cards.search import DESCENT, POLISH
@@ -43,6 +44,15 @@ NEIGHBOURHOODS: Final = 4
 
 RESERVE: Final = 8
 """First-fit and patterns have at least one part in so many of the steps, beyond the budget if need be."""
+
+LOOKS: Final = 6
+"""Nodes whose free slots for a class are computed in one step."""
+
+NODE: Final = 4
+"""Reading the free amounts of a node takes as long as computing its free slots for so many classes."""
+
+HEADROOM: Final = 4
+"""Steps per node to find the distribution of mode headroom."""
 
 SUMMED: Final = 64
 """Classes of very many, whose free slots on a node take together as long as those of a single other class."""
@@ -139,16 +149,17 @@ def _reason(
         if _looks(question, snapshot) > bound:
             return too_many_classes(gang, len(question.classes), snapshot, bound)
         tree = build(question, snapshot, budget.part(budget.left // 2))
+        budget.take(_looks(question, snapshot) + tree.steps)
     return no_fit(gang, question, snapshot, tree, proven, budget)
 
 
 def _looks(question: Question, snapshot: Snapshot) -> int:
-    """Steps to compute the free slots of all nodes: for each class a third of a microsecond per node.
+    """Steps to compute the free slots of all nodes: one for six pairs of a node and a class.
 
     For pods confined to a domain only the nodes of its block count; for pods whose rules name nodes, only
     the named nodes.
     """
-    looked = len(snapshot.nodes) * (1 + len(question.others))
+    looked = len(snapshot.nodes) * (NODE + len(question.others))
     looked += len(snapshot.nodes) * (len(question.classes) - len(question.listed)) // SUMMED
     for number in question.listed:
         domain, names = question.confinement(number), question.named[number]
@@ -158,7 +169,7 @@ def _looks(question: Question, snapshot: Snapshot) -> int:
             looked += len(snapshot.blocks[domain[:2]].states)
         else:
             looked += len(snapshot.nodes)
-    return looked // 3
+    return looked // LOOKS
 
 
 def _near_neighbours(
@@ -210,6 +221,7 @@ def _solve(question: Question, snapshot: Snapshot, tree: Tree, budget: Budget) -
     if is_plain and question.spread is not None:
         found = spread.solve(question, tree.root, budget.part(budget.left * 7 // 8))
     elif is_plain and question.options.mode is Mode.HEADROOM and not question.anchored:
+        budget.take(HEADROOM * len(snapshot.nodes))
         found = most_headroom(question, tree.root)
     else:
         found = _searched(question, snapshot, tree.root, budget)
@@ -326,13 +338,19 @@ def _members_on_nodes(
 def _cards_of_members(
     on_node: Mapping[str, Sequence[Member]], question: Question, snapshot: Snapshot, budget: Budget
 ) -> dict[str, Slots]:
-    """The cards of each member by name. Each node has a share of the steps. Raises _CardsUndecided."""
+    """The cards of each member by name. Each node has a share of the steps. Raises _CardsUndecided.
+
+    Nodes with equal cards and equal members get equal ones.
+    """
     slots: dict[str, Slots] = {}
+    known: dict[object, list[Slots]] = {}
     reserve = Budget(question.options.bound)
     for number, (name, residents) in enumerate(on_node.items()):
-        share = budget.part(budget.left // (len(on_node) - number))
-        chosen = _cards(snapshot, name, residents, share, reserve)
-        slots |= {member.name: each for member, each in zip(residents, chosen, strict=True)}
+        key = cards_key(snapshot.nodes[name]), tuple(id(member.pod_class) for member in residents)
+        if key not in known:
+            share = budget.part(budget.left // (len(on_node) - number))
+            known[key] = _cards(snapshot, name, residents, share, reserve)
+        slots |= {member.name: each for member, each in zip(residents, known[key], strict=True)}
     return slots
 
 

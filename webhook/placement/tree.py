@@ -17,9 +17,12 @@ from webhook.placement.question import MANY_CLASSES, Counts, Question, is_in, is
 from webhook.placement.snapshot import Block, CacheKey, Domain, NodeState, Path, Snapshot, key_of
 from webhook.placement.vertex import Leaves, Vertex
 
-VERTEX: Final = 12
-"""Steps per vertex: to make it, count it and read its capacities. Each eight classes with capacity in the
+VERTEX: Final = 5
+"""Steps per vertex: to make it, count it and read its capacities. Each sixteen classes with capacity in the
 block add one."""
+
+BLOCK: Final = 20
+"""Steps per block."""
 
 FEW_CLASSES: Final = 4
 """The most classes for which nodes are distinguished by their free slots for each class, as the search for
@@ -227,8 +230,8 @@ class _Builder:
         vertex = self.vertex(self.block.layout, 0)
         if vertex is not None and 1 < len(self.question.classes) <= FEW_CLASSES:
             vertex.notes["groups"] = self._groups()
-        each = VERTEX + len(self.some) // 8
-        return _BlockTree(vertex, self.exact, self.vertices * each)
+        each = VERTEX + len(self.some) // 16
+        return _BlockTree(vertex, self.exact, BLOCK + self.vertices * each)
 
     @cached_property
     def kinds(self) -> Sequence[object]:

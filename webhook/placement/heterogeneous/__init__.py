@@ -30,9 +30,12 @@ def solve(
     from webhook.placement.heterogeneous.candidate_search import CandidateSearch
 
     try:
-        return CandidateSearch(question, root, budget, fills_only=fills_only).solve()
+        search = CandidateSearch(question, root, budget, fills_only=fills_only)
     except TooLargeError:
         return Solution(None, False)
+    found = search.solve()
+    budget.take(search.bounds.steps)  # last, since first-fit must find a placement beside them
+    return found
 
 
 def nearest(question: Question, root: Vertex, nodes: int, budget: Budget) -> tuple[Vertex, Counts] | None:

@@ -54,6 +54,15 @@ class DomainRange:
             yield from part.inside()
 
 
+NODE: Final = 2
+"""Steps per node to make the arrays."""
+
+DOMAIN: Final = 8
+"""The same per domain."""
+
+SLOTS: Final = 20
+"""Free slots that are read in one step."""
+
 LARGEST: Final = 2**62
 """The largest sum of a resource in grains, so that sums are machine words."""
 
@@ -117,6 +126,13 @@ class GangArrays:
         for resource, amount in self.request_rows[number]:
             np.minimum(slots, self.free[:, resource] // amount, out=slots)
         return slots
+
+    @property
+    def steps(self) -> int:
+        """Steps to make the arrays, and to compare the domains with one another."""
+        nodes = len(self.states)
+        domains = sum(1 for _ in self.root.inside())
+        return NODE * nodes + DOMAIN * domains + nodes * len(self.question.listed) // SLOTS
 
     @cached_property
     def usable(self) -> tuple[Ints, Ints]:

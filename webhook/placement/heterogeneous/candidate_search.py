@@ -1,10 +1,9 @@
 """Branch and bound over candidate domains, in order of their lower cost bounds, while one may be better.
 
 First-fit decreasing fills each candidate. If its bound still allows a better solution, the pattern program
-decides it. The search skips a candidate that the bounds exclude, or whose bound is not below the incumbent. A
-candidate that the linear program excludes yields a measure, which may exclude others. If a domain is too
-large for one program, sets of its parts become candidates, the smallest sets first. So the incumbent that
-remains is proven optimal. The headroom, a tie-break, is in no bound here.
+decides it. The search skips a candidate that the bounds exclude, or whose bound is not below the incumbent.
+If a domain is too large for one program, sets of its parts become candidates, the smallest sets first. So the
+incumbent that remains is proven optimal. The headroom, a tie-break, is in no bound here.
 """
 
 import heapq
@@ -41,12 +40,6 @@ SMALL: Final = 1500
 SETS: Final = 3000
 """The most sets of parts of a domain."""
 
-LESSONS: Final = 16
-"""The most linear programs that are solved for a measure."""
-
-MOST_NODE_CLASSES: Final = 3000
-"""The most node groups for which a measure is learned."""
-
 FILLING: Final = 4
 """First-fit has one part in so many of the steps."""
 
@@ -54,15 +47,14 @@ POOLING: Final = 4
 """Computing the costs of filled sets of nodes has one part in so many of the steps for filling."""
 
 LISTING: Final = 2
-"""The patterns of nodes and their values have one part in so many of the steps."""
+"""The patterns of nodes have one part in so many of the steps."""
 
 
 class _Entry(NamedTuple):
-    """least: a lower bound of its cost. measures: the number of measures behind that bound."""
+    """least: a lower bound of its cost."""
 
     least: int
     number: int
-    measures: int
     candidate: Candidate | int
     """A candidate, or a single node."""
 
@@ -82,7 +74,6 @@ class CandidateSearch:
         self.is_certain = True
         self._heap: list[_Entry] = []
         self._entries = 0
-        self._lessons = LESSONS
         self._seen: set[tuple[int, object]] = set()
         """The shapes of domains, with the costs of the domains around them."""
 
@@ -117,11 +108,9 @@ class CandidateSearch:
                 return
 
     def _look_at(self, entry: _Entry) -> None:
-        """Search an entry, or recompute its bound if there are new measures."""
+        """Search an entry."""
         if isinstance(entry.candidate, int):
             self._on_one_node(entry.candidate)
-        elif entry.measures < len(self.bounds.measures):
-            self._push(entry.candidate)
         else:
             self._look(entry.candidate, entry.least)
 
@@ -153,7 +142,7 @@ class CandidateSearch:
             least = arrays.base(candidate.domain) + inside
         self._entries += 1
         self.budget.take(len(self.bounds.measures))
-        heapq.heappush(self._heap, _Entry(least, self._entries, len(self.bounds.measures), candidate))
+        heapq.heappush(self._heap, _Entry(least, self._entries, candidate))
 
     def _outside(self, node: int) -> DomainRange | None:
         """The domain around a node whose cost is not in the node's own cost."""
@@ -207,30 +196,20 @@ class CandidateSearch:
 
     def _look(self, candidate: Candidate, least: int) -> None:
         """Search a candidate until the incumbent cannot improve, or the rest is undecided."""
-        is_filled = self._fill(candidate, least)
+        if not self.filler.budget.exhausted:
+            self._keep(self.filler.fill(candidate.ranges, least | (1 << SCORE_BITS) - 1))
         if not self._may_be_better(least):
             return
         if self.fills_only:
             self.is_certain = False
         elif not self._split(candidate):
-            self._solve(candidate, is_filled=is_filled)
+            self._solve(candidate)
 
-    def _fill(self, candidate: Candidate, least: int) -> bool:
-        """Keep the solution of first-fit, if steps are left; returns whether it found one."""
-        if self.filler.budget.exhausted:
-            return False
-        filled = self.filler.fill(candidate.ranges, least | (1 << SCORE_BITS) - 1)
-        self._keep(filled)
-        return filled is not None
-
-    def _solve(self, candidate: Candidate, *, is_filled: bool) -> None:
-        """Keep the solution of the pattern program. A candidate that it excludes yields a measure."""
-        program = PatternProgram(self.arrays, self.patterns, self.bounds.measures, candidate, self.budget)
+    def _solve(self, candidate: Candidate) -> None:
+        """Keep the solution of the pattern program."""
+        program = PatternProgram(self.arrays, self.patterns, candidate, self.budget)
         if program.is_too_large or self.budget.exhausted:
             self.is_certain = False
-            return
-        if not is_filled and program.exact and self._learn(program):
-            self._push(candidate)
             return
         base = self.arrays.base(candidate.domain)
         found = program.solve(None if self.best is None else self.best[0] - base, self._known(candidate))
@@ -243,30 +222,6 @@ class CandidateSearch:
         costs = self.arrays.costs
         levels = range(candidate.domain.vertex.bottom + 1, costs.depth)
         return {costs.domains[level]: self.bounds.fewest(level, candidate.ranges) or 0 for level in levels}
-
-    def _learn(self, program: PatternProgram) -> bool:
-        """Add a measure that excludes the candidate; returns whether there is one."""
-        if not self._lessons or self.question.slices:
-            return False
-        self._lessons -= 1
-        weights = program.weights()
-        if weights is None:
-            return False
-        value_of: dict[object, int] = {}
-        values = np.zeros(len(self.arrays.states), dtype=np.int64)
-        self.budget.take(len(values))
-        for node in range(len(values)):
-            kind = self.patterns.kind(node)
-            if kind not in value_of:
-                patterns = self.patterns.of(node)
-                if not patterns.exact or len(value_of) > MOST_NODE_CLASSES:
-                    return False
-                value_of[kind] = max(
-                    (sum(map(int.__mul__, weights, pattern)) for pattern in patterns.every), default=0
-                )
-            values[node] = value_of[kind]
-        self.bounds.add(values, sum(map(int.__mul__, weights, self.question.counts)))
-        return True
 
     # --- sets of the parts of a large domain ---------------------------------------------------------
 

@@ -12,13 +12,13 @@ from webhook.placement.cards.first_cards import FirstCards
 from webhook.placement.heterogeneous.arrays import Array, GangArrays, Ints, Taken
 from webhook.placement.question import pods_of
 
-CLASS: Final = 40
+CLASS: Final = 75
 """The fewest steps per class in a set of nodes."""
 
-NODES: Final = 50
+NODES: Final = 25
 """One more step per so many nodes with capacity for the class."""
 
-LOOKED: Final = 300
+LOOKED: Final = 150
 """Nodes whose capacity is checked in one step."""
 
 LOOKS: Final = 60

@@ -25,8 +25,11 @@ NODES: Final = 200
 LOOK: Final = 1
 """Steps per matrix entry each time that HiGHS checks its limits."""
 
-ROOT_LOOK: Final = 3
-"""The same before it branches, since cuts and heuristics run between two checks there."""
+ITERATIONS: Final = 40
+"""Rows times iterations of the simplex method in one step."""
+
+PROGRAM: Final = 3000
+"""Steps of any program, even of the smallest, for each objective."""
 
 LOOKS: Final = 24
 """The fewest checks for one objective with a small matrix, even if fewer steps are left."""
@@ -34,7 +37,7 @@ LOOKS: Final = 24
 SPARE: Final = 60_000
 """The fewest matrix entries times checks for one objective, even if fewer steps are left."""
 
-SOLVE: Final = 6
+SOLVE: Final = 8
 """Steps per matrix entry to pass it to HiGHS and solve it without a search."""
 
 Row = Mapping[int, float]
@@ -101,6 +104,8 @@ class LexicographicSearch:
         self._budget = budget
         self._entries = max(1, program.entries)
         self._looks = 0
+        self._last = 0
+        """The steps of the last objective."""
         self._most_looks = min(LOOKS, SPARE // self._entries)
         self._highs = _solver()
         for option, value in (("mip_rel_gap", 0.0), ("mip_abs_gap", 0.99), ("mip_max_nodes", NODES)):
@@ -110,14 +115,14 @@ class LexicographicSearch:
 
     def _look(self, event: Any) -> None:
         self._looks += 1
-        self._budget.take(self._entries * (LOOK if event.data_out.mip_node_count > 1 else ROOT_LOOK))
+        self._budget.take(self._entries * LOOK)
         if self._looks > self._most_looks and self._budget.left < 0:
             event.interrupt()
 
     @property
     def is_over(self) -> bool:
-        """Whether the steps are spent and the matrix is too large to solve without any."""
-        return self._budget.left < 0 and self._most_looks < LOOKS
+        """Whether fewer steps are left than the last objective took, and the matrix is large."""
+        return self._budget.left < self._last and self._most_looks < LOOKS
 
     def at_most(self, costs: Sequence[float], most: float) -> None:
         """Add an upper bound of these costs for all further objectives."""
@@ -129,13 +134,15 @@ class LexicographicSearch:
         """Minimize these costs."""
         factors = np.array(costs, dtype=float)
         self._looks = 0
-        self._budget.take(self._entries * SOLVE)
+        before = self._budget.spent
+        self._budget.take(PROGRAM + self._entries * SOLVE)
         self._highs.changeColsCost(len(factors), self._columns, factors)
         self._highs.run()
-        status = self._highs.getModelStatus()
+        status, info = self._highs.getModelStatus(), self._highs.getInfo()
+        self._budget.take(self._highs.getNumRow() * max(0, info.simplex_iteration_count) // ITERATIONS)
+        self._last = self._budget.spent - before
         if status == highspy.HighsModelStatus.kInfeasible:
             return Minimum(None, True)
-        info = self._highs.getInfo()
         is_best = status == highspy.HighsModelStatus.kOptimal
         if info.primal_solution_status != int(highspy.kSolutionStatusFeasible):
             return Minimum(None, False)

@@ -1,9 +1,9 @@
 """Upper bounds of the capacity of domains over all classes and resources together: surrogate constraints.
 
 A measure is a sum to which each node contributes at most some amount, with the need of the gang. There is a
-measure for the pods of each class, one for the total request of each resource, and more from linear programs
-(see pattern_program). Domains whose contributions fall short in any measure cannot fit the gang. At each
-level the gang uses at least as many domains as the largest contributions need to reach the sum.
+measure for the pods of each class, and one for the total request of each resource. Domains whose
+contributions fall short in any measure cannot fit the gang. At each level the gang uses at least as many
+domains as the largest contributions need to reach the sum.
 
 Source: Glover, Surrogate constraints, Operations Research 16 (1968).
 """
@@ -20,8 +20,13 @@ CLASSES: Final = 64
 """The most classes with a measure: those with the scarcest capacity."""
 
 
-POOL: Final = 10
+POOL: Final = 14
 """Steps to compute the cost of a filled set of nodes, beside one for two nodes in use."""
+
+MEASURE: Final = 50
+"""Steps to add up a measure, beside one for so many nodes as SUMMED."""
+
+SUMMED: Final = 32
 
 MOST_POOLS: Final = 2000
 """The most domains of a level that are filled one by one."""
@@ -86,6 +91,9 @@ class JointBounds:
                 if total:
                     self._add(self._most_used(number), total)
         self.needs: Ints = np.array([measure.need for measure in self.measures], dtype=np.int64)
+        nodes = len(arrays.states)
+        self.steps = arrays.steps + len(self.measures) * (MEASURE + nodes // SUMMED)
+        """Steps to make the arrays and these measures, and to compare the domains."""
 
     def _scarcest(self) -> list[int]:
         """The classes with the least capacity per pod, as many as have measures."""
@@ -109,11 +117,6 @@ class JointBounds:
             for starts in self.arrays.starts
         )
         self.measures.append(Measure(of_nodes, need, sums, of_domains))
-
-    def add(self, of_nodes: Ints, need: int) -> None:
-        """Add a measure. need: of the whole gang."""
-        self._add(of_nodes, need)
-        self.needs = np.append(self.needs, need)
 
     def contributions(self, parts: Sequence[DomainRange]) -> Ints:
         """The contribution of each domain to each measure."""

@@ -20,6 +20,7 @@ def nearest_domain(question: Question, root: Vertex, budget: Budget) -> tuple[Ve
     """A domain of the required level, or the cluster, and the pods of each class that fit together."""
     arrays = GangArrays(question, root)
     bounds = JointBounds(arrays)
+    budget.take(bounds.steps)
     domains = list(_domains(arrays.root, -1 if question.required is None else question.required))
     if not domains or not len(bounds.needs):
         return None

@@ -25,7 +25,7 @@ from webhook.placement.heterogeneous.integer_program import (
     LexicographicSearch,
     prices,
 )
-from webhook.placement.heterogeneous.joint_bounds import Candidate, Measure
+from webhook.placement.heterogeneous.joint_bounds import Candidate
 from webhook.placement.heterogeneous.patterns import NodePatterns
 from webhook.placement.question import Counts
 
@@ -43,12 +43,6 @@ COLUMN: Final = 4
 
 FINE: Final = 400
 """The most nodes for which the headroom is an objective, the last one."""
-
-SCALE: Final = 10_000
-"""The resolution of contributions, as parts of a measure's need."""
-
-WEIGHTS: Final = 1_000_000
-"""The largest weight from dual values."""
 
 
 def fields_of(costs: Costs) -> list[tuple[int, int]]:
@@ -104,7 +98,6 @@ class PatternProgram:
         self,
         arrays: GangArrays,
         patterns: NodePatterns,
-        measures: Sequence[Measure],
         candidate: Candidate,
         budget: Budget,
     ) -> None:
@@ -131,7 +124,6 @@ class PatternProgram:
             self._add_nodes()
         if not self.is_too_large:
             self._cover()
-            self._add_measures(measures)
 
     # --- the model -----------------------------------------------------------------------------------
 
@@ -255,26 +247,6 @@ class PatternProgram:
             if pattern[number]
         }
 
-    def _add_measures(self, measures: Sequence[Measure]) -> None:
-        """Add rows: the used innermost domains have enough capacity by each measure.
-
-        These are implied for integers and strengthen the relaxation.
-        """
-        nodes_in: dict[int, list[int]] = {}
-        for node in self._nodes():
-            nodes_in.setdefault(id(self.arrays.around(node)), []).append(node)
-        for measure in measures:
-            row: dict[int, float] = {}
-            beside = 0
-            for around, nodes in nodes_in.items():
-                free_slots = min(measure.need, int(measure.of_nodes[nodes].sum()))
-                if around in self._used:  # rounded up, so that the row is implied
-                    row[self._used[around]] = -(-free_slots * SCALE // measure.need)
-                else:
-                    beside += free_slots
-            if row and measure.need > beside:
-                self.program.row((measure.need - beside) * SCALE // measure.need, INFINITE, row)
-
     # --- solving it ----------------------------------------------------------------------------------
 
     def solve(self, limit: int | None, least: Mapping[int, int]) -> Found:
@@ -329,8 +301,8 @@ class PatternProgram:
 
         every: the patterns of each group. numbers: the nodes in each group.
         """
-        share, worth = self._relaxed(zip(every, numbers, strict=True))
-        if share <= 0 or not any(worth):
+        worth = self._relaxed(zip(every, numbers, strict=True))
+        if not any(worth):
             return []
         most = max(1, COLUMNS // len(every))
         best: list[Sequence[Counts]] = []
@@ -339,19 +311,10 @@ class PatternProgram:
             best.append([patterns[number] for number in np.argsort(-values, kind="stable")[:most].tolist()])
         return best
 
-    def weights(self) -> list[int] | None:
-        """Class weights by which the candidate has less capacity than the gang needs; None without any."""
-        groups = (([pattern for _, pattern in each.columns], len(each.nodes)) for each in self.groups)
-        share, worth = self._relaxed(groups)
-        if not 0 <= share < 1 - 1e-7 or not any(worth):
-            return None
-        return [round(each / max(worth) * WEIGHTS) for each in worth]
+    def _relaxed(self, groups: Iterable[tuple[Sequence[Counts], int]]) -> list[float]:
+        """The dual value per pod of each class where most of the gang is placed in the relaxation.
 
-    def _relaxed(self, groups: Iterable[tuple[Sequence[Counts], int]]) -> tuple[float, list[float]]:
-        """The largest fraction of the gang that fits in the relaxation, and the dual value per pod of each
-        class.
-
-        The fraction is -1 if unknown. groups: the patterns of nodes, and the number of nodes.
+        They are 0 if nothing fits. groups: the patterns of nodes, and the number of nodes.
         """
         counts = self.arrays.question.counts
         numbers = Counter[tuple[Counts, ...]]()
@@ -372,9 +335,9 @@ class PatternProgram:
             program.row(-INFINITE, number, row)
         self.patterns.budget.take(SOLVE * program.entries)
         priced = prices(program, [-1.0, *[0.0] * (len(program.upper) - 1)], len(covers))
-        if priced is None:
-            return -1.0, [0.0] * len(counts)
-        return -priced[0], [max(0.0, dual) for dual in priced[1]]
+        if priced is None or not priced[0]:
+            return [0.0] * len(counts)
+        return [max(0.0, dual) for dual in priced[1]]
 
 
 @dataclass(slots=True)

@@ -163,6 +163,7 @@ class CoveringSearch:
 
     def together(self, vertex: Vertex, limit: int | None) -> _Found | None:
         """The best solution in a domain if no single child fits all pods."""
+        self.budget.spend(census(vertex)[-1][0])
         levels = self._levels(vertex)
         inside = self._knapsack(vertex, levels)
         terms = inside.terms

@@ -20,7 +20,6 @@ from webhook.placement.homogeneous.min_plus import (
     Offer,
     State,
     choices,
-    counts_of_equals,
     offered,
     shifted_back,
 )
@@ -195,33 +194,6 @@ class NodeChoices:
         return choices(spares, slot_counts, counts, narrow)
 
 
-class EqualNodesAlone:
-    """A lattice of one item: nodes of equal capacity, for workers without spare slots."""
-
-    def __init__(self, item: NodesItem) -> None:
-        self.item = item
-
-    def least(self, targets: Sequence[State], narrow: bool) -> list[int | None]:
-        """See lattice.Lattice."""
-        states = [self._state_for(target) for target in targets]
-        found = iter(self.item.values([each for each in states if each is not None]))
-        return [None if each is None else next(found) for each in states]
-
-    def best_for(self, target: State) -> list[State]:
-        """See lattice.Lattice."""
-        state = self._state_for(target)
-        assert state is not None
-        return [state]
-
-    def _state_for(self, target: State) -> State | None:
-        """The offered state that reaches exactly this target, (0, 0) for none; None if there is no such
-        state.
-        """
-        free_slots, (_, wanted) = self.item.slot_counts[0], target
-        rounded = -(-wanted // free_slots) * free_slots
-        return (0, rounded) if rounded == wanted or wanted == self.item.wanted else None
-
-
 _Penalty = Callable[[int], int]
 """The penalty of a node, by its number among the children."""
 
@@ -233,7 +205,7 @@ class DomainKnapsack:
         self, terms: KnapsackTerms, vertex: Vertex, wanted: int, least: Mapping[int, int] | None = None
     ) -> None:
         """wanted: units. least: the children that can be in an optimal solution, with the fewest units of
-        each; None for all children. Raises OutOfSteps.
+        each; None for all children.
         """
         self.terms = terms
         self.vertex = vertex
@@ -241,18 +213,11 @@ class DomainKnapsack:
         self.spare = terms.spare.below(self.unit)
         self.wanted = wanted
         self.least = least
-        self.is_plain = vertex.leaves is not None and not self.spare.most and terms.costs.machine is None
-        """Whether it has only workers, on single nodes that differ only in their capacities."""
-        self.counts: Array = self._of_sorted_nodes() if self.is_plain else self.searched.counts
-        """See lattice.Lattice."""
 
-    def _of_sorted_nodes(self) -> Array:
-        """The counts if all nodes cost the same: the largest nodes are used first."""
-        leaves, terms = self.vertex.leaves, self.terms
-        assert leaves is not None
-        terms.budget.spend(2 * PART + self.wanted // 60)
-        each = terms.counts.pack(leaves.cost_without_penalty(0))
-        return counts_of_equals(leaves.every[0], self.unit, each, self.wanted, terms.counts.fits)
+    @property
+    def counts(self) -> Array:
+        """See lattice.Lattice."""
+        return self.lattice.counts
 
     @cached_property
     def items(self) -> list["NodesItem | DomainItem"]:
@@ -261,17 +226,8 @@ class DomainKnapsack:
         return list(_items(self, self.vertex, self.least))
 
     @cached_property
-    def lattice(self) -> Lattice | EqualNodesAlone:
-        """The lattice of all items."""
-        only = self.items[0] if self.is_plain and len(self.items) == 1 else None
-        if isinstance(only, NodesItem):
-            only.offer()
-            return EqualNodesAlone(only)
-        return self.searched
-
-    @cached_property
-    def searched(self) -> Lattice:
-        """The lattice, computed by a search."""
+    def lattice(self) -> Lattice:
+        """The lattice of all items. Raises OutOfSteps."""
         offers, terms = [item.offer() for item in self.items], self.terms
         return Lattice(offers, self.spare, self.wanted, terms.counts.fits, terms.budget)
 

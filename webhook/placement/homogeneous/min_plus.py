@@ -87,19 +87,6 @@ class Offer:
     source: OfferSource
 
 
-def counts_of_equals(slot_counts: Sequence[int], unit: int, each: int, wanted: int, narrow: bool) -> Array:
-    """The only row of Lattice.counts for nodes with these capacities that all cost `each`.
-
-    Using the largest nodes first takes the fewest nodes.
-    """
-    sums = np.cumsum(-np.sort(-(np.array(slot_counts, dtype=np.int64) // unit)))
-    number = np.searchsorted(sums, np.arange(wanted + 1), side="left") + 1
-    number[0] = 0
-    if not narrow:
-        number = number.astype(object)
-    return np.where(number > len(sums), never(narrow), number * each)[None, :]
-
-
 def offered(rows: Array, first: int, own: int, narrow: bool) -> Choices:
     """The choices of a domain with at least `first` units. rows: least counts [state of spare slots, units].
 
