@@ -1,7 +1,6 @@
 """The pods that controllers still have to create: by their owners' pod sets, and by the existing pods."""
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -102,7 +101,9 @@ MAY_HAVE_ENDED = ("job-of-an-exclusive-jobset",)
 def test_later_stages_are_planned_and_no_stage_is_complete_without_the_earlier_ones(name: str) -> None:
     owner = CASES[name]
     made = BY_NAME[owner.owner].pods(read(owner.owner, owner.spec, {}, dict(owner.annotations))).beside
-    sets = tuple(replace(each, template=structs.replace(each.template, spec=GPUS.spec)) for each in made)
+    sets = tuple(
+        structs.replace(each, template=structs.replace(each.template, spec=GPUS.spec)) for each in made
+    )
     stages = [stage for each in sets for stage in each.stages()]
     for now in {(each.stage or 0, each.follows) for each in stages}:
         there = pods_of(each for each in stages if (each.stage or 0, each.follows) <= now)

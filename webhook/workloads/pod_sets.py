@@ -5,8 +5,12 @@ node). With these sets a whole gang can be planned while only its first pods exi
 """
 
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Final
+
+import msgspec
+from msgspec.structs import replace
 
 from labeler.contract import keys
 from webhook.kube.objects import Pod, PodMetadata, PodSpec
@@ -16,6 +20,8 @@ from webhook.workloads.ranks import Rank, own_rank
 MOST_PODS: Final = 5000
 """The largest gang, in pods, that is planned by its sets. The numbers in an owner are up to its author, and
 each pod that does not exist yet costs time and memory in every pass."""
+
+NO_TEXTS: Final[Mapping[str, str]] = MappingProxyType({})
 
 Path = tuple[str | int, ...]
 """Fields of an object and positions in lists, the outermost first."""
@@ -40,8 +46,7 @@ def template_at(*path: str | int) -> TemplatePath:
 _AT_SPEC: Final = template_at("spec", "template")
 
 
-@dataclass(frozen=True)
-class PodSet:
+class PodSet(msgspec.Struct, frozen=True):
     """Pods of one template, in groups (the Jobs of a JobSet) that number their pods separately.
 
     name: of its pods, without their numbers. indices: the numbers of the pods of a group. at: where the owner
@@ -64,8 +69,8 @@ class PodSet:
     at: TemplatePath | None = _AT_SPEC
     groups: range | None = None
     prefix: Rank = ()
-    labels: Mapping[str, str] = field(default_factory=dict)
-    annotations: Mapping[str, str] = field(default_factory=dict)
+    labels: Mapping[str, str] = NO_TEXTS
+    annotations: Mapping[str, str] = NO_TEXTS
     index_key: str = ""
     group_key: str = ""
     group_name_keys: tuple[str, ...] = ()
@@ -173,8 +178,7 @@ class PodSet:
 PodSets = tuple[PodSet, ...]
 
 
-@dataclass(frozen=True)
-class OwnedPods:
+class OwnedPods(msgspec.Struct, frozen=True):
     """The pods of each gang that an owner creates, whether they exist yet or not.
 
     size: how many of them are still to run or to be created, None if the owner leaves it open. sets: () if

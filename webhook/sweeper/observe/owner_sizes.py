@@ -9,7 +9,7 @@ import threading
 import time
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar, cast
 
 import msgspec
@@ -119,9 +119,21 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class _Watched:
+    """A kind that is watched. known: the pods of owners that were asked about, by uid."""
+
     workload: Workload[Any]
     version: str
     informer: Informer[Any]
+    known: dict[str, tuple[Owner, OwnedPods]] = field(default_factory=dict)
+
+    def pods(self, owner: Owner) -> OwnedPods:
+        """The pods of an owner; every pass asks for those of each gang that waits."""
+        known = self.known.get(owner.metadata.uid)
+        if known is not None and known[0] is owner:
+            return known[1]
+        pods = self.workload.pods(owner)
+        self.known[owner.metadata.uid] = owner, pods
+        return pods
 
 
 class Owners:
@@ -196,10 +208,9 @@ class Owners:
 
         blocked: see OwnerFacts.blocked.
         """
-        found = [each.workload.pods(owner) for each, owner in self._find(gang)]
-        return replace(
-            facts_of(found), blocked=blocked, failed=lambda pods: self._delayed_jobs.most_failures(gang, pods)
-        )
+        found = [each.pods(owner) for each, owner in self._find(gang)]
+        failed = functools.partial(self._delayed_jobs.most_failures, gang)
+        return facts_of(found, blocked=blocked, failed=failed)
 
     def reference(self, gang: GangKey) -> OwnerReference | None:
         """The object that represents a gang, such as a JobSet; None if it is unknown or not the only one."""
@@ -260,6 +271,9 @@ class Owners:
     def _note(self, workload: Workload[Any], before: Owner | None, after: Owner | None) -> None:
         if workload.struct is Job:
             self._delayed_jobs.on_change(cast(Job | None, before), cast(Job | None, after))
+        watched = self._watched.get(workload.name)
+        if before is not None and watched is not None:
+            watched.known.pop(before.metadata.uid, None)
         if _facts(workload, before) != _facts(workload, after):
             self._on_change()
 
@@ -360,8 +374,8 @@ def _id_prefix(gang_id: str) -> str:
     return next((each for each in _ID_PREFIXES if gang_id.startswith(each)), "")
 
 
-def facts_of(found: Sequence[OwnedPods]) -> OwnerFacts:
-    """The facts of a gang, by the pods of each of its possible owners."""
+def facts_of(found: Sequence[OwnedPods], **more: Any) -> OwnerFacts:
+    """The facts of a gang, by the pods of each of its possible owners. more: other facts."""
     is_staged = any(each.is_staged for each in found)
     return OwnerFacts(
         _agreed(each.size for each in found),
@@ -369,6 +383,7 @@ def facts_of(found: Sequence[OwnedPods]) -> OwnerFacts:
         found[0].beside if is_staged and len(found) == 1 else (),
         _agreed(each.minimum for each in found),
         devices=lambda: _agreed(each.ask_for_devices for each in found),
+        **more,
     )
 
 
