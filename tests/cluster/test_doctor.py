@@ -319,9 +319,12 @@ def test_a_bundle_that_has_not_signed_what_the_webhook_serves_is_ill(installed: 
 def test_a_configuration_that_cannot_be_read_is_reported_with_a_remedy(installed: Installation) -> None:
     before = installed.api.json("GET", path_of())["data"][KEY]
     with patched(installed, path_of(), f"/data/{KEY}", "nonsense: true", before):
-        (finding,) = (each for each in examine(installed.api) if each.check == "classes")
-    assert (finding.state, bool(finding.remedy)) == (State.ILL, True)
-    assert "the configuration cannot be used" in finding.sentence
+        found = {each.check: each for each in examine(installed.api)}
+    assert (found["classes"].state, bool(found["classes"].remedy)) == (State.ILL, True)
+    others = ("bind", "claims", "scale-up")
+    assert {found[check].state for check in others} == {State.UNKNOWN}
+    for check in ("classes", *others):
+        assert "the configuration cannot be used" in found[check].sentence
 
 
 def test_a_labeler_that_does_not_become_ready_somewhere_is_reported(installed: Installation) -> None:

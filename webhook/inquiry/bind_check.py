@@ -6,7 +6,6 @@ from typing import Any, Final
 
 from labeler.contract import keys
 from webhook.configuration.cluster import policy_of
-from webhook.configuration.document import ConfigurationError
 from webhook.inquiry.findings import Finding, State, found
 from webhook.kube.client import Api
 from webhook.text import counted
@@ -26,11 +25,7 @@ _POD: Final = {
 
 def examine(api: Api, now: datetime) -> Iterator[Finding]:
     """Check the mode, which fields the API server keeps, and kube-scheduler's conditions of PodGroups."""
-    try:
-        policy = policy_of(api)
-    except ConfigurationError as error:
-        yield found(State.UNKNOWN, f"the configuration cannot be used: {error}")
-        return
+    policy = policy_of(api)
     if not policy.binds_by_pod_group:
         yield found(State.WELL, "each pod is bound by itself (bind: pinned)")
         return

@@ -6,7 +6,6 @@ from fnmatch import fnmatchcase
 from typing import Any, Final
 
 from webhook.configuration.cluster import policy_of
-from webhook.configuration.document import ConfigurationError
 from webhook.extensions.known import resource_extensions
 from webhook.inquiry.extension_checks import missing_rights
 from webhook.inquiry.findings import REAPPLY, SYSTEM, Finding, State, found, some
@@ -22,11 +21,7 @@ _WITHOUT_CEL: Final = "topogate"
 
 def examine(api: Api, now: datetime) -> Iterator[Finding]:
     """By the configuration, the Deployment of the sweeper, and the DeviceClasses."""
-    try:
-        policy = policy_of(api)
-    except ConfigurationError as error:
-        yield found(State.UNKNOWN, f"the configuration cannot be used: {error}")
-        return
+    policy = policy_of(api)
     if not policy.resource_claims:
         yield found(State.WELL, "ResourceClaims make no pod a GPU pod (gpus.deviceClasses: [])")
         return

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Final
 
+from webhook.configuration.document import ConfigurationError
 from webhook.inquiry import (
     agents,
     bind_check,
@@ -40,6 +41,8 @@ def examine(api: Api, now: datetime | None = None) -> Iterator[Finding]:
         try:
             for finding in check(api, now or datetime.now(UTC)):
                 yield Finding(name, finding.state, finding.sentence, finding.remedy)
+        except ConfigurationError as error:
+            yield Finding(name, State.UNKNOWN, f"the configuration cannot be used: {error}")
         except ApiError as error:
             if error.status == 0 and check is _version:
                 raise  # the others would fail in the same way

@@ -8,7 +8,6 @@ from typing import Any, Final
 import msgspec
 
 from webhook.configuration.cluster import read_configuration
-from webhook.configuration.document import ConfigurationError
 from webhook.extensions.known import SWITCHES
 from webhook.inquiry.findings import SYSTEM, Check, Finding, State, found, some
 from webhook.kube.access import may
@@ -39,11 +38,7 @@ def extension_checks() -> dict[str, Check]:
 def _examine(
     switch: Switch, extension: Extension, check: DoctorCheck, api: Api, now: datetime
 ) -> Iterator[Finding]:
-    try:
-        settings = read_configuration(api).settings
-    except ConfigurationError as error:
-        yield found(State.UNKNOWN, f"the configuration cannot be used: {error}")
-        return
+    settings = read_configuration(api).settings
     if not switch.is_on(SwitchInput(settings)):
         yield found(State.WELL, check.off)
         return

@@ -4,7 +4,6 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime
 
 from webhook.configuration.cluster import policy_of
-from webhook.configuration.document import ConfigurationError
 from webhook.extensions.native_gangs.pod_group_gangs import by_gang
 from webhook.inquiry.findings import Finding, State, found, some
 from webhook.inquiry.reading import read_all
@@ -25,11 +24,7 @@ def examine(api: Api, now: datetime) -> Iterator[Finding]:
     if version is None:
         yield found(State.WELL, "the API server serves no PodGroups of its own")
         return
-    try:
-        policy = policy_of(api)
-    except ConfigurationError as error:
-        yield found(State.UNKNOWN, f"the configuration cannot be used: {error}")
-        return
+    policy = policy_of(api)
     if policy.adopts_native_gangs:
         yield found(State.WELL, f"pods of PodGroups ({version}) are placed by topogate")
         return

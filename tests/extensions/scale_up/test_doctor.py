@@ -66,12 +66,6 @@ def test_all_is_well_where_an_autoscaler_answers() -> None:
     assert f"by the class {CLASS}; requests now: 2" in sentence
 
 
-def test_a_configuration_that_cannot_be_used_is_no_answer() -> None:
-    state, sentence = finding(Cluster(more="scaleUp: {provisioningClass: A_}"))
-    assert state is State.UNKNOWN
-    assert "scaleUp.provisioningClass: must be a ProvisioningRequest class" in sentence
-
-
 @pytest.mark.promise("O131")
 def test_that_requests_are_not_served_is_reported() -> None:
     cluster = Cluster()
