@@ -21,6 +21,7 @@ from webhook.configuration.file import default, from_document
 from webhook.configuration.keys import API_VERSION, KEYS, KIND
 from webhook.configuration.shipped import shipped_configuration
 
+AT_SCHEDULING: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 TIER: Final = ("config.tiers[0].name=a", "config.tiers[0].priorityClassName=x")
 MODEL: Final = ("config.models[0].name=MI300X", "config.models[0].labels.a=b")
 
@@ -98,6 +99,27 @@ WRONG: Final[list[tuple[str, ...]]] = [
     ("sweeper.env[0].value=x", "/sweeper/env/0"),
     ("allocator.serviceAccount.name=x", "/allocator/serviceAccount"),
     ("labeler.replicas=2", "replicas"),
+    ("sweeper.resources.limits.memory=-1", "/sweeper/resources/limits/memory"),
+    (
+        "webhook.resources.limits.memory=64Mi",
+        "webhook.resources: the request of memory is 96Mi, which is above",
+    ),
+    (
+        "tasks.resources.requests.cpu=2",
+        "tasks.resources.limits.cpu=1500m",
+        "tasks.resources: the request of cpu",
+    ),
+    (
+        "tolerations[0].operator=Exists",
+        "tolerations[0].key=a",
+        "tolerations[0].value=b",
+        "/tolerations/0/value",
+    ),
+    ("tolerations[0].effect=NoSchedule", "/tolerations/0"),
+    ("tolerations[0].key=a", "tolerations[0].tolerationSeconds=5", "/tolerations/0"),
+    ("ui.env[0].name=A", "ui.env[0].value=b", "ui.env[0].valueFrom.fieldRef.fieldPath=c", "/ui/env/0"),
+    (f"ui.affinity.nodeAffinity.{AT_SCHEDULING}.nodeSelectorTerms={{}}", "/ui/affinity/nodeAffinity"),
+    (f"ui.affinity.podAntiAffinity.{AT_SCHEDULING}[0].topologyKey=a b", "/ui/affinity/podAntiAffinity"),
     ("monitoring.kind=Prometheus", "/monitoring/kind"),
     ("webhook.extraArgs[0]=", "/webhook/extraArgs/0"),
     ("webhook.extraArgs[0]=--no-such-flag", "/webhook/extraArgs/0"),
@@ -283,11 +305,9 @@ def test_values_reach_the_pods() -> None:
 
 POD_VALUES: Final[dict[str, Any]] = {
     "tolerations": [{"key": "pool", "operator": "Exists", "effect": "NoSchedule"}],
-    "affinity": {
-        "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": []}}
-    },
+    "affinity": {"nodeAffinity": {AT_SCHEDULING: {"nodeSelectorTerms": [{}]}}},
     "topologySpreadConstraints": [
-        {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "ScheduleAnyway", "minDomains": 2}
+        {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule", "minDomains": 2}
     ],
     "priorityClassName": "other-priority",
 }

@@ -23,10 +23,26 @@
 {{- if hasKey $facts "Error" }}
 {{- fail (printf "labeler.facts is no YAML: %s. Give the whole text of the list of nodes, as docs/operators/topology.md shows it." $facts.Error) }}
 {{- end }}
+{{- range $program, $values := .Values }}
+{{- if kindIs "map" $values }}
+{{- range $name, $limit := dig "resources" "limits" dict $values }}
+{{- $request := dig "resources" "requests" $name "0" $values }}
+{{- if gt (include "topogate.amount" $request | float64) (include "topogate.amount" $limit | float64) }}
+{{- fail (printf "%s.resources: the request of %s is %v, which is above its limit, %v. Set both." $program $name $request $limit) }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end }}
 {{- $config := include "topogate.config" . | fromJson }}
 {{- include "topogate.checkConfig" $config }}
 {{- include "topogate.checkDurations" (list $config (.Files.Get "presets.json" | fromJson).durations) }}
 {{- end -}}
+{{- /* A quantity of Kubernetes as a number. */ -}}
+{{- define "topogate.amount" -}}
+{{- $number := regexFind "^[0-9.]+([eE][+-]?[0-9]+)?" (toString .) }}
+{{- $size := get (dict "n" 1e-9 "u" 1e-6 "m" 1e-3 "k" 1e3 "M" 1e6 "G" 1e9 "T" 1e12 "P" 1e15 "E" 1e18 "Ki" 0x1p10 "Mi" 0x1p20 "Gi" 0x1p30 "Ti" 0x1p40 "Pi" 0x1p50 "Ei" 0x1p60) (toString . | trimPrefix $number) }}
+{{- mulf (float64 $number) ($size | default 1) }}
+{{- end }}
 {{- /* What the programs would refuse of a configuration that a schema allows: names that occur twice, or nowhere. */ -}}
 {{- define "topogate.checkConfig" -}}
 {{- $tiers := list }}
