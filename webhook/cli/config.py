@@ -24,7 +24,7 @@ from webhook.configuration.cluster import (
 )
 from webhook.configuration.document import ConfigurationError
 from webhook.configuration.file import Configuration, from_document
-from webhook.configuration.migrate import migrate, parse_files
+from webhook.configuration.migrate import contents, migrate, parse_files
 from webhook.policy import rendering
 from webhook.policy.rendering import Object, RenderError
 from webhook.policy.values import Policy
@@ -127,33 +127,33 @@ def _read(paths: Iterable[Path]) -> tuple[ConfigurationFiles, int]:
 
 
 def _read_into(found: ConfigurationFiles, path: Path) -> None:
-    if (classes := _classes(path)) is not None:
-        found.values |= classes
-        return
-    content = _content(path)
-    for document in _config_maps(content, path):
-        if is_labeler_file(document):
-            found.labeler_levels[path] = labeler_levels(document)
-            return
-        if is_configuration(document):
-            content = text_of(document).encode()
-    found.configurations[path] = parse_files([(str(path), content)])
+    objects = _manifests(path)
+    classes = {
+        identity(each)[1]: each.get("value") for each in objects if each.get("kind") == "PriorityClass"
+    }
+    for name, value in classes.items():
+        if not isinstance(value, int):
+            raise ConfigurationError(str(path), [f"PriorityClass {name} has no value"])
+        found.values[name] = value
+    for each in objects:
+        if is_labeler_file(each):
+            found.labeler_levels[path] = labeler_levels(each)
+    if not classes and path not in found.labeler_levels:
+        found.configurations[path] = parse_files([_configuration(path)])
 
 
-def _config_maps(content: bytes, path: Path) -> list[Mapping[str, Any]]:
-    """The ConfigMaps of a file that is a manifest; none of a file that is something else, or has faults."""
+def _configuration(path: Path) -> tuple[str, str | bytes]:
+    """The name of a file and the configuration in it. Raises ConfigurationError."""
+    (content,) = contents([path])
+    return next(((str(path), text_of(each)) for each in _manifests(path) if is_configuration(each)), content)
+
+
+def _manifests(path: Path) -> list[Object]:
+    """The objects of a file; none of one with a fault, which the reader of configurations reports better."""
     try:
-        documents = list(yaml.safe_load_all(content))
-    except (yaml.YAMLError, RecursionError):
+        return list(_objects(path))
+    except RenderError:
         return []
-    return [each for each in documents if isinstance(each, dict) and each.get("kind") == "ConfigMap"]
-
-
-def _content(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise ConfigurationError(str(path), [f"cannot be read: {error.strerror}"]) from None
 
 
 # --- migrate ------------------------------------------------------------------------------------------
@@ -161,12 +161,7 @@ def _content(path: Path) -> bytes:
 
 def _migrate(paths: Iterable[Path]) -> int:
     """Print the new file, and on standard error what is dropped."""
-    files = []
-    for path in paths:
-        content = _content(path)
-        texts = [text_of(each) for each in _config_maps(content, path) if is_configuration(each)]
-        files.append((str(path), texts[0] if texts else content))
-    document, notes = migrate(files)
+    document, notes = migrate([_configuration(path) for path in paths])
     print(as_yaml([document]), end="")
     for note in notes:
         complain(note)
@@ -293,19 +288,6 @@ def _documents(file: Path) -> list[Any]:
         raise RenderError(f"{file}: cannot be read: {error}") from None
     except RecursionError:
         raise RenderError(f"{file}: is nested too deeply") from None
-
-
-def _classes(path: Path) -> dict[str, int] | None:
-    """The values of a file's PriorityClasses by name; None if it has none."""
-    try:
-        found = list(_objects(path))
-    except RenderError:
-        return None  # a configuration with a fault, then: its reader reports that better
-    classes = [each for each in found if each.get("kind") == "PriorityClass"]
-    for each in classes:
-        if not isinstance(each.get("value"), int):
-            raise ConfigurationError(str(path), [f"PriorityClass {identity(each)[1]} has no value"])
-    return {identity(each)[1]: each["value"] for each in classes} or None
 
 
 def _summary(policy: Policy) -> str:
