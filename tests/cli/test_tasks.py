@@ -226,6 +226,20 @@ def test_without_a_kubeconfig_kubectl_reads_those_that_we_read(monkeypatch: pyte
     ]  # fmt: skip
 
 
+@pytest.mark.promise("O417")
+def test_a_command_in_a_pod_without_a_kubeconfig_has_the_rights_of_its_service_account(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
+    options = argparse.Namespace(command="doctor", kubeconfig=None, context=None)
+    with pytest.raises(session.SessionError, match="from this pod's ServiceAccount"):
+        session.connect(options)
+    (tmp_path / "none").write_text("{}")
+    with pytest.raises(session.SessionError, match="from kubeconfig"):
+        session.connect(options)
+
+
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_the_completion_names_every_command_and_the_shell_can_read_it(
     shell: str, capsys: pytest.CaptureFixture[str]

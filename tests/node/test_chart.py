@@ -64,7 +64,10 @@ def test_the_webhook_of_the_chart_gates_a_pod(installed: Cluster) -> None:
 @pytest.mark.promise("O344")
 @pytest.mark.promise("O417")
 def test_helm_test_finds_nothing_wrong(installed: Cluster) -> None:
-    run(installed, "test", "topogate", "--logs")
+    try:
+        run(installed, "test", "topogate")
+    finally:
+        print(installed.kubectl("logs", "-n", SYSTEM, "topogate-doctor").stdout)
 
 
 def test_removing_the_release_leaves_nothing_of_the_chart(installed: Cluster) -> None:

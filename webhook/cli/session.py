@@ -149,22 +149,25 @@ def kubeconfigs_of(options: argparse.Namespace) -> tuple[Path, ...]:
 
 
 def connect(options: argparse.Namespace, *, brief: bool = False) -> "Api":
-    """A client with the user's own rights.
+    """A client with the user's own rights: by a kubeconfig, or in a pod without one by its ServiceAccount.
 
     brief: for a few requests, one after the other. Raises SessionError.
 
     What is read with it is not logged unless logging is configured: the command reports what is wrong.
     """
     from webhook.kube.client import Api, ConnectError
+    from webhook.kube.identity import is_in_pod
 
     if not brief:  # loading it takes time, and brief commands log nothing
         import logging
 
         logging.basicConfig(handlers=[logging.NullHandler()])
 
+    files = kubeconfigs_of(options)
+    is_pod = not options.kubeconfig and is_in_pod() and not any(each.exists() for each in files)
     try:
         return Api.connect(
-            kubeconfigs_of(options),
+            None if is_pod else files,
             user_agent=f"topogate-{options.command}",
             context=options.context,
             brief=brief,

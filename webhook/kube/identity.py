@@ -63,6 +63,11 @@ class Identity(NamedTuple):
     credential: Credential | None = None
 
 
+def is_in_pod() -> bool:
+    """Whether this process has a pod's ServiceAccount."""
+    return bool(os.environ.get("KUBERNETES_SERVICE_HOST"))
+
+
 def of_this_pod(folder: Path = SERVICE_ACCOUNT) -> Identity:
     """The identity of the pod's own ServiceAccount. Raises OSError, or ValueError outside of a pod."""
     host, port = (os.environ.get(f"KUBERNETES_SERVICE_{part}", "") for part in ("HOST", "PORT"))
