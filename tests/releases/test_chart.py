@@ -162,6 +162,31 @@ def test_values_stay_by_reuse_and_a_rollback_brings_back_what_was(released: Clus
     assert authority_of(released) == bundle
 
 
+@pytest.mark.promise("O415")
+def test_a_maximum_is_the_value_of_a_priority_class_of_the_cluster(released: Cluster) -> None:
+    values = [
+        *IMAGES,
+        "config.tiers[0].name=top",
+        "config.tiers[0].priorityClassName=of-a-team",
+        "config.namespaces.rules.team.maximumTier=top",
+    ]
+    upgrade = ("upgrade", "topogate", str(chart.CHART), *of(released))
+    refused = run(*upgrade, values=values)
+    assert (
+        "config.namespaces.rules.team.maximumTier: the cluster has no PriorityClass of-a-team"
+        in refused.stderr
+    )
+    made = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "of-a-team"}}
+    released.kubectl("create", "-f", "-", stdin=yaml.safe_dump({**made, "value": 77}))
+    result = run(*upgrade, values=values)
+    assert result.returncode == 0, result.stderr
+    policy = released.kubectl("get", "validatingadmissionpolicy", "topogate-tiers", "-o", "json").stdout
+    assert json.loads(policy)["spec"]["variables"] == [
+        {"name": "maximum", "expression": "{'team': 77}[?request.namespace]"}
+    ]
+    released.kubectl("delete", "priorityclass", "of-a-team")
+
+
 @pytest.mark.promise("O417")
 def test_helm_test_runs_the_doctor_and_leaves_none_of_its_rights(released: Cluster) -> None:
     path = f"/api/v1/namespaces/{SYSTEM}/pods/topogate-doctor"
