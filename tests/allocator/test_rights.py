@@ -60,7 +60,7 @@ def client(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> ApiCli
         try:
             client.call("POST", f"{EVENTS}?dryRun=All", reported(reason="Probe"), JSON)
         except NodeApiError as error:
-            if error.status != 422 or "tell of the cards of pods" not in str(error):
+            if error.status != 422 or "Events about the cards of pods" not in str(error):
                 return False
         try:
             patch(client, {"labels": {"probe": "x"}}, dry_run=True)
@@ -263,9 +263,9 @@ def test_a_token_that_is_bound_to_no_pod_annotates_no_node(cluster: Cluster, tmp
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"source": {"component": "topogate-allocator", "host": "other"}}, "its own node's"),
+        ({"source": {"component": "topogate-allocator", "host": "other"}}, "of its own Node"),
         ({"source": {"component": "kubelet", "host": "gpu"}}, "its own name"),
-        ({"reason": "Killing"}, "tell of the cards of pods"),
+        ({"reason": "Killing"}, "Events about the cards of pods"),
         ({"involvedObject": {"kind": "Node", "name": "gpu", "namespace": "default"}}, "the cards of pods"),
     ],
 )
@@ -277,7 +277,7 @@ def test_it_may_write_no_other_events(client: ApiClient, changes: dict[str, Any]
 
 @pytest.mark.usefixtures("client")  # the policy is in force
 def test_a_token_that_is_bound_to_no_pod_may_write_no_event(cluster: Cluster, tmp_path: Path) -> None:
-    with pytest.raises(NodeApiError, match="its own node's"):
+    with pytest.raises(NodeApiError, match="of its own Node"):
         post(client_with(cluster, tmp_path, None), reported())
 
 

@@ -392,7 +392,9 @@ def comparable(schema: Any, other: Any) -> Any:
     others = other if isinstance(other, dict) else {}
     hidden = schema.get("properties", {}).keys() - others.get("properties", {}).keys()
     existing = {
-        key: value for key, value in schema.items() if not (key == "description" and isinstance(value, str))
+        key: value
+        for key, value in schema.items()
+        if not (key in ("description", "message") and isinstance(value, str))
     }
     if "properties" in existing:
         existing["properties"] = {

@@ -130,9 +130,9 @@ spec:
     - expression: request.operation == 'CREATE' && request.resource.group == ''
       message: an allocator may only create Events
     - expression: object == null || (object.?source.?component.orValue('') == 'topogate-allocator' && object.?source.?host.orValue('') == variables.ownNode && variables.ownNode != '')
-      message: an allocator may only speak in its own name and its own node's
+      message: an allocator may only write Events in its own name and of its own Node
     - expression: object == null || (object.?involvedObject.?kind.orValue('') == 'Pod' && object.?reason.orValue('') in ['CardsRefused', 'CardsByDefault', 'CardsGuessed'])
-      message: an allocator may only tell of the cards of pods
+      message: an allocator may only write Events about the cards of pods
   variables:
     - expression: request.userInfo.extra[?'authentication.kubernetes.io/node-name'][0].orValue('')
       name: ownNode

@@ -191,7 +191,7 @@ spec:
           - mutatingwebhookconfigurations
   validations:
     - expression: object.metadata.?labels == oldObject.metadata.?labels && object.metadata.?annotations == oldObject.metadata.?annotations && object.metadata.?finalizers == oldObject.metadata.?finalizers && object.metadata.?ownerReferences == oldObject.metadata.?ownerReferences && object.webhooks.size() == oldObject.webhooks.size() && object.webhooks.all(w, oldObject.webhooks.exists(o, w.name == o.name && w.?rules == o.?rules && w.clientConfig.?url == o.clientConfig.?url && w.clientConfig.?service == o.clientConfig.?service && w.?failurePolicy == o.?failurePolicy && w.?matchPolicy == o.?matchPolicy && w.?namespaceSelector == o.?namespaceSelector && w.?objectSelector == o.?objectSelector && w.?sideEffects == o.?sideEffects && w.?timeoutSeconds == o.?timeoutSeconds && w.?admissionReviewVersions == o.?admissionReviewVersions && w.?reinvocationPolicy == o.?reinvocationPolicy && w.?matchConditions == o.?matchConditions))
-      message: of the webhook configuration topogate certs changes the caBundle, and nothing else
+      message: topogate certs may change only the caBundle of the webhook configuration
       reason: Forbidden
 {{- end }}
 {{- if (not .Values.certManager.enabled) }}

@@ -56,7 +56,7 @@ spec:
       message: the topogate sweeper may not evict pods of the cluster or of topogate
       reason: Forbidden
     - expression: object.?deleteOptions.?preconditions.?uid.hasValue()
-      message: the topogate sweeper evicts a pod by its uid, so that no other goes that has its name by now
+      message: the topogate sweeper must evict a pod by its uid, so that no new pod of the same name is evicted
       reason: Forbidden
 ---
 apiVersion: admissionregistration.k8s.io/v1
@@ -83,7 +83,7 @@ spec:
       message: 'remove gas-ts, gas-container-cards and gas-container-tiles from the pod (or its template): they tell which GPU cards a pod was given, and only the topogate sweeper writes them'
       reason: Forbidden
     - expression: object.spec.?schedulingGates.orValue([]).size() <= 64
-      message: {{ print `a pod with a ` (include "topogate.gatePrefix" .) ` gate may have 64 schedulingGates in all` | quote }}
+      message: {{ print `a pod with a ` (include "topogate.gatePrefix" .) ` gate may have at most 64 schedulingGates` | quote }}
       reason: Forbidden
 ---
 apiVersion: admissionregistration.k8s.io/v1
@@ -112,7 +112,7 @@ spec:
       message: the topogate sweeper may make, change and delete PodGroups whose name begins with topogate- and that have the label topogate.io/bind, and no others
       reason: Forbidden
     - expression: request.operation != 'UPDATE' || (dyn(object).?spec == dyn(oldObject).?spec && object.metadata.?labels == oldObject.metadata.?labels && object.metadata.?annotations == oldObject.metadata.?annotations && object.metadata.?ownerReferences == oldObject.metadata.?ownerReferences)
-      message: of a PodGroup the topogate sweeper may change the finalizers alone
+      message: the topogate sweeper may change only the finalizers of a PodGroup
       reason: Forbidden
 ---
 apiVersion: admissionregistration.k8s.io/v1
@@ -136,13 +136,13 @@ spec:
           - pods
   validations:
     - expression: variables.isSweeper || variables.changesCards
-      message: {{ print `only the topogate sweeper removes a ` (include "topogate.gatePrefix" .) ` gate: it releases the pod when its gang is placed; delete the pod if it shall not wait` | quote }}
+      message: {{ print `only the topogate sweeper removes a ` (include "topogate.gatePrefix" .) ` gate: it releases the pod when its gang is placed; delete the pod if it is not to wait` | quote }}
       reason: Forbidden
     - expression: variables.isSweeper || !variables.changesCards
       message: 'only the topogate sweeper writes gas-ts, gas-container-cards and gas-container-tiles: they tell which GPU cards the pod was given'
       reason: Forbidden
     - expression: '!variables.isSweeper'
-      message: {{ print `of a pod the topogate sweeper may change the affinity, add to the nodeSelector while it is gated, remove ` (include "topogate.gatePrefix" .) ` gates and write the annotations gas-ts, gas-container-cards, gas-container-tiles and those of the ProvisioningRequest that it consumes, and nothing else` | quote }}
+      message: {{ print `the topogate sweeper may only change the affinity of a pod, add to its nodeSelector while it is gated, remove ` (include "topogate.gatePrefix" .) ` gates, and write the annotations gas-ts, gas-container-cards, gas-container-tiles and those of the ProvisioningRequest that it consumes` | quote }}
       reason: Forbidden
   variables:
     - expression: request.userInfo.username == 'system:serviceaccount:topogate-system:sweeper'

@@ -358,7 +358,7 @@ data:
         },
         {
           "id": 10,
-          "title": "GPUs held for gangs",
+          "title": "GPUs reserved for gangs",
           "type": "timeseries",
           "datasource": {
             "type": "prometheus",
@@ -433,7 +433,7 @@ data:
         },
         {
           "id": 12,
-          "title": "Decisions cut at their bound, an hour",
+          "title": "Decisions that ended at their work budget, an hour",
           "type": "timeseries",
           "datasource": {
             "type": "prometheus",
@@ -914,7 +914,7 @@ spec:
         - alert: TopogateCertificateEnds
           annotations:
             runbook_url: {{ printf "%s/operators/runbooks.md#topogatecertificateends" (trimSuffix "/" .Values.monitoring.runbookBase) | quote }}
-            summary: The certificate that the webhook serves ends within 7 days, and nothing has renewed it.
+            summary: The certificate that the webhook serves expires within 7 days, and nothing has renewed it.
           expr: min(topogate_certificate_expiry_timestamp_seconds) - time() < 7 * 86400
           for: 1h
           labels:
@@ -954,7 +954,7 @@ spec:
         - alert: TopogateNotSynced
           annotations:
             runbook_url: {{ printf "%s/operators/runbooks.md#topogatenotsynced" (trimSuffix "/" .Values.monitoring.runbookBase) | quote }}
-            summary: 'The leading sweeper does not see the cluster as it is: it places nothing, or by old facts.'
+            summary: 'The leading sweeper does not see the cluster as it is: it places nothing, or by outdated data.'
           expr: |
             (sum(topogate_leader) > 0 unless on() topogate_oldest_gated_pod_seconds)
             or

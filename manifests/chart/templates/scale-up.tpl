@@ -77,10 +77,10 @@ spec:
           - podtemplates
   validations:
     - expression: '!variables.isSweeper || request.operation == ''UPDATE'' || ''topogate.io/scale-up'' in (request.operation == ''DELETE'' ? oldObject : object).metadata.?labels.orValue({})'
-      message: the topogate sweeper may make and remove objects with the label topogate.io/scale-up alone
+      message: the topogate sweeper may create and delete only objects with the label topogate.io/scale-up
       reason: Forbidden
     - expression: variables.isSweeper || (request.operation == 'UPDATE' && dyn(object).?template == dyn(oldObject).?template && dyn(object).?spec == dyn(oldObject).?spec && object.metadata.?labels == oldObject.metadata.?labels)
-      message: only the topogate sweeper makes and changes objects with the label topogate.io/scale-up; delete it if nodes shall not be asked for
+      message: only the topogate sweeper creates and changes objects with the label topogate.io/scale-up; delete the object if no nodes are to be requested
       reason: Forbidden
   variables:
     - expression: request.userInfo.username == 'system:serviceaccount:topogate-system:sweeper'

@@ -23,10 +23,10 @@ spec:
           - gputasks
   validations:
     - expression: '!(request.operation == ''CREATE'' || variables.respecified) || variables.jobs.check(''create'').allowed()'
-      messageExpression: '''a GPUTask is made into a Job: you need the right to create jobs.batch in namespace '' + request.namespace'
+      messageExpression: '''a GPUTask becomes a Job: you need the right to create jobs.batch in namespace '' + request.namespace'
       reason: Forbidden
     - expression: request.operation != 'DELETE' || variables.jobs.check('delete').allowed()
-      messageExpression: '''with a GPUTask goes its Job: you need the right to delete jobs.batch in namespace '' + request.namespace'
+      messageExpression: '''deleting a GPUTask deletes its Job: you need the right to delete jobs.batch in namespace '' + request.namespace'
       reason: Forbidden
     - expression: request.operation != 'UPDATE' || variables.jobs.check('delete').allowed()
       messageExpression: '''a change of a GPUTask may end its Job: you need the right to delete jobs.batch in namespace '' + request.namespace'
@@ -68,28 +68,28 @@ spec:
       message: the task controller may only touch Jobs that belong to a GPUTask of their name
       reason: Forbidden
     - expression: request.operation != 'CREATE' || !(request.namespace in ['kube-system', 'kube-public', 'kube-node-lease', 'topogate-system', 'topogate-labeler', 'topogate-allocator'])
-      message: the task controller makes no Jobs in namespaces of the cluster or of topogate
+      message: the task controller may not create Jobs in namespaces of the cluster or of topogate
       reason: Forbidden
     - expression: request.operation != 'UPDATE' || ( object.metadata.?labels == oldObject.metadata.?labels && object.metadata.?annotations == oldObject.metadata.?annotations && object.metadata.?ownerReferences == oldObject.metadata.?ownerReferences && object.metadata.?finalizers == oldObject.metadata.?finalizers && object.spec.template == oldObject.spec.template && object.spec.?parallelism == oldObject.spec.?parallelism && object.spec.?completions == oldObject.spec.?completions && object.spec.?backoffLimit == oldObject.spec.?backoffLimit && object.spec.?ttlSecondsAfterFinished == oldObject.spec.?ttlSecondsAfterFinished)
-      message: of a Job the task controller may change suspend and activeDeadlineSeconds, and nothing else
+      message: the task controller may change only suspend and activeDeadlineSeconds of a Job
       reason: Forbidden
     - expression: request.operation != 'CREATE' || ( !variables.pod.?hostNetwork.orValue(false) && !variables.pod.?hostPID.orValue(false) && !variables.pod.?hostIPC.orValue(false) && variables.pod.?nodeName.orValue('') == '' && variables.pod.?runtimeClassName.orValue('') == '' && variables.pod.?schedulerName.orValue('') in ['', 'default-scheduler'] && !variables.pod.?priorityClassName.orValue('').startsWith('system-') && variables.pod.?securityContext.?sysctls.orValue([]).size() == 0)
-      message: the task controller may make no Job whose pods reach out to their node
+      message: the task controller may not create a Job whose pods get access to their node
       reason: Forbidden
     - expression: request.operation != 'CREATE' || variables.pod.?volumes.orValue([]).all(v, has(v.configMap) || has(v.csi) || has(v.downwardAPI) || has(v.emptyDir) || has(v.ephemeral) || has(v.image) || has(v.persistentVolumeClaim) || has(v.projected) || has(v.secret))
-      message: the task controller may make no Job whose pods reach out to their node by such a volume
+      message: the task controller may not create a Job whose pods get access to their node by such a volume
       reason: Forbidden
     - expression: request.operation != 'CREATE' || variables.contexts.all(s, s.?seccompProfile.?type.orValue('RuntimeDefault') in ['RuntimeDefault', 'Localhost'] && s.?appArmorProfile.?type.orValue('RuntimeDefault') in ['RuntimeDefault', 'Localhost'] && !s.?seLinuxOptions.hasValue() && !s.?windowsOptions.hasValue())
-      message: the task controller may make no Job whose pods reach out to their node by such a security profile
+      message: the task controller may not create a Job whose pods get access to their node by such a security profile
       reason: Forbidden
     - expression: request.operation != 'CREATE' || variables.annotations.all(k, !k.startsWith('container.apparmor.security.beta.kubernetes.io/') || variables.annotations[k] == 'runtime/default' || variables.annotations[k].startsWith('localhost/'))
-      message: the task controller may make no Job whose pods reach out to their node by such an annotation
+      message: the task controller may not create a Job whose pods get access to their node by such an annotation
       reason: Forbidden
     - expression: request.operation != 'CREATE' || variables.containers.all(c, !c.?securityContext.?privileged.orValue(false) && c.?securityContext.?procMount.orValue('Default') == 'Default' && c.?securityContext.?capabilities.?add.orValue([]).all(a, a in ['AUDIT_WRITE', 'CHOWN', 'DAC_OVERRIDE', 'FOWNER', 'FSETID', 'KILL', 'MKNOD', 'NET_BIND_SERVICE', 'SETFCAP', 'SETGID', 'SETPCAP', 'SETUID', 'SYS_CHROOT']))
-      message: the task controller may make no Job whose pods reach out to their node by such a privilege
+      message: the task controller may not create a Job whose pods get access to their node by such a privilege
       reason: Forbidden
     - expression: request.operation != 'CREATE' || variables.containers.all(c, c.?ports.orValue([]).all(p, p.?hostPort.orValue(0) == 0 && p.?hostIP.orValue('') == '') && [c.?livenessProbe, c.?readinessProbe, c.?startupProbe, c.?lifecycle.?postStart, c.?lifecycle.?preStop] .all(h, h.?httpGet.?host.orValue('') == '' && h.?tcpSocket.?host.orValue('') == ''))
-      message: the task controller may make no Job whose pods reach out to their node by such an address
+      message: the task controller may not create a Job whose pods get access to their node by such an address
       reason: Forbidden
   variables:
     - expression: '(request.operation == ''CREATE'' ? object : oldObject).metadata.?ownerReferences.orValue([])'

@@ -83,7 +83,7 @@ def test_the_sweeper_makes_and_removes_its_own(place: tuple[Cluster, str, str]) 
 @pytest.mark.promise("O113", "S18")
 def test_the_sweeper_makes_no_other(place: tuple[Cluster, str, str]) -> None:
     cluster, kind, path = place
-    with pytest.raises(ApiError, match=f"label {keys.SCALE_UP_LABEL} alone"):
+    with pytest.raises(ApiError, match=f"only objects with the label {keys.SCALE_UP_LABEL}"):
         make(cluster.api().acting_as(SWEEPER), kind, path, "other", ours=False)
 
 
@@ -91,7 +91,7 @@ def test_the_sweeper_makes_no_other(place: tuple[Cluster, str, str]) -> None:
 def test_the_sweeper_removes_no_other(place: tuple[Cluster, str, str]) -> None:
     cluster, kind, path = place
     make(cluster.api().acting_as(TENANT), kind, path, "others", ours=False)
-    with pytest.raises(ApiError, match=f"label {keys.SCALE_UP_LABEL} alone"):
+    with pytest.raises(ApiError, match=f"only objects with the label {keys.SCALE_UP_LABEL}"):
         cluster.api().acting_as(SWEEPER).request("DELETE", f"{path}/others")
 
 
