@@ -173,7 +173,7 @@ def test_what_may_change_while_a_task_stands_does(tasks: Tasks) -> None:
 def test_what_the_job_was_made_with_stays_unless_the_attempt_grows(tasks: Tasks) -> None:
     spec = {**SEED, "image": "a", "command": ["run"], "env": [{"name": "A", "value": "1"}]}
     name = tasks.create(spec)["metadata"]["name"]
-    words = "to change the rest raise attempt as well"
+    words = "to change other fields, raise attempt as well"
     wrong = [
         (change, message) for change in STAYS if words not in (message := tasks.dry_change(name, change))
     ]
@@ -185,14 +185,14 @@ def test_a_template_stays_unless_the_attempt_grows(tasks: Tasks) -> None:
     name = tasks.create(spec)["metadata"]["name"]
     tasks.change(name, {"suspend": True})
     other = {"template": {"spec": {"containers": [{"name": "c", "image": "b"}]}}}
-    with pytest.raises(ApiError, match="to change the rest raise attempt as well"):
+    with pytest.raises(ApiError, match="to change other fields, raise attempt as well"):
         tasks.change(name, other)
     tasks.change(name, {**other, "attempt": 1})
 
 
 def test_the_attempt_only_grows(tasks: Tasks) -> None:
     name = tasks.create({"attempt": 2})["metadata"]["name"]
-    with pytest.raises(ApiError, match="attempt only grows"):
+    with pytest.raises(ApiError, match="attempt can only be raised"):
         tasks.change(name, {"attempt": 1})
 
 
