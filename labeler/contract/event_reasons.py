@@ -51,7 +51,7 @@ class EventReason(StrEnum):
         "LeftToKubeScheduler",
         EventSource.SWEEPER,
         True,
-        "A pod of a native gang has a topology request, and the policy leaves it to kube-scheduler.",
+        "A native gang is left to kube-scheduler: by the policy, or as it is in a tree of groups.",
     )
     POD_GROUP_MISSING = (
         "PodGroupMissing",

@@ -122,13 +122,6 @@ KINDS: Final[dict[str, list[Object]]] = {
         of("scheduling.k8s.io/v1beta1", "PodGroup", {"schedulingPolicy": {"gang": {"minCount": 2}}}),
         *in_group(),
     ],
-    "CompositePodGroup.scheduling.k8s.io": [
-        of("scheduling.k8s.io/v1alpha3", "CompositePodGroup", {
-            "schedulingPolicy": {"gang": {"minGroupCount": 1}}}),
-        of("scheduling.k8s.io/v1beta1", "PodGroup", {
-            "parentCompositePodGroupName": "x", "schedulingPolicy": {"gang": {"minCount": 2}}}),
-        *in_group(),
-    ],
     **{
         f"{kind}.kubeflow.org": [
             of("kubeflow.org/v1", kind, {"replicaSpecs": ROLES if kind == "MPIJob" else WORKERS})

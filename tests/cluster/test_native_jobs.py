@@ -129,54 +129,32 @@ def test_while_a_planned_node_is_taken_by_a_foreign_pod_none_of_the_gang_is_boun
     delete_namespace(cluster, namespace)
 
 
-def create_tree(cluster: Cluster, namespace: str, key: str, *groups: str) -> None:
-    """Make PodGroups of four pods below the CompositePodGroup "whole", of which two are bound as one.
-
-    key: of each PodGroup, "" for none.
-    """
-    api = cluster.api()
-    for name in groups:
-        body = native_gangs.pod_group(api, name, 4)
-        workload = {"workloadName": "w", "templateName": name}
-        body["spec"] |= {"parentCompositePodGroupName": "whole", "workloadRef": workload}
-        body["spec"] |= {"schedulingConstraints": {"topology": [{"key": key}]}} if key else {}
-        api.request("POST", native_gangs.path(api, namespace), body=body)
-        for number in range(4):
-            spec = {"containers": [CONTAINER], "schedulingGroup": {"podGroupName": name}}
-            pod = {"metadata": {"name": f"{name}-{number}"}, "spec": spec}
-            api.request("POST", f"/api/v1/namespaces/{namespace}/pods", body=pod)
-
-
-@pytest.mark.promise("R299")
+@pytest.mark.promise("R282")
 @pytest.mark.kubernetes("1.37")
-@pytest.mark.parametrize("key", ["", SUBBLOCK])
-def test_the_pod_groups_of_a_composite_group_are_bound_as_one_gang_in_its_block(
-    installed: Installation, key: str
+def test_a_gang_of_a_composite_group_is_bound_by_kube_scheduler_and_its_owner_gets_an_event(
+    installed: Installation,
 ) -> None:
     cluster = installed.cluster
     api, namespace = cluster.api(), create_namespace(cluster, OPTED_IN)
-    spec = {
-        "workloadRef": {"workloadName": "w", "templateName": "whole"},
-        "schedulingPolicy": {"gang": {"minGroupCount": 2}},
-        "schedulingConstraints": {"topology": [{"key": BLOCK}]},
-    }
-    body = {"metadata": {"name": "whole"}, "spec": spec}
+    workload = {"workloadName": "w", "templateName": "whole"}
+    spec = {"workloadRef": workload, "schedulingPolicy": {"gang": {"minGroupCount": 1}}}
     path = f"/apis/scheduling.k8s.io/v1alpha3/namespaces/{namespace}/compositepodgroups"
-    api.request("POST", path, body=body)
-    create_tree(cluster, namespace, key, "first")
-
-    def waits_for_the_second() -> bool:
-        reasons = [each.get("status", {}).get("reason", "") for each in placements(cluster, namespace)]
-        return any("before there are 2 (minGroupCount)" in reason for reason in reasons)
-
-    cluster.wait_for("the first group to wait for the second", waits_for_the_second)
-    create_tree(cluster, namespace, key, "second")
-    pods = wait_for_pods(cluster, namespace, lambda pods: len(nodes_of(pods)) == 8, "all to be bound")
-    assert [each["spec"]["gang"] for each in placements(cluster, namespace)] == ["CompositePodGroup/whole"]
-    assert_bound_as_planned(cluster, namespace, pods)
-    for name in ("first", "second") if key else ():
-        own = [pod for pod in pods if pod["metadata"]["name"].startswith(name)]
-        assert len({labels_of(cluster, key)[node] for node in nodes_of(own)}) == 1
+    api.request("POST", path, body={"metadata": {"name": "whole"}, "spec": spec})
+    group = native_gangs.pod_group(api, "g", 4)
+    group["spec"] |= {
+        "parentCompositePodGroupName": "whole",
+        "workloadRef": {**workload, "templateName": "g"},
+    }
+    api.request("POST", native_gangs.path(api, namespace), body=group)
+    for number in range(4):
+        spec = {"containers": [CONTAINER], "schedulingGroup": {"podGroupName": "g"}}
+        pod = {"metadata": {"name": f"g-{number}"}, "spec": spec}
+        api.request("POST", f"/api/v1/namespaces/{namespace}/pods", body=pod)
+    pods = wait_for_pods(cluster, namespace, lambda pods: len(nodes_of(pods)) == 4, "all to be bound")
+    assert [each["spec"].get("affinity") for each in pods] == [None] * 4
+    query = {"fieldSelector": "reason=LeftToKubeScheduler"}
+    events = f"/apis/events.k8s.io/v1/namespaces/{namespace}/events"
+    cluster.wait_for("the Event", lambda: bool(api.json("GET", events, query=query)["items"]))
     delete_namespace(cluster, namespace)
 
 

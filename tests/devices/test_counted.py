@@ -124,7 +124,6 @@ def cluster(*pods: Any, **supplied: Any) -> Any:
         current_placements=dict,
         storage=lambda _: None,
         namespace_labels=lambda: None,
-        pod_group_roots=dict,
         read_collections=lambda asked: {each: known[each] for each in asked},
     )
 

@@ -1,17 +1,15 @@
-"""PodGroups and CompositePodGroups, and pods that name them."""
+"""PodGroups, and pods that name them."""
 
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
 from labeler.contract import keys
 from tests.sweeper.cluster import gpu_pod
 from webhook.kube.objects import Pod
-from webhook.workloads.composite_groups import CompositeGroup
 from webhook.workloads.native_gangs import NativePodGroup
 
 BLOCK, RACK, HOST = keys.TOPOLOGY_FAMILIES[0]
-WHOLE: Final = {"parentCompositePodGroupName": "whole"}
 
 
 def group(minimum: int | None = 2, key: str = "", **spec: Any) -> NativePodGroup:
@@ -30,11 +28,3 @@ def pods(count: int, name: str = "g", job: str = "", node: str = "", **annotatio
         spec: dict[str, Any] = {"schedulingGroup": {"podGroupName": name}}
         found.append(gpu_pod(called, node=node, metadata=metadata, **spec))
     return found
-
-
-def composite(minimum: int | None = None, key: str = "", parent: str = "") -> CompositeGroup:
-    constraints = {"schedulingConstraints": {"topology": [{"key": key}]}} if key else {}
-    above = {"parentCompositePodGroupName": parent} if parent else {}
-    policy = {"basic": {}} if minimum is None else {"gang": {"minGroupCount": minimum}}
-    body = {"metadata": {"name": "c"}, "spec": {"schedulingPolicy": policy, **constraints, **above}}
-    return msgspec.convert(body, CompositeGroup)

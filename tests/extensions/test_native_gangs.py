@@ -10,12 +10,12 @@ import pytest
 
 from labeler.contract import keys
 from labeler.contract.event_reasons import EventReason
-from tests.extensions.native_groups import BLOCK, HOST, RACK, WHOLE, composite, group, pods
+from tests.extensions.native_groups import BLOCK, HOST, RACK, group, pods
 from tests.support import work_of
 from tests.sweeper.cluster import Nodes
 from webhook.configuration.settings import Settings
 from webhook.extensions.native_gangs.adopt import complete_gangs
-from webhook.extensions.native_gangs.group_constraints import COMPOSITES, excluded_by_label
+from webhook.extensions.native_gangs.group_constraints import excluded_by_label
 from webhook.extensions.native_gangs.own_pod_groups import COLLECTIONS, GROUPS
 from webhook.extensions.native_gangs.pod_group_gangs import LEFT, LeftMemory, report_left
 from webhook.kube.objects import Pod
@@ -23,10 +23,8 @@ from webhook.policy.values import Policy
 from webhook.sweeper.decide.node_rules import GangNodes
 from webhook.sweeper.extension import ExcludeInput, GangsInput, PassEnd
 from webhook.sweeper.observe.gangs import OwnerFacts, PodGang, gather
-from webhook.sweeper.observe.pods import Journal
 from webhook.sweeper.observe.snapshotter import Snapshotter
-from webhook.workloads.composite_groups import CompositeGroup, roots_of
-from webhook.workloads.native_gangs import BINDS_ANY_PRIORITY, VERSIONS, NativePodGroup
+from webhook.workloads.native_gangs import BINDS_ANY_PRIORITY, VERSIONS, NativePodGroup, is_in_tree
 
 REQUIRED = keys.REQUIRED_TOPOLOGY_ANNOTATION
 IN = {keys.INJECTION_LABEL: keys.INJECTION_ENABLED}
@@ -37,7 +35,6 @@ def gangs_of(
     *members: Pod,
     size: int | None = None,
     minimum: int | None = None,
-    composites: dict[str, CompositeGroup] | None = None,
     version: str = VERSIONS[0],
 ) -> list[PodGang]:
     """The gangs of a cluster of two blocks, each of the racks r0 and r1, with these groups.
@@ -48,14 +45,10 @@ def gangs_of(
     for number in range(4):
         cluster.label(f"n{number}", {BLOCK: f"b{number // 2}", RACK: f"r{number % 2}", HOST: f"h{number}"})
     there = {f"in/{name}": each for name, each in (groups or {}).items()}
-    above = {f"in/{name}": each for name, each in (composites or {}).items()}
-    cluster.roots = roots_of(there, above)
     view = Snapshotter(cluster, Settings()).view()
     if groups is not None:
         objects: dict[Hashable, Mapping[str, Any]] = {GROUPS: there}
         objects[COLLECTIONS[VERSIONS.index(version)]] = {}
-        if composites is not None:
-            objects[COMPOSITES] = above
         view = replace(view, objects=objects)
     found = gather(view.gated, view.mates, lambda _: OwnerFacts(size, minimum=minimum), view.gang_of)
     return list(complete_gangs(GangsInput(found, view, Settings())))
@@ -217,13 +210,6 @@ def test_pods_of_other_preemption_policies_than_kube_scheduler_binds_together_ar
     assert gang.problems == ()
 
 
-def test_the_priority_of_the_group_at_the_top_counts() -> None:
-    there, above = {"g": group(2, priority=100, **WHOLE)}, {"whole": composite(1)}
-    (gang,) = gangs_of(there, *of_priority(pods(2), 100), composites=above)
-    (problem,) = gang.problems
-    assert problem.startswith("CompositePodGroup whole has priority 0, and pods of it have 100: ")
-
-
 @pytest.mark.promise("R253")
 def test_values_that_repeat_under_several_parents_are_reported() -> None:
     (gang,) = gangs_of({"g": group(2, RACK)}, *pods(2))
@@ -267,89 +253,14 @@ def test_a_group_whose_pods_each_name_a_gang_of_their_own_delays_nobody() -> Non
 
 
 @pytest.mark.promise("R282")
-def test_the_pod_groups_of_a_tree_are_one_gang_in_one_domain_of_its_key() -> None:
-    groups = {"g": group(2, **WHOLE), "h": group(2, parentCompositePodGroupName="part")}
-    tree = {"whole": composite(2, BLOCK), "part": composite(1, parent="whole")}
-    (gang,) = gangs_of(groups, *pods(2, "g"), *pods(2, "h"), composites=tree)
-    assert (gang.key.kind, gang.key.name, len(gang.pods)) == ("CompositePodGroup", "whole", 4)
-    assert (gang.fault, gang.required_level, gang.minimum) == ("", "block", None)
-
-
-def test_the_gang_that_a_controller_has_marked_keeps_to_the_domain_of_its_composite_group() -> None:
-    groups = {"g": group(2, **WHOLE), "h": group(2, RACK)}
-    members = [*pods(2, "g", **{keys.GANG_ANNOTATION: "a"}), *pods(2, "h", **{keys.GANG_ANNOTATION: "a"})]
-    (gang,) = gangs_of(groups, *members, composites={"whole": composite(1, BLOCK)})
-    assert (gang.key.kind, gang.fault) == ("Gang", "")
-    assert sorted(str(part.required_level) for part in gang.parts) == ["block", "subblock"]
-
-
-@pytest.mark.promise("R282")
-@pytest.mark.parametrize(
-    ("tree", "expected"),
-    [
-        ({}, "its CompositePodGroup whole does not exist"),
-        ({"whole": composite(1, parent="above")}, "its CompositePodGroup above does not exist"),
-        (
-            {"whole": composite(1, parent="whole")},
-            "its CompositePodGroup whole does not exist, or",
-        ),
-        (
-            {"whole": composite(3)},
-            "2 groups of CompositePodGroup whole have all pods, and",
-        ),
-        ({"whole": composite(1), "other": composite(2, parent="whole")}, ""),
-        ({"whole": composite(2)}, ""),
-    ],
-    ids=["none", "none-above", "cycle", "few-groups", "enough", "all"],
-)
-def test_a_tree_that_kube_scheduler_does_not_bind_takes_no_place(
-    tree: dict[str, CompositeGroup], expected: str
-) -> None:
-    groups = {"g": group(2, **WHOLE), "h": group(1, **WHOLE), "later": group(2, **WHOLE)}
-    found = gangs_of(groups, *pods(2, "g"), *pods(1, "h"), composites=tree)
-    assert all(gang.fault.startswith(expected) and bool(gang.fault) == bool(expected) for gang in found)
-
-
-def test_where_composite_groups_cannot_be_read_a_pod_group_is_a_gang_of_its_own() -> None:
-    found = gangs_of({"g": group(2, **WHOLE), "h": group(2, **WHOLE)}, *pods(2, "g"), *pods(2, "h"))
-    assert [(gang.key.kind, gang.fault) for gang in found] == [("PodGroup", ""), ("PodGroup", "")]
-
-
-@pytest.mark.parametrize(("above", "below"), [(BLOCK, RACK), (RACK, BLOCK), (RACK, RACK)])
-def test_the_finer_of_the_levels_of_a_composite_group_and_of_its_groups_is_required(
-    above: str, below: str
-) -> None:
-    (gang,) = gangs_of({"g": group(2, below, **WHOLE)}, *pods(2), composites={"whole": composite(1, above)})
-    assert (gang.fault, gang.within) == ("", "block" if above == BLOCK else None)
-    assert {part.required_level for part in gang.parts} or {gang.required_level} == {"subblock"}
-
-
-def test_values_that_repeat_under_several_parents_are_reported_of_a_composite_group_too() -> None:
-    (gang,) = gangs_of({"g": group(2, **WHOLE)}, *pods(2), composites={"whole": composite(1, RACK)})
-    assert f"{RACK}=r0 is the label of several domains, under 2 parents" in gang.problems[0]
-
-
-def test_gangs_below_one_composite_group_are_reported_with_each_other() -> None:
-    groups = {"g": group(2, **WHOLE), "h": group(2, **WHOLE)}
-    members = [*pods(2, "g", job="mine"), *pods(2, "h", job="theirs")]
-    mine, _ = gangs_of(groups, *members, composites={"whole": composite(2)})
-    assert mine.fault == ""
-    assert mine.problems[0].startswith("CompositePodGroup whole has pods of Job/theirs too")
-
-
-def test_pods_change_their_gang_with_the_tree_of_their_pod_group() -> None:
-    cluster = Nodes(2, *pods(2, "g", node="n0"), *pods(1, "h", node="n1"))
-    snapshotter = Snapshotter(cluster, Settings(), journal := Journal())
-    journal.begin({pod.metadata.uid: pod for pod in cluster.pods})
-    for roots, expected in (
-        ({}, ["g", "h"]),
-        ({"in/g": "whole", "in/h": "whole"}, ["whole"]),
-        ({}, ["g", "h"]),
-    ):
-        cluster.roots = roots
-        mates = snapshotter.view().index.mates
-        assert sorted(key.name for key in mates) == expected
-        assert sum(map(len, mates.values())) == 3
+def test_a_gang_of_a_tree_of_groups_is_left_to_kube_scheduler() -> None:
+    """Also before all of its pods exist, and whatever else its PodGroup requires."""
+    groups = {"g": group(4, "no-level", parentCompositePodGroupName="whole"), "h": group(1)}
+    left, placed = gangs_of(groups, *pods(2, "g"), *pods(1, "h"))
+    assert left.left.startswith("PodGroup g is in CompositePodGroup whole, and topogate does not place trees")
+    assert (left.fault, placed.left, placed.fault) == (left.left, "", "")
+    both = [is_in_tree(pod, {"in/g": groups["g"]}) for pod in (*left.gated, *placed.gated)]
+    assert both == [True, True, False]
 
 
 def end_of(policy: Policy, *members: Pod, labels: dict[str, dict[str, str]] | None = None) -> PassEnd:

@@ -31,7 +31,6 @@ from webhook.sweeper.decide.reservations import (
 from webhook.sweeper.observe.gangs import GangKey, OwnerFacts, PodGang, gather
 from webhook.sweeper.observe.snapshotter import Snapshotter
 from webhook.sweeper.observe.view import Moment, View
-from webhook.workloads.composite_groups import NO_ROOTS, Roots
 
 GPU = "nvidia.com/gpu"
 
@@ -61,7 +60,6 @@ class Nodes:
         self.failed: list[Pod] = []
         self.placements: dict[str, Placement] = {}
         self.labels: Mapping[str, Mapping[str, str]] | None = None
-        self.roots: Roots = NO_ROOTS
         status = {"allocatable": {GPU: str(gpus), "pods": "110"}}
         self.nodes = {
             f"n{number}": msgspec.convert(
@@ -94,9 +92,6 @@ class Nodes:
 
     def storage(self, is_wanted: bool) -> None:
         return None
-
-    def pod_group_roots(self) -> Roots:
-        return self.roots
 
     @property
     def owners(self) -> "NoOwners":

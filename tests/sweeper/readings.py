@@ -4,7 +4,6 @@ import msgspec
 
 from webhook.kube.objects import Node, Pod
 from webhook.kube.placements import Placement
-from webhook.workloads.composite_groups import NO_ROOTS, Roots
 
 HOSTNAME = "kubernetes.io/hostname"
 
@@ -35,6 +34,3 @@ class Cluster:
 
     def storage(self, is_wanted: bool) -> None:
         return None
-
-    def pod_group_roots(self) -> Roots:
-        return NO_ROOTS

@@ -63,12 +63,12 @@ def events_of(*answers: ApiError | None, moves: int = 0) -> tuple[list[tuple[str
 
 
 def test_what_is_refused_counts_for_the_gang_that_the_view_names() -> None:
-    """As the pods of all PodGroups below a CompositePodGroup, which its own marks alone do not show."""
+    """As of pods that the settings group, which their own marks alone do not show."""
 
     def refuse(_: str) -> None:
         raise ApiError(403, "Forbidden", "a policy forbids it")
 
-    whole = replace(key_of(PODS[0]), kind="CompositePodGroup")
+    whole = replace(key_of(PODS[0]), kind="Group")
     cache: Any = SimpleNamespace(expect=lambda _: None)
     never: Any = Never()
     applier = Applies(Pass(Answers(refuse, {}), cache, Settings(), stopping=never, clock=Clock()))

@@ -44,6 +44,19 @@ def test_the_gate_of_a_pod_of_another_scheduler_is_removed_and_its_owner_gets_a_
     assert not any(each.is_news for each in orders.outcomes)
 
 
+@pytest.mark.promise("R282")
+def test_the_gates_of_a_gang_that_an_extension_leaves_to_kube_scheduler_are_removed() -> None:
+    """Only those of pods that no plan names: an earlier version may have planned some of them."""
+    pods = [pod("a"), pod("b")]
+    planned = {pods[0].metadata.uid: PlannedPod(name="a", uid=pods[0].metadata.uid, node="n0")}
+    left = [replace(gang, left="its PodGroup is in a tree") for gang in gather_all(*pods)]
+    orders = model_label_step(left, replace(VIEW, planned=planned), Policy(), SERVED)
+    assert released(orders) == [("b", "")]
+    (warning,) = orders.warnings
+    note = "its PodGroup is in a tree: its gate is removed"
+    assert (warning.reason, warning.note) == ("LeftToKubeScheduler", note)
+
+
 def test_pods_of_served_schedulers_are_placed() -> None:
     orders = step(pod("a"), pod("b", "default-scheduler"))
     assert (orders.releases, orders.outcomes) == ((), ())

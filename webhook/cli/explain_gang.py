@@ -104,10 +104,10 @@ def _of_pod(cluster: _Cluster, name: str) -> Iterator[str]:
 def _of_gang(cluster: _Cluster, written: str) -> Iterator[str]:
     """A gang by its kind and name; of its pods, the first that waits."""
     reading = ClusterReading.read(cluster.api)
-    roots, settings = reading.pod_group_roots(), cluster.settings or Settings()
+    settings = cluster.settings or Settings()
 
     def is_of_gang(pod: Pod) -> bool:
-        key = key_of(pod, settings.owner_rules, roots)
+        key = key_of(pod, settings.owner_rules)
         return key.namespace == cluster.namespace and (key.kind.lower(), key.name) == _split(written)
 
     pods = [pod for pod in reading.pods if is_of_gang(pod)]

@@ -31,8 +31,6 @@ from webhook.sweeper.observe.gangs import GangKey, OwnerFacts
 from webhook.sweeper.observe.membership import LostOwner, has_owners
 from webhook.sweeper.observe.owner_existence import MOST_LEVELS, OwnerExistence
 from webhook.sweeper.observe.owner_sizes import Complaints, Owners
-from webhook.workloads.composite_groups import COMPOSITE_GROUPS, Roots, roots_of
-from webhook.workloads.native_gangs import POD_GROUPS
 
 PAGE_SIZE: Final = 500
 _LEASE: Final = "/apis/coordination.k8s.io/v1/namespaces/topogate-system/leases/topogate-sweeper"
@@ -157,10 +155,6 @@ class ClusterReading:
     def leads_since(self) -> float | None:
         """Since when the sweeper's leader leads, in seconds since 1970; None if the user may not know."""
         return self.read_leads_since()
-
-    def pod_group_roots(self) -> Roots:
-        """By PodGroup the root of its tree, as far as both kinds are served and read."""
-        return roots_of(self.owners(POD_GROUPS) or {}, self.owners(COMPOSITE_GROUPS) or {})
 
     def owners(self, name: str) -> Mapping[str, Any] | None:
         """Owners of a kind ("jobs.batch") by "namespace/name"; None where they are not served or read."""

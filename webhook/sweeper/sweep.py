@@ -38,6 +38,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Final
 
+from webhook.kube.objects import Pod
 from webhook.scheduling.budgets import Budgets
 from webhook.sweeper.apply.applier import Applier
 from webhook.sweeper.context import Pass
@@ -57,6 +58,7 @@ from webhook.sweeper.pass_measurements import PassMeasurements
 from webhook.sweeper.repair.repair import NOT_BOUND, count_unbound
 from webhook.sweeper.report import Reporter
 from webhook.sweeper.report_memory import causes_of
+from webhook.workloads.native_gangs import POD_GROUPS, is_in_tree
 
 SOON_SECONDS: Final = 1.0
 """When the next pass is due after something has failed: not at once, or an API server that is away is asked
@@ -183,11 +185,16 @@ class Sweeper:
     def _look_for_ungated(self, view: View) -> Ungated:
         """Pods that came past admission; those that it has missed are counted."""
         policy, labels = self._pass.policy(), self._pass.cache.namespace_labels()
+        groups = self._pass.cache.owners.all_of(POD_GROUPS) or {}
         found: Ungated = {}
+
+        def had_gate(pod: Pod) -> bool:
+            return view.is_ours(pod) or is_in_tree(pod, groups)
+
         with self._guarded("ungated"):
             if policy is not None and labels is not None:
                 read = partial(read_creator_fields, self._pass.api)
-                found = self._ungated.by_cause(policy, labels, read, view.is_ours)
+                found = self._ungated.by_cause(policy, labels, read, had_gate)
                 missed = found.get(UngatedCause.MISSED, {})
                 self._pass.metrics.ungated.value = sum(map(len, missed.values()))
         return found

@@ -28,7 +28,6 @@ from webhook.ui.live import Scene
 from webhook.ui.picture import Shown
 from webhook.ui.redact import EVERYTHING, Rights
 from webhook.workloads import marks
-from webhook.workloads.composite_groups import NO_ROOTS, Roots
 
 LARGEST_TEXT = 256 * 1024
 """The longest manifest that is read, in bytes."""
@@ -96,10 +95,6 @@ class _With:
     def namespace_labels(self) -> NamespaceLabels | None:
         """None: not every viewer may list namespaces."""
         return None
-
-    def pod_group_roots(self) -> Roots:
-        """No roots: hypothetical pods have no PodGroups."""
-        return NO_ROOTS
 
 
 @dataclass(frozen=True)

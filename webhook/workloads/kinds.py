@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
 from webhook.kube.objects import OwnerReference
-from webhook.workloads import builtin, composite_groups, loose, native_gangs, sets, training
+from webhook.workloads import builtin, loose, native_gangs, sets, training
 from webhook.workloads.builtin import Owner
 from webhook.workloads.pod_sets import OwnedPods, Path
 
@@ -106,15 +106,6 @@ WORKLOADS: Final[tuple[Workload[Any], ...]] = (
         "podgroups",
         native_gangs.NativePodGroup,
         native_gangs.native_group_pods,
-        id_prefix=f"{native_gangs.GROUP}/",
-    ),
-    Workload(
-        "CompositePodGroup",
-        native_gangs.GROUP,
-        composite_groups.VERSIONS,
-        "compositepodgroups",
-        composite_groups.CompositeGroup,
-        composite_groups.composite_group_pods,
         id_prefix=f"{native_gangs.GROUP}/",
     ),
     Workload(

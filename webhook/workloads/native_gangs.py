@@ -5,9 +5,10 @@ template of a Workload is copied into each of its PodGroups, so topogate does no
 read here are the same in v1alpha2 (Kubernetes 1.36), v1alpha3 and v1beta1 (1.37).
 """
 
+from collections.abc import Mapping
 from typing import Final
 
-from webhook.kube.objects import PodSpec
+from webhook.kube.objects import Pod, PodSpec
 from webhook.kube.struct import Struct
 from webhook.workloads.builtin import Owner
 from webhook.workloads.pod_sets import OwnedPods
@@ -95,3 +96,9 @@ def group_name(spec: PodSpec) -> str:
     """The PodGroup of a pod, "" if it has none, or a kind of group that is newer than 1.37."""
     name = (spec.scheduling_group or {}).get("podGroupName")
     return name if isinstance(name, str) else ""
+
+
+def is_in_tree(pod: Pod, groups: Mapping[str, NativePodGroup]) -> bool:
+    """Whether the PodGroup of a pod is in a CompositePodGroup. groups: by "namespace/name"."""
+    group = groups.get(f"{pod.metadata.namespace}/{group_name(pod.spec)}")
+    return group is not None and bool(group.parent)

@@ -126,14 +126,6 @@ rules:
   - apiGroups:
       - scheduling.k8s.io
     resources:
-      - compositepodgroups
-    verbs:
-      - get
-      - list
-      - watch
-  - apiGroups:
-      - scheduling.k8s.io
-    resources:
       - podgroups
     verbs:
       - create

@@ -122,14 +122,6 @@ rules:
       - list
       - watch
   - apiGroups:
-      - scheduling.k8s.io
-    resources:
-      - compositepodgroups
-    verbs:
-      - get
-      - list
-      - watch
-  - apiGroups:
       - kubeflow.org
     resources:
       - pytorchjobs

@@ -2,6 +2,9 @@
 
 kube-scheduler binds no pod of a group before the PodGroup exists and has minCount pods, nor across domains of
 the group's topology key. So a gang waits until then, and is placed within one domain.
+
+A PodGroup may be in a tree of CompositePodGroups (alpha in Kubernetes 1.37), which kube-scheduler binds as a
+whole. Gangs of such PodGroups are left to it.
 """
 
 import logging
@@ -10,8 +13,8 @@ from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from typing import Final
 
-from webhook.extensions.native_gangs.group_constraints import Trees, label_problem, leveled
-from webhook.extensions.native_gangs.own_pod_groups import collection_of, foreign_groups
+from webhook.extensions.native_gangs.group_constraints import label_problem, leveled
+from webhook.extensions.native_gangs.own_pod_groups import GROUPS, collection_of, foreign_groups
 from webhook.grouping import grouped
 from webhook.kube.objects import Pod
 from webhook.sweeper.extension import GangsInput
@@ -19,8 +22,7 @@ from webhook.sweeper.observe.gangs import OWN_ERROR, GangKey, PodGang, few_probl
 from webhook.sweeper.observe.pods import PodTrait
 from webhook.sweeper.observe.view import View
 from webhook.text import counted, printable, sentence_list
-from webhook.workloads.composite_groups import CompositeGroupSpec
-from webhook.workloads.native_gangs import BINDS_ANY_PRIORITY, NativeGroupSpec, NativePodGroup, group_name
+from webhook.workloads.native_gangs import BINDS_ANY_PRIORITY, NativePodGroup, group_name
 from webhook.workloads.pod_group_names import bind_group_of, native_group_of
 
 _NAMED: Final = 3
@@ -29,17 +31,15 @@ _NAMED: Final = 3
 _PREEMPTS: Final = "PreemptLowerPriority"
 """The default preemptionPolicy of pods."""
 
-_TopSpec = NativeGroupSpec | CompositeGroupSpec
-
 logger = logging.getLogger(__name__)
 
 
 def complete_gangs(given: GangsInput) -> Sequence[PodGang]:
     """The gangs, with the constraints of their PodGroups."""
-    trees = Trees.of(given.view)
-    if trees is None or not given.view.index.of[PodTrait.OF_A_POD_GROUP]:
+    there = GROUPS.of(given.view)
+    if there is None or not given.view.index.of[PodTrait.OF_A_POD_GROUP]:
         return given.gangs
-    groups = _PodGroups(given.view, trees)
+    groups = _PodGroups(given.view, there)
     problem_of = cache(lambda key: label_problem(key, given.view, given.settings.topology))
     return [_guarded(gang, groups, given, problem_of) for gang in given.gangs]
 
@@ -64,33 +64,18 @@ class _Members:
 
 @dataclass(frozen=True)
 class _PodGroups:
-    """The PodGroups, and the gangs of their pods."""
+    """The PodGroups, by "namespace/name", and the gangs of their pods."""
 
     view: View
-    trees: Trees
+    by_name: Mapping[str, NativePodGroup]
 
     def of(
         self, namespace: str, names: Iterable[str]
     ) -> tuple[Mapping[str, NativePodGroup], Mapping[str, _Members]]:
         """The existing groups with these names, and the pods of each name."""
         where = {name: f"{namespace}/{name}" for name in names}
-        by_name = self.trees.groups
-        there = {name: by_name[key] for name, key in where.items() if key in by_name}
+        there = {name: self.by_name[key] for name, key in where.items() if key in self.by_name}
         return there, {name: self.members.get(key, _Members()) for name, key in where.items()}
-
-    def count_in(self, namespace: str) -> Callable[[str], int]:
-        """A function: name of a PodGroup in this namespace -> its number of pods."""
-        return lambda name: self.members.get(f"{namespace}/{name}", _Members()).count
-
-    def of_trees(self, namespace: str, names: Iterable[str]) -> Mapping[str, _Members]:
-        """The pods of the trees of these groups, by the CompositePodGroup at the top."""
-        found = {}
-        for root in sorted({self.trees.root(namespace, name) for name in names} - {""}):
-            below = self.trees.pod_groups_below(namespace, root)
-            each = [self.members.get(f"{namespace}/{name}", _Members()) for name in below]
-            gangs = tuple(sorted({gang for those in each for gang in those.gangs}))
-            found[root] = _Members(sum(those.count for those in each), gangs)
-        return found
 
     @cached_property
     def members(self) -> Mapping[str, _Members]:
@@ -124,19 +109,30 @@ def _adopted(
     problem_of: Callable[[str], str],
 ) -> PodGang:
     """One gang with the constraints of the PodGroups of its gated pods. names: of these PodGroups."""
-    namespace, trees = gang.key.namespace, groups.trees
-    there, members = groups.of(namespace, names)
+    there, members = groups.of(gang.key.namespace, names)
+    if left := _left(there):
+        return replace(gang, left=left, fault=left)
     fault = gang.fault or _missing([name for name in names if name not in there]) or _lacking(there, members)
-    if fault := fault or trees.fault(namespace, names, groups.count_in(namespace)):
+    if fault:
         return replace(gang, fault=fault)
-    constraints = {name: trees.constraints(namespace, name) for name in names}
-    gang, problems = leveled(gang, constraints, given.settings.topology)
-    keys = sorted({each.key for those in constraints.values() for each in those})
-    problems = [*problems, *filter(None, map(problem_of, keys)), *_shared(gang, members, "PodGroup")]
-    problems += _shared(gang, groups.of_trees(namespace, names), "CompositePodGroup")
-    problems += _priority_problems(gang, trees, given.view)
+    gang, problems = leveled(gang, there, given.settings.topology)
+    keys = sorted({key for group in there.values() for key in group.topology_keys})
+    problems = [*problems, *filter(None, map(problem_of, keys)), *_shared(gang, members)]
+    problems += _priority_problems(gang, there, given.view)
     minimum, problem = _minimum(gang, there, members)
     return replace(gang, minimum=minimum, problems=(*gang.problems, *few_problems([*problems, *problem])))
+
+
+def _left(groups: Mapping[str, NativePodGroup]) -> str:
+    """Why a gang of these PodGroups is left to kube-scheduler, "" if it is not."""
+    for name, group in groups.items():
+        if group.parent:
+            return (
+                f"PodGroup {printable(name)} is in CompositePodGroup {printable(group.parent)}, and topogate "
+                "does not place trees of groups: kube-scheduler chooses the nodes, by the topology keys of "
+                "the groups, and topology annotations have no effect"
+            )
+    return ""
 
 
 def _names(group_of: Callable[[Pod], str], gang: PodGang) -> list[str]:
@@ -181,7 +177,7 @@ def _minimum(
     if len(groups) > 1:
         return None, _no_minimum(gang)
     (least,) = (group.min_count for group in groups.values())
-    if least is None or (gang.minimum is None and any(_shared(gang, members, "PodGroup"))):
+    if least is None or (gang.minimum is None and any(_shared(gang, members))):
         return gang.minimum, ()  # minCount does not say how many pods of each gang are enough
     count = gang.size if gang.size is not None else len(gang.pods)
     enough = min(max(gang.minimum or 0, least), count)
@@ -193,18 +189,18 @@ def _no_minimum(gang: PodGang) -> Iterable[str]:
         yield f"its minimum of {gang.minimum} pods does not count, as its pods are of several PodGroups"
 
 
-def _shared(gang: PodGang, members: Mapping[str, _Members], kind: str) -> Iterable[str]:
+def _shared(gang: PodGang, members: Mapping[str, _Members]) -> Iterable[str]:
     """Problems of groups that also have pods of other gangs: kube-scheduler binds them together."""
     for name, those in members.items():
         if others := those.besides(gang.key):
             yield (
-                f"{kind} {printable(name)} has pods of {others} too: each gang is placed by itself, but "
+                f"PodGroup {printable(name)} has pods of {others} too: each gang is placed by itself, but "
                 "kube-scheduler binds them together; set one topogate.io/gang on all of them"
             )
 
 
-def _priority_problems(gang: PodGang, trees: Trees, view: View) -> Iterator[str]:
-    """Problems with priorities: from Kubernetes 1.37 on, pods need the priority of the group at the top.
+def _priority_problems(gang: PodGang, groups: Mapping[str, NativePodGroup], view: View) -> Iterator[str]:
+    """Problems with priorities: from Kubernetes 1.37 on, pods need the priority of their group.
 
     They also need one preemptionPolicy, the group's if it has one. See validatePodGroup in
     pkg/scheduler/schedule_one_podgroup.go.
@@ -212,47 +208,36 @@ def _priority_problems(gang: PodGang, trees: Trees, view: View) -> Iterator[str]
     served = collection_of(view)
     if served is None or served.api_version.endswith(f"/{BINDS_ANY_PRIORITY}"):
         return
-    for top, (spec, pods) in sorted(_by_top(gang, trees).items()):
-        yield from _mismatch(top, "priority", spec.priority or 0, [pod.spec.priority or 0 for pod in pods])
-        yield from _policy_problems(top, spec.preemption_policy, pods)
+    for name, pods in sorted(grouped((native_group_of(pod), pod) for pod in gang.gated).items()):
+        if name in groups:
+            shown, spec, priorities = f"PodGroup {printable(name)}", groups[name].spec, _priorities(pods)
+            yield from _mismatch(shown, "priority", spec.priority or 0, priorities)
+            yield from _policy_problems(shown, spec.preemption_policy, pods)
 
 
-def _policy_problems(top: str, own: str | None, pods: Sequence[Pod]) -> Iterator[str]:
+def _priorities(pods: Sequence[Pod]) -> list[int]:
+    return [pod.spec.priority or 0 for pod in pods]
+
+
+def _policy_problems(group: str, own: str | None, pods: Sequence[Pod]) -> Iterator[str]:
     """Problems with preemptionPolicies. own: the group's."""
     policies = {pod.spec.preemption_policy or _PREEMPTS for pod in pods}
     if own:
-        yield from _mismatch(top, "preemptionPolicy", own, policies)
+        yield from _mismatch(group, "preemptionPolicy", own, policies)
     elif len(policies) > 1:
         yield (
-            f"pods of {top} have preemptionPolicy {_few(sorted(policies))}: kube-scheduler binds none of "
+            f"pods of {group} have preemptionPolicy {_few(sorted(policies))}: kube-scheduler binds none of "
             "them; recreate them with one PriorityClass"
         )
 
 
-def _by_top(gang: PodGang, trees: Trees) -> Mapping[str, tuple[_TopSpec, list[Pod]]]:
-    """The group at the top of each tree -> its spec, and the gang's gated pods in it."""
-    found: dict[str, tuple[_TopSpec, list[Pod]]] = {}
-    for pod in gang.gated:
-        if name := native_group_of(pod):
-            top, spec = _top(gang.key.namespace, name, trees)
-            found.setdefault(top, (spec, []))[1].append(pod)
-    return found
-
-
-def _mismatch(top: str, what: str, own: int | str, of_pods: Iterable[int | str]) -> Iterator[str]:
-    """The problem if pods have another value than the group at the top."""
+def _mismatch(group: str, what: str, own: int | str, of_pods: Iterable[int | str]) -> Iterator[str]:
+    """The problem if pods have another value than their group."""
     if others := sorted({str(each) for each in of_pods if each != own}):
         yield (
-            f"{top} has {what} {own}, and pods of it have {_few(others)}: "
+            f"{group} has {what} {own}, and pods of it have {_few(others)}: "
             "kube-scheduler binds none of them; recreate it with the PriorityClass of all its pods"
         )
-
-
-def _top(namespace: str, name: str, trees: Trees) -> tuple[str, _TopSpec]:
-    """The group at the top of a PodGroup's tree, by its displayed name, and its spec."""
-    if root := trees.root(namespace, name):
-        return f"CompositePodGroup {printable(root)}", (trees.composites or {})[f"{namespace}/{root}"].spec
-    return f"PodGroup {printable(name)}", trees.groups[f"{namespace}/{name}"].spec
 
 
 def _few(names: Sequence[str], count: int | None = None) -> str:

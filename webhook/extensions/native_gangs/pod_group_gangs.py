@@ -9,7 +9,7 @@ import msgspec
 from labeler.contract import keys
 from labeler.contract.event_reasons import EventReason
 from webhook.extensions.native_gangs.adopt import complete_gangs
-from webhook.extensions.native_gangs.group_constraints import COMPOSITES, excluded_by_label
+from webhook.extensions.native_gangs.group_constraints import excluded_by_label
 from webhook.extensions.native_gangs.own_pod_groups import (
     COLLECTIONS,
     GROUPS,
@@ -199,7 +199,7 @@ NATIVE_GANGS: Final = Extension(
     "native_gangs",
     memory=NativeMemory(),
     collections=COLLECTIONS,
-    owners=(GROUPS, COMPOSITES),
+    owners=(GROUPS,),
     gauges=(LEFT,),
     check_plans=check_plans,
     complete_gangs=complete_gangs,

@@ -7,7 +7,8 @@ members of a gang passed without the gate.
 
 A webhook that is called after the webhook's last call may give a gated pod to another scheduler. Its gate is
 removed, as admission would have done it. It gets no Placement, so that no deadline of ours deletes it while
-it waits for that scheduler. Other changes need no such step: what is gated is placed by its present requests.
+it waits for that scheduler. The same is done for pods that an extension leaves to kube-scheduler. Other
+changes need no such step: what is gated is placed by its present requests.
 
 Admission warnings become Events for the owner of a gang: the author of a Job never sees its pods' warnings.
 """
@@ -68,30 +69,38 @@ def _guarded_orders(
 ) -> Orders:
     """The same for one gang."""
     try:
-        left = () if paused(gang.key) else _left_to_schedulers(gang, view, policy, schedulers)
-        return _release_to_schedulers(gang, left) if left else _orders_of(gang, view, policy)
+        left = None if paused(gang.key) else _left_to_schedulers(gang, view, policy, schedulers)
+        return left if left is not None else _orders_of(gang, view, policy)
     except Exception:  # one bad gang never stops the others; nor is it placed without its model
         logger.exception("model_labels_failed gang=%s", gang.key)
         return Orders(outcomes=(GangOutcome(gang, OWN_ERROR, Cause.INTERNAL_ERROR),))
 
 
-def _left_to_schedulers(gang: PodGang, view: View, policy: Policy, schedulers: Set[str]) -> Sequence[Pod]:
-    """Its gated pods of schedulers that neither the policy nor the sweeper's settings name.
+def _left_to_schedulers(gang: PodGang, view: View, policy: Policy, schedulers: Set[str]) -> Orders | None:
+    """The release of pods that an extension leaves to kube-scheduler, or of another scheduler; None for none.
 
-    Where only one of the two names a scheduler, one of them is to be corrected: such pods go on waiting.
+    Only schedulers count that neither the policy nor the sweeper's settings name. Where only one of the two
+    names a scheduler, one of them is to be corrected: such pods go on waiting.
     """
+    waiting = [pod for pod in gang.gated if pod.metadata.uid not in view.planned]
+    if gang.left:
+        return _release(gang, waiting, EventReason.LEFT_TO_KUBE_SCHEDULER, gang.left)
     served = {*policy.scheduler_names, *schedulers}
-    waiting = (pod for pod in gang.gated if pod.metadata.uid not in view.planned)
-    return [pod for pod in waiting if scheduler_of(pod) not in served]
-
-
-def _release_to_schedulers(gang: PodGang, pods: Sequence[Pod]) -> Orders:
-    """Remove the gates of these pods and no more: what is released so is no pod of ours."""
-    pairs = ((pod, PlannedPod(name=pod.metadata.name, uid=pod.metadata.uid, node="")) for pod in pods)
+    pods = [pod for pod in waiting if scheduler_of(pod) not in served]
+    if not pods:
+        return None
     name = quote(scheduler_of(pods[0]))
     rule = f"topogate neither gates nor places pods with schedulerName {name}"
-    warning = Warn(pods[0], EventReason.MANIFEST_WARNING, f"{rule}: its gate is removed")
+    return _release(gang, pods, EventReason.MANIFEST_WARNING, rule)
+
+
+def _release(gang: PodGang, pods: Sequence[Pod], reason: EventReason, rule: str) -> Orders | None:
+    """Remove the gates of these pods and no more: what is released so is no pod of ours."""
+    if not pods:
+        return None
+    pairs = ((pod, PlannedPod(name=pod.metadata.name, uid=pod.metadata.uid, node="")) for pod in pods)
     outcome = GangOutcome(gang, f"{rule}: their gates are being removed", Cause.INCOMPLETE)
+    warning = Warn(pods[0], reason, f"{rule}: its gate is removed")
     return Orders(releases=tuple(pairs), warnings=(warning,), outcomes=(outcome,))
 
 

@@ -56,9 +56,6 @@ from webhook.sweeper.observe.plans import unpinned
 from webhook.sweeper.observe.pods import name_of
 from webhook.sweeper.observe.view import View
 
-MOST_DOMAINS: Final = 64
-"""Of a level, in which parts that require one of them together are tried."""
-
 QUESTIONS: Final = 4
 """The work budget of one question to the placement core, times this, is that of a gang in a pass."""
 
@@ -75,8 +72,6 @@ def ask(
     whole = place(asked.gang, snapshot, options, budget)
     if not asked.parts or isinstance(whole, NoFit):
         return whole
-    if asked.is_nested:
-        return _nested(asked, whole, snapshot, options, budget)
     if any(request is not None for request in asked.domain_requests):
         return _checked(_apart(asked, snapshot, options, budget), asked, snapshot)
     answer: Assignment | NoFit = whole
@@ -100,28 +95,6 @@ def _in_either_order(
     if isinstance(answer, NoFit):
         answer = _one_by_one(asked, parts[::-1], outside, snapshot, options, budget)
         answer = _checked(answer, asked, snapshot)
-    return answer
-
-
-def _nested(
-    asked: GangQuestion, whole: Assignment, snapshot: Snapshot, options: Options, budget: Budget | None
-) -> Assignment | NoFit:
-    """Its pod sets in one domain of the level that all of it requires: the best domain, else the next best.
-
-    whole: the best place of all of it if its pod sets required nothing.
-    """
-    level = snapshot.topology.level(asked.gang.required_level or "")
-    answer: Assignment | NoFit = whole
-    for _ in range(MOST_DOMAINS):
-        outside = _outside_of(whole.nodes.values(), snapshot, level)
-        answer = _in_either_order(asked, outside, snapshot, options, budget)
-        if not isinstance(answer, NoFit):
-            return answer
-        asked = asked.without(snapshot.nodes.keys() - outside)
-        next_ = place(asked.gang, snapshot, options, budget)
-        if isinstance(next_, NoFit):
-            return answer
-        whole = next_
     return answer
 
 
@@ -186,12 +159,12 @@ def _apart(
     return _one_by_one(asked, rest, frozenset(), snapshot, options, budget, answers)
 
 
-def _outside_of(nodes: Iterable[str], snapshot: Snapshot, level: int = 0) -> frozenset[str]:
-    """The nodes that lie in none of the domains of these. level: of the domains, the coarsest is 0."""
+def _outside_of(nodes: Iterable[str], snapshot: Snapshot) -> frozenset[str]:
+    """The nodes that lie in none of the coarsest domains of these."""
 
     def domain(name: str) -> object:
         path = snapshot.nodes[name].path
-        return path[: level + 2] if path is not None else name
+        return path[:2] if path is not None else name
 
     used = {domain(name) for name in nodes}
     return frozenset(name for name in snapshot.nodes if domain(name) not in used)

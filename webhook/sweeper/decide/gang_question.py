@@ -34,15 +34,13 @@ class GangQuestion:
     Members that are none of these pods are not created yet, see PodGang.later. parts: the questions of its
     pod sets, where these ask for different levels, slices or domains of their own; the gang then names none
     of these. requests: for each pod set the domain that it wants to itself; such a set may have only anchors.
-    See asking. is_nested: whether all pod sets are in one domain of a level, which is the level that the gang
-    then requires.
+    See asking.
     """
 
     gang: Gang
     pods: Mapping[str, Pod]
     parts: tuple[Gang, ...] = ()
     domain_requests: tuple[DomainRequest | None, ...] = ()
-    is_nested: bool = False
     rules: Acceptance | None = None
     """The rules of its members on other pods, None if they have none."""
     division: Division = UNDIVIDED
@@ -114,8 +112,6 @@ def question(
     if not gang.parts:
         return GangQuestion(whole, by_name, rules=rules)
     asked = GangQuestion(whole, by_name, rules=rules, division=gang.division)
-    if gang.within is not None:
-        asked = _nested(asked, gang, gang.within)
     parts = (
         (ask(_only(gang, part), part.closed, alone=part.request is not None), part.request)
         for part in gang.parts
@@ -162,22 +158,12 @@ def _anchors(gang: PodGang, pods: Iterable[Pod], placed_on: Mapping[str, str]) -
     return tuple(Anchor(placed_on[uid], gang.ranks.get(uid)) for uid in uids if uid in placed_on)
 
 
-def _nested(asked: GangQuestion, gang: PodGang, level: str) -> GangQuestion:
-    """The question with all parts in one domain of a level."""
-    if any(part.request is not None for part in gang.parts):
-        raise PlacementError(
-            f"its PodGroups require domains within one {level}, which cannot be combined with exclusive "
-            "domains of some of its pods"
-        )
-    return replace(asked, gang=replace(asked.gang, required_level=level), is_nested=True)
-
-
 def _in_parts(asked: GangQuestion, parts: Iterable[tuple[Gang, DomainRequest | None]]) -> GangQuestion:
     """The question with those of its pod sets that ask for something, if only for their anchors."""
     asking = [
         (part, request) for part, request in parts if part.members or (request is not None and part.anchors)
     ]
-    if len(asking) == 1 and asking[0][1] is None and not asked.is_nested:
+    if len(asking) == 1 and asking[0][1] is None:
         return replace(asked, gang=asking[0][0])
     return replace(
         asked,

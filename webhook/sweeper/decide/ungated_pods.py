@@ -104,19 +104,19 @@ class UngatedPods:
         policy: Policy,
         labels: NamespaceLabels,
         read: ReadCreatorFields,
-        is_ours: Callable[[Pod], bool] = lambda _: False,
+        had_gate: Callable[[Pod], bool] = lambda _: False,
     ) -> Ungated:
         """Those that admission would have gated. labels: of namespaces, by name.
 
-        is_ours: whether a plan names a pod. Such a pod had a gate: it was created and released while this
-        process had no watch.
+        had_gate: whether a plan names a pod, or it was left to kube-scheduler. Such a pod had a gate: it was
+        created and released while this process had no watch.
         """
         now = self._clock()
         self._namespaces.update(policy, labels, now)
         pods = []
         for uid, created in list(self._created.items()):
             is_old = created.at < now - LASTS_SECONDS
-            is_missed = _is_for_us(created.pod, policy) and not is_ours(created.pod)
+            is_missed = _is_for_us(created.pod, policy) and not had_gate(created.pod)
             if is_old or not self._namespaces.covers(created) or not is_missed:
                 self._created.pop(uid, None)
             else:

@@ -14,7 +14,6 @@ from datetime import UTC, datetime
 from typing import Any, Final, Protocol
 
 from labeler.contract import keys
-from webhook.identity_cache import IdentityCache
 from webhook.kube import drivers, objects, placements, volume_objects
 from webhook.kube.client import Api
 from webhook.kube.complaints import EVENTS, FAILED_CREATE, Complaint
@@ -31,8 +30,6 @@ from webhook.sweeper.observe.owner_existence import OwnerExistence
 from webhook.sweeper.observe.owner_sizes import Complaints, Owners
 from webhook.sweeper.observe.plans import is_gated
 from webhook.sweeper.observe.pods import Journal
-from webhook.workloads.composite_groups import COMPOSITE_GROUPS, NO_ROOTS, Roots, roots_of
-from webhook.workloads.native_gangs import POD_GROUPS
 
 # --- collections that are read on demand --------------------------------------------------------------
 # They are read from the first question about them on: nothing of them costs anything before.
@@ -181,7 +178,6 @@ class ClusterCache:
         self._pod_observers: list[OnEvent[objects.Pod]] = []
         self._changes = Changes(gate_prefix)
         self.lazy = LazyCollections(api, self.served, self.changed.set, self._changes.on_freed)
-        self._roots = IdentityCache[None, Roots]()
 
     @property
     def usage_version(self) -> int:
@@ -323,13 +319,6 @@ class ClusterCache:
     def on_freed(self) -> None:
         """Have gangs asked about again that found no place; see Changes."""
         self._changes.on_freed()
-
-    def pod_group_roots(self) -> Roots:
-        """By PodGroup the root of its tree, none where no CompositePodGroups are served."""
-        groups, composites = self.owners.all_of(POD_GROUPS), self.owners.all_of(COMPOSITE_GROUPS)
-        if not groups or not composites:
-            return NO_ROOTS
-        return self._roots.get(None, roots_of, groups, composites)
 
     def served(self) -> Mapping[str, str]:
         """The owners and optional APIs that the cluster serves, with versions; see Owners.versions."""

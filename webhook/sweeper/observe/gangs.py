@@ -90,18 +90,18 @@ class PodGang:
     """A gang as it is now: its gated pods and those that were released, both in the order of rank.
 
     size: the expected number of pods, None if unknown; a staged gang gets the later ones only once the
-    earlier run. ranks: a pod's uid -> its rank, where every pod has one. slices: the largest first. problems:
-    sentences for the user. fault: why the gang cannot be placed as it is written, "" if it can. later: pods
-    of a staged gang that are created once its present ones run. is_stage_complete: no more pods come before
-    these run. minimum: how many are enough to run, while the others join as capacity comes; None where all
-    are needed. blocked_reason: why its controller cannot create the missing pods, "" if it reports nothing.
-    failed: how many pods have failed of one Job that lacks pods, 0 without such a Job. parts: the pod sets
-    that ask for different levels or slices, () where all pods ask for the same: then levels and slices are
-    those of the gang. within: the level of which one domain has all parts, None for no such level. cpu_pods:
-    uids of pods without GPUs that are placed beside the others. alone: whether the gang has no other pods,
-    and will have none. division: how an extension has divided it. lost_owner: the controller without which
-    none of its gated pods is placed, None if all controllers exist. wrongly_shared: why these pods should not
-    be one gang, "" if they may be.
+    earlier run. ranks: a pod's uid -> its rank, where every pod has one. slices: the largest first.
+    problems: sentences for the user. fault: why the gang cannot be placed as it is written, "" if it can.
+    later: pods of a staged gang that are created once its present ones run. is_stage_complete: no more
+    pods come before these run. minimum: how many are enough to run, while the others join as capacity
+    comes; None where all are needed. blocked_reason: why its controller cannot create the missing pods,
+    "" if it reports nothing. failed: how many pods have failed of one Job that lacks pods, 0 without such
+    a Job. parts: the pod sets that ask for different levels or slices, () where all pods ask for the
+    same: then levels and slices are those of the gang. cpu_pods: uids of pods without GPUs that are
+    placed beside the others. alone: whether the gang has no other pods, and will have none. division: how
+    an extension has divided it. lost_owner: the controller without which none of its gated pods is
+    placed, None if all controllers exist. wrongly_shared: why these pods should not be one gang, "" if
+    they may be. left: why its pods are left to kube-scheduler, "" if they are not.
     """
 
     key: GangKey
@@ -122,12 +122,12 @@ class PodGang:
     blocked_reason: str = ""
     failed: int = 0
     parts: tuple[GangPart, ...] = ()
-    within: str | None = None
     cpu_pods: frozenset[str] = frozenset()
     alone: bool = False
     division: Division = UNDIVIDED
     lost_owner: LostOwner | None = None
     wrongly_shared: str = ""
+    left: str = ""
 
     @property
     def workers(self) -> tuple[Pod, ...]:

@@ -21,7 +21,6 @@ from labeler.contract import keys
 from webhook.kube.objects import Pod
 from webhook.text import printable
 from webhook.workloads import marks, native_gangs
-from webhook.workloads.composite_groups import NO_ROOTS, Roots
 from webhook.workloads.owners import KNOWN_RULES, Makes, OwnerRules
 from webhook.workloads.pod_group_names import marked_gang, native_group_of
 from webhook.workloads.pod_sets import asks_for_devices
@@ -131,10 +130,8 @@ def is_of_a_set(pod: Pod) -> bool:
     )
 
 
-def key_of(pod: Pod, rules: OwnerRules = KNOWN_RULES, roots: Roots = NO_ROOTS) -> GangKey:
+def key_of(pod: Pod, rules: OwnerRules = KNOWN_RULES) -> GangKey:
     """The gang that a pod belongs to; a pod without any mark is a gang of its own.
-
-    roots: of PodGroups. All pods below a CompositePodGroup are one gang unless another mark says otherwise.
 
     Labels of the operator's choice come after a pod's own annotations and known owners, which are more
     specific than the name of a release. A pod's PodGroup comes before such labels too, whatever its owner is.
@@ -147,7 +144,7 @@ def key_of(pod: Pod, rules: OwnerRules = KNOWN_RULES, roots: Roots = NO_ROOTS) -
         return GangKey(metadata.namespace, "Gang", printable(own), own)
     owner = metadata.controller
     marked = None if rules.is_named_loose(owner) else _marked_gang(pod)
-    if grouped := marked or _native_gang(pod, roots):
+    if grouped := marked or _native_gang(pod):
         return grouped
     makes = rules.makes(owner) if owner is not None else Makes.UNKNOWN
     labelled = _labelled_gang(pod, rules) if makes is Makes.UNKNOWN else None
@@ -172,14 +169,12 @@ def _marked_gang(pod: Pod) -> GangKey | None:
     return GangKey(pod.metadata.namespace, found[0], printable(found[1]), found[2]) if found else None
 
 
-def _native_gang(pod: Pod, roots: Roots) -> GangKey | None:
+def _native_gang(pod: Pod) -> GangKey | None:
     """The gang of the PodGroup that a pod names by itself, None if it names none."""
     name, namespace = native_group_of(pod), pod.metadata.namespace
     if not name:
         return None
-    root = roots.get(f"{namespace}/{name}")
-    kind, name = ("PodGroup", name) if root is None else ("CompositePodGroup", root)
-    return GangKey(namespace, kind, printable(name), f"{native_gangs.GROUP}/{name}")
+    return GangKey(namespace, "PodGroup", printable(name), f"{native_gangs.GROUP}/{name}")
 
 
 def unknown_owner(pod: Pod, gang: GangKey, rules: OwnerRules) -> str:

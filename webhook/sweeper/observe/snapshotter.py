@@ -40,8 +40,6 @@ from webhook.sweeper.observe.view import (
     is_usable,
     why_not_accepted,
 )
-from webhook.workloads.composite_groups import NO_ROOTS, Roots
-from webhook.workloads.native_gangs import group_name
 
 logger = logging.getLogger(__name__)
 
@@ -73,9 +71,6 @@ class Objects(Protocol):
     def namespace_labels(self) -> NamespaceLabels | None:
         """Labels by namespace, None if unknown."""
 
-    def pod_group_roots(self) -> Roots:
-        """By PodGroup the root of its tree."""
-
 
 class Snapshotter:
     """Makes views and snapshots of a cache."""
@@ -102,7 +97,6 @@ class Snapshotter:
         self._terms = IdentityCache[str, tuple[AntiAffinityTerm, ...]]()
         self._namespaces: NamespaceLabels | None = None
         self._usages_on_nodes = UsagesOnNodes()
-        self._roots = NO_ROOTS
         self._pods = Pods(TraitRules(self._waits, self._gang_of, PROTECTED | settings.ignored_namespaces))
         self._changes: dict[str, Pod | None] = {}
         self._plans = Plans()
@@ -148,26 +142,12 @@ class Snapshotter:
         return view if storage is None else replace(view, volumes=self._volumes(view, storage))
 
     def _current_pods(self) -> Pods:
-        roots = self._objects.pod_group_roots()
-        if roots is not self._roots and roots != self._roots:
-            self._regroup(roots)
         if self._journal is None:
             return Pods.sorted(self._pods.rules, self._objects.pod_items())
         self._changes |= self._journal.take()
         self._pods = self._pods.after(self._changes)
         self._changes = {}  # only now: a pass that failed reports its changes once more
         return self._pods
-
-    def _regroup(self, roots: Roots) -> None:
-        """Give pods of PodGroups the gangs by these roots."""
-        moved = {}
-        for uid, pod in self._pods.of[PodTrait.OF_A_POD_GROUP].items():
-            group = f"{pod.metadata.namespace}/{group_name(pod.spec)}"
-            if self._roots.get(group) != roots.get(group):
-                moved[uid] = pod
-        self._pods = self._pods.after(dict.fromkeys(moved))
-        self._roots = roots
-        self._pods = self._pods.after(moved)
 
     def _volumes(self, view: View, storage: Storage) -> VolumeCounts | None:
         """The volumes of waiting pods that nodes limit by number, None where none is counted."""
@@ -177,7 +157,7 @@ class Snapshotter:
         return volume_counts(storage, view.nodes, by_name, list(view.placed_pods()), most, self._completed)
 
     def _gang_of(self, pod: Pod) -> GangKey:
-        return key_of(pod, self._settings.owner_rules, self._roots)
+        return key_of(pod, self._settings.owner_rules)
 
     def _usable_among(self, nodes: Mapping[str, Node]) -> int:
         return self._usable.get(None, count_usable, nodes)
