@@ -148,23 +148,6 @@ def test_priority_classes_beyond_a_bound_share_a_series() -> None:
     assert counts[f'{{priority_class="{OTHER}"}}'] == 3
 
 
-@pytest.mark.promise("O246")
-def test_the_spread_is_compared_with_the_fewest_domains_of_an_empty_cluster() -> None:
-    """b0 {n0 used, n1}, b1 {n2, n3 used}: two nodes of one block would have done for the gang."""
-    cluster = Nodes(4, gpu_pod("x", node="n0"), gpu_pod("y", node="n3"), gang_pod("a"), gang_pod("b"))
-    passes = Passes(racked(cluster, ("b0", "s0"), ("b0", "s0"), ("b1", "s1"), ("b1", "s1")))
-    passes.one()
-    sums = passes.shown("topogate_spread_ratio_sum")
-    assert sums == {'{level="block"}': 2, '{level="subblock"}': 2, '{level="host"}': 1, '{level="node"}': 1}
-
-
-def test_a_plan_that_adds_to_a_gang_does_not_count_in_the_spread() -> None:
-    placed = gpu_pod("a", node="n0", metadata={"annotations": {keys.GANG_ANNOTATION: "g"}})
-    passes = Passes(Nodes(2, placed, gang_pod("b")))
-    assert passes.one().plans
-    assert passes.shown("topogate_spread_ratio_sum") == {}
-
-
 @pytest.mark.promise("O200")
 def test_gpus_of_reserved_nodes_are_reported_by_what_they_are_reserved_for() -> None:
     passes = Passes(Nodes(3, gpus=8))

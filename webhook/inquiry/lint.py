@@ -17,13 +17,13 @@ from webhook.configuration.settings import Settings
 from webhook.inquiry import defaults
 from webhook.inquiry.admitted import NOT_GATED, AdmissionRules, admit
 from webhook.inquiry.documents import InputError, name_of
+from webhook.inquiry.fewest_domains import EmptyCluster, can_run
 from webhook.inquiry.manifest import ManifestOwner, owner_of
 from webhook.inquiry.named_gangs import NamedGangs
 from webhook.placement import NodeInfo, PodClass, Snapshot
 from webhook.policy.annotations import size_faults, slice_faults
 from webhook.scheduling.convert import pod_class_of
 from webhook.scheduling.impossible_requests import no_topology, unmet
-from webhook.sweeper.observe.fewest_domains import FewestDomains, can_run
 from webhook.sweeper.observe.gangs import PodGang
 
 _OWN_RESOURCES: Final = "kubernetes.io/"
@@ -203,7 +203,7 @@ def _of_all(gang: PodGang, classes: Counter[PodClass], snapshot: Snapshot) -> st
         return unplaced
     if gang.minimum is not None and gang.minimum < len(gang.pods):
         return ""
-    return FewestDomains().too_large(classes, gang.required_level, snapshot)
+    return EmptyCluster(snapshot).too_large(classes, gang.required_level)
 
 
 def _of_class(asked: PodClass, nodes: list[NodeInfo]) -> list[str]:

@@ -10,6 +10,7 @@ from typing import Any, Final
 from labeler.contract import keys
 from webhook.configuration.cluster import settings_or_defaults
 from webhook.configuration.settings import Settings
+from webhook.inquiry.fewest_domains import EmptyCluster
 from webhook.inquiry.findings import Finding, State, found, some
 from webhook.inquiry.next_pass import PassFacts, moment, run_pass
 from webhook.inquiry.reading import ClusterReading
@@ -20,7 +21,6 @@ from webhook.kube.objects import Pod
 from webhook.placement import Gang, Member, Snapshot
 from webhook.scheduling.impossible_requests import impossible
 from webhook.sweeper.decide.orders import Cause
-from webhook.sweeper.observe.fewest_domains import FewestDomains
 from webhook.sweeper.observe.gangs import GangKey, OwnerFacts
 from webhook.sweeper.observe.snapshotter import Snapshotter
 from webhook.sweeper.observe.view import View
@@ -77,14 +77,14 @@ def never_placed(api: Api, sizes: Mapping[str, int]) -> Iterator[tuple[str, str]
     snapshot = snapshotter.snapshot(view)
     facts = PassFacts(lambda key: OwnerFacts(sizes.get(key.placement_key) or None))
     made = run_pass(view, snapshot, settings, facts)
-    fewest, found_of = FewestDomains(), dict[GangKey, str]()
+    empty, found_of = EmptyCluster(snapshot), dict[GangKey, str]()
     for gang in sorted(made.seen.gangs, key=lambda each: str(each.key)):
         outcome = made.outcome(gang.key)
         if outcome is not None and outcome.cause in _FOR_EVER and not gang.lacks_pods:
             why = outcome.reason.removeprefix(f"gang {gang.key}: ")
         else:
             why = gang.fault
-        if why := why or _why_never(list(gang.gated), view, snapshot, settings, fewest):
+        if why := why or _why_never(list(gang.gated), view, snapshot, settings, empty):
             found_of[gang.key] = why
     lost_owner = cluster.lost_owners(lambda pod: view.gang_of(pod) in found_of)
     lost = {view.gang_of(pod) for pod in view.gated if lost_owner(pod) is not None}
@@ -92,7 +92,7 @@ def never_placed(api: Api, sizes: Mapping[str, int]) -> Iterator[tuple[str, str]
 
 
 def _why_never(
-    pods: list[Pod], view: View, snapshot: Snapshot, settings: Settings, fewest: FewestDomains
+    pods: list[Pod], view: View, snapshot: Snapshot, settings: Settings, empty: EmptyCluster
 ) -> str:
     try:
         classes = Counter(view.class_of(pod) for pod in pods)
@@ -102,4 +102,4 @@ def _why_never(
     level = next(filter(None, levels), None)
     members = tuple(Member(str(n), n, each) for n, each in enumerate(classes))
     asked = Gang("", members, required_level=level if level in snapshot.topology.level_names else None)
-    return impossible(asked, snapshot, settings.counting) or fewest.too_large(classes, level, snapshot)
+    return impossible(asked, snapshot, settings.counting) or empty.too_large(classes, level)

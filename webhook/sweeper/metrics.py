@@ -38,7 +38,6 @@ _LONG_SECONDS: Final = (1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 7200, 14
 """Of the time for which gangs wait, from 1 second to a day."""
 
 _PASS_SECONDS: Final = (0.001, 0.005, 0.025, 0.1, 0.5, 1, 2.5, 5, 10, 30)
-_RATIOS: Final = (1, 1.25, 1.5, 2, 3, 5, 10, 100)
 
 Labels = TypeVar("Labels", bound=tuple[str, ...])
 
@@ -181,13 +180,6 @@ class Metrics:
             "From the creation of a plan's oldest pod until all its pods ran; of plans of this process.",
             "priority_class",
             _LONG_SECONDS,
-        )
-        self.spread_ratio = self._histogram(
-            "topogate_spread_ratio",
-            "Domains of a whole gang's plan, divided by the fewest that it needs on the nodes that it may "
-            "use, if they were empty.",
-            "level",
-            _RATIOS,
         )
         self._add_decisions()
 

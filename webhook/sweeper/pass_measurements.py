@@ -1,4 +1,4 @@
-"""Measurements of passes for the metrics: how long gangs took, how compact they are, which GPUs there are.
+"""Measurements of passes for the metrics: how long gangs took, which GPUs there are.
 
 It adds up values that a pass has already and reads nothing else. The sums over the cluster are computed at
 most every few seconds, and never for more than a small share of the time.
@@ -12,13 +12,12 @@ from typing import Final
 
 from webhook.kube.times import since_1970
 from webhook.placement import Snapshot
-from webhook.placement.snapshot import Block, NodeState, key_of, place_of
+from webhook.placement.snapshot import Block, NodeState, place_of
 from webhook.scheduling.gpu_counts import NodeGpus, count_gpus, node_gpus, used_gpus
 from webhook.scheduling.gpus import Counting
 from webhook.sweeper.context import Pass
 from webhook.sweeper.decide.orders import Cause, Done, NewPlan, Orders
 from webhook.sweeper.metrics import replace as replace_values
-from webhook.sweeper.observe.fewest_domains import FewestDomains
 from webhook.sweeper.observe.plans import PodId
 from webhook.sweeper.observe.view import View, identity
 
@@ -53,9 +52,7 @@ class PassMeasurements:
         self._now = now
         self._starting: list[_Starting] = []
         self._classes: set[str] = set()
-        self._placed: list[NewPlan] = []
         self._stock: Stock | None = None
-        self._fewest_domains = FewestDomains()
         self._taken_at = self._due_at = 0.0
 
     @property
@@ -79,7 +76,6 @@ class PassMeasurements:
         self._metrics.preemptions.inc(plan.preempts)
         self._metrics.undecided.labels("placed").inc(not plan.answer.proven)
         self._starting.append(_Starting(created, priority_class, set(map(identity, pods))))
-        self._placed.append(plan)
 
     def _class_of(self, name: str) -> str:
         if name not in self._classes and len(self._classes) >= MOST_CLASSES:
@@ -93,15 +89,9 @@ class PassMeasurements:
         reserved: reserved nodes, by the name of the kind of reservation.
         """
         self._note_running(view)
-        if snapshot is None:
-            self._placed.clear()
-            return
-        if self._stock is None or self._clock() >= self._due_at:
+        if snapshot is not None and (self._stock is None or self._clock() >= self._due_at):
             self._take_stock(snapshot)
             self._note_reserved(snapshot, reserved)
-        for plan in self._placed:
-            self._note_spread(plan, snapshot)
-        self._placed.clear()
 
     def _note_running(self, view: View) -> None:
         if not self._starting:
@@ -138,23 +128,6 @@ class PassMeasurements:
             nodes = (snapshot.nodes[name].node for name in names if name in snapshot.nodes)
             gpus = sum(count_gpus(node, self._counting) for node in nodes)
             self._metrics.reserved.labels(purpose).set(gpus)
-
-    def _note_spread(self, plan: NewPlan, snapshot: Snapshot) -> None:
-        """Compare with the fewest domains, for complete gangs only: other plans follow existing pods."""
-        classes = Counter(
-            member.pod_class
-            for member in plan.asked.gang.members
-            if self._counting.gpus(member.pod_class.requests)
-        )
-        names = set(plan.answer.nodes.values())
-        if plan.gang.released or plan.is_unpinned or not classes or not names <= snapshot.nodes.keys():
-            return
-        level_names = (*snapshot.topology.level_names, NODE)
-        fewest = self._fewest_domains.of(classes, snapshot)
-        keys = [key_of(snapshot.nodes[name], len(level_names) - 1) for name in names]
-        for number, (level, best) in enumerate(zip(level_names, fewest, strict=False)):
-            count = len({key[: number + 2] if level != NODE else key for key in keys})
-            self._metrics.spread_ratio.labels(level).observe(count / best)
 
 
 def _seconds(created: str | None) -> float:

@@ -1,14 +1,13 @@
 """The list of waiting and running gangs, with the nodes of their pods. Pure."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import msgspec
 
 from webhook.kube.objects import Pod
-from webhook.placement import PodClass, Snapshot
+from webhook.placement import Snapshot
 from webhook.placement.snapshot import key_of
-from webhook.sweeper.observe.fewest_domains import FewestDomains
 from webhook.sweeper.observe.gangs import GangKey
 from webhook.sweeper.observe.view import View
 from webhook.text import counted
@@ -29,9 +28,8 @@ class ShownMember(Shown, frozen=True):
 class GangRow(Shown, frozen=True):
     """A gang in the list. created: RFC 3339; proven: no better plan existed when it was planned.
 
-    domains: how many domains of each upper level its pods are in. fewest: the fewest that are possible in an
-    empty cluster, [] if it does not fit there. compared: both as text. models: of the nodes of its pods, else
-    those that its pods select.
+    domains: how many domains of each upper level its pods are in. compared: the same as text. models: of the
+    nodes of its pods, else those that its pods select.
     """
 
     id: str
@@ -50,7 +48,6 @@ class GangRow(Shown, frozen=True):
     reason: str = ""
     proven: bool = True
     domains: list[int] = msgspec.field(default_factory=list)
-    fewest: list[int] = msgspec.field(default_factory=list)
     compared: str = ""
     models: list[str] = msgspec.field(default_factory=list)
     members: list[ShownMember] = msgspec.field(default_factory=list)
@@ -131,36 +128,11 @@ def with_models(row: GangRow, nodes: Mapping[str, NodeTile]) -> GangRow:
     return msgspec.structs.replace(row, models=sorted(placed - {""})) if placed else row
 
 
-def with_spread(
-    row: GangRow, classes: Mapping[PodClass, int], snapshot: Snapshot, fewest_domains: FewestDomains
-) -> GangRow:
-    """The row with its spread, and the best spread that its usable nodes allow.
-
-    classes: the classes of its existing pods with GPUs, and their numbers; missing pods count like these.
-    """
-    if not row.gpus or not row.pods or not classes:
-        return row
+def with_spread(row: GangRow, snapshot: Snapshot) -> GangRow:
+    """The row with how many domains of the upper levels its pods are in."""
     names = snapshot.topology.level_names[:UPPER_LEVELS]
-    pods = {each: -(-count * row.size // row.pods) for each, count in classes.items()}
-    fewest = fewest_domains.of(pods, snapshot)[: len(names)]
     there = [snapshot.nodes[each.node] for each in row.members if each.node in snapshot.nodes]
     keys = {key_of(state, len(snapshot.topology.level_names)) for state in there}
     domains = [len({key[: level + 2] for key in keys}) for level in range(len(names))] if keys else []
-    return msgspec.structs.replace(
-        row, domains=domains, fewest=fewest, compared=_compared(names, domains, fewest)
-    )
-
-
-def _compared(names: Sequence[str], domains: Sequence[int], fewest: Sequence[int]) -> str:
-    """Such as "1 block, 3 subblocks (best 2)"; before any pod is placed, "at best 1 block, 2 subblocks".
-
-    fewest: empty if its usable nodes have no capacity for it even without other pods.
-    """
-    if not fewest and not domains:
-        return "more than its nodes have"
-    fewest = fewest or domains
-    words = [
-        counted(count, name) + (f" (best {best})" if domains and best < count else "")
-        for name, count, best in zip(names, domains or fewest, fewest, strict=True)
-    ]
-    return ("" if domains else "at best ") + ", ".join(words)
+    compared = ", ".join(counted(count, name) for name, count in zip(names, domains, strict=False))
+    return msgspec.structs.replace(row, domains=domains, compared=compared)

@@ -6,7 +6,6 @@ All viewers share one drawing: each gets the latest version, or waits for the ne
 import logging
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
@@ -14,11 +13,10 @@ from typing import Any, Final, Protocol
 from webhook.configuration.settings import Settings
 from webhook.inquiry.resource_adder import ResourceAdder
 from webhook.kube.objects import Pod
-from webhook.placement import PodClass, Snapshot
+from webhook.placement import Snapshot
 from webhook.scheduling.gpus import Counting
 from webhook.sweeper.extension import WatchedCollection
 from webhook.sweeper.observe.cache import ClusterCache
-from webhook.sweeper.observe.fewest_domains import FewestDomains
 from webhook.sweeper.observe.gangs import GangKey
 from webhook.sweeper.observe.membership import LostOwner, has_owners
 from webhook.sweeper.observe.snapshotter import Objects, Snapshotter
@@ -57,12 +55,11 @@ class Scene:
 
 @dataclass(frozen=True, slots=True)
 class _KnownPod:
-    """A pod with computed values. pod_class: None if its requests are unreadable."""
+    """A pod with computed values."""
 
     pod: Pod
     gang: GangKey
     gpus: int
-    pod_class: PodClass | None
 
 
 class SceneSource(Objects, Protocol):
@@ -94,7 +91,6 @@ class Artist:
         self._adder = ResourceAdder(settings, source.read_collections)
         self._counting = counting
         self._known: dict[str, _KnownPod] = {}
-        self._fewest_domains = FewestDomains()
         self._version = 0
 
     def scene(self) -> Scene:
@@ -108,15 +104,10 @@ class Artist:
 
         picture = draw(view, snapshot, self._counting, self._avoided(), gang_of)
         gpus = {uid: known.gpus for uid, known in self._known.items() if known.gpus}
-        gangs = list_gangs(view, gpus, gang_of, self._counting.model)
-        if gangs:
-            classes = self._classes()
-            gangs = [
-                with_models(
-                    with_spread(row, classes.get(row.id, {}), snapshot, self._fewest_domains), picture.nodes
-                )
-                for row in gangs
-            ]
+        gangs = [
+            with_models(with_spread(row, snapshot), picture.nodes)
+            for row in list_gangs(view, gpus, gang_of, self._counting.model)
+        ]
         self._version += 1
         named = {pod.namespace for tile in picture.nodes.values() for pod in tile.pods}
         named |= {row.namespace for row in gangs}
@@ -126,14 +117,6 @@ class Artist:
         return Scene(
             self._version, time.time(), view, snapshot, picture, gangs, frozenset(named), capacity, troubles
         )
-
-    def _classes(self) -> dict[str, Counter[PodClass]]:
-        """Key of a gang's Placement -> the classes of its pods with GPUs."""
-        found: dict[str, Counter[PodClass]] = {}
-        for known in self._known.values():
-            if known.gpus and known.pod_class is not None:
-                found.setdefault(known.gang.placement_key, Counter())[known.pod_class] += 1
-        return found
 
     def _learn(self, view: View) -> None:
         """Compute gang and GPUs of each pod, once for each object."""
@@ -149,8 +132,8 @@ class Artist:
             pod_class = view.class_of(pod)
         except ValueError:
             # The map shows its node as full, and the sweeper logs why the pod is unreadable.
-            return _KnownPod(pod, view.gang_of(pod), 0, None)
-        return _KnownPod(pod, view.gang_of(pod), self._counting.gpus(pod_class.requests), pod_class)
+            return _KnownPod(pod, view.gang_of(pod), 0)
+        return _KnownPod(pod, view.gang_of(pod), self._counting.gpus(pod_class.requests))
 
 
 class Live:

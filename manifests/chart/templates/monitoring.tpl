@@ -321,42 +321,6 @@ data:
           }
         },
         {
-          "id": 9,
-          "title": "Spread of new gangs against the fewest domains",
-          "type": "timeseries",
-          "datasource": {
-            "type": "prometheus",
-            "uid": "${datasource}"
-          },
-          "gridPos": {
-            "x": 0,
-            "y": 32,
-            "w": 12,
-            "h": 8
-          },
-          "targets": [
-            {
-              "refId": "A",
-              "expr": "sum by (level) (rate(topogate_spread_ratio_sum[1h])) / sum by (level) (rate(topogate_spread_ratio_count[1h]))",
-              "legendFormat": "{{ "{{" }}level}}"
-            }
-          ],
-          "fieldConfig": {
-            "defaults": {
-              "unit": "short",
-              "min": 0,
-              "custom": {
-                "fillOpacity": 0,
-                "stacking": {
-                  "mode": "none"
-                }
-              }
-            },
-            "overrides": []
-          },
-          "description": "1: no gang could lie closer in an empty cluster."
-        },
-        {
           "id": 10,
           "title": "GPUs reserved for gangs",
           "type": "timeseries",
@@ -365,9 +329,9 @@ data:
             "uid": "${datasource}"
           },
           "gridPos": {
-            "x": 12,
+            "x": 0,
             "y": 32,
-            "w": 12,
+            "w": 24,
             "h": 8
           },
           "targets": [

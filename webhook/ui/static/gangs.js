@@ -9,7 +9,7 @@ const COLUMNS = [
   { key: "pods", title: "Pods", of: (row) => row.size, isNumber: true },
   { key: "gpus", title: "GPUs", of: (row) => row.gpus, isNumber: true },
   { key: "model", title: "Model", of: (row) => row.models.join(", ") },
-  { key: "spread", title: "Spread", of: (row) => row.domains[0] ?? Infinity, hint: "In how many domains it is; best: the fewest that its GPUs need if nobody else were there" },
+  { key: "spread", title: "Spread", of: (row) => row.domains[0] ?? Infinity, hint: "In how many domains it is" },
   { key: "age", title: "Age", of: (row) => -Date.parse(row.created), isNumber: true },
   { key: "priority", title: "Priority", of: (row) => row.priority, isNumber: true },
 ];

@@ -3,65 +3,57 @@
 Existing pods and reservations are ignored; labels, taints and the nodes' allocatable resources count.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from itertools import accumulate
 from operator import add
 from typing import Final
 
-from webhook.identity_cache import IdentityCache
 from webhook.placement import NodeInfo, PodClass, Rules, Snapshot, Term
 from webhook.placement.capacity import reason_against_node
 from webhook.placement.eligibility import is_synthetic
-from webhook.placement.snapshot import Block, NodeState, Path, key_of, node_state
+from webhook.placement.snapshot import NodeState, key_of, node_state
 from webhook.text import counted
 
 MOST_CLASSES: Final = 8
 """At most this many classes of one gang are considered; with more, the bound is lower."""
-MOST_CACHED: Final = 64
-"""Sums are cached for at least this many sets of classes."""
 
 _Classes = tuple[PodClass, ...]
 _Column = tuple[int, ...]
 
 
-_BlockSums = tuple[tuple[_Column, ...], ...]
-"""Of each level the domains of a block, with slots by class and amounts by resource."""
+class EmptyCluster:
+    """A cluster as if no pods were there, for several gangs."""
 
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+        self._known: dict[_Classes, list[list[_Column]]] = {}
 
-class FewestDomains:
-    """Computes the bound of gangs, and caches the sums of blocks whose nodes are unchanged."""
-
-    def __init__(self) -> None:
-        self._cache = IdentityCache[tuple[_Classes, Path], _BlockSums]()
-
-    def of(self, pods: Mapping[PodClass, int], snapshot: Snapshot) -> list[int]:
+    def fewest_domains(self, pods: Mapping[PodClass, int]) -> list[int]:
         """The fewest domains of each level, coarsest first, and of nodes; [] if all nodes are too few.
 
         pods: how many of each class.
         """
-        counts: dict[PodClass, int] = {}
-        for pod_class, count in pods.items():
-            free = _without_place(pod_class)
-            counts[free] = counts.get(free, 0) + count
+        counts = _counts_without_place(pods)
         classes = tuple(counts)[:MOST_CLASSES]
         if not classes:
             return []
         common = _common_resources(classes)
-        needs = [counts[each] for each in classes]
-        needs += [sum(counts[each] * _asked(each, name) for each in classes) for name in common]
+        needs = _needs(classes, common, counts)
+        if classes not in self._known:
+            self._known[classes] = _summed(self._snapshot, classes, common)
         found = [
-            [_fewest(column, need) for column, need in zip(level, needs, strict=True)]
-            for level in self._levels(classes, common, snapshot)
+            [_fewest([domain[column] for domain in level], need) for column, need in enumerate(needs)]
+            for level in self._known[classes]
         ]
         return [] if any(0 in counts for counts in found) else list(map(max, found))
 
-    def too_large(self, pods: Mapping[PodClass, int], level: str | None, snapshot: Snapshot) -> str:
-        """Why empty nodes, or each empty domain of a level, cannot take so many pods; "" if they can.
+    def too_large(self, pods: Mapping[PodClass, int], level: str | None) -> str:
+        """Why the nodes, or each domain of a level, cannot take so many pods; "" if they can.
 
         level: the name of a level of which one domain must have all of them; None for no such level.
         """
-        domains, names = self.of(pods, snapshot), snapshot.topology.level_names
+        domains, names = self.fewest_domains(pods), self._snapshot.topology.level_names
         count = sum(pods.values())
         if not domains:
             asked = counted(count, "pod")
@@ -70,27 +62,19 @@ class FewestDomains:
             return f"no {level} has capacity for {counted(count, 'pod')}, even when it is empty"
         return ""
 
-    def _levels(
-        self, classes: _Classes, common: tuple[str, ...], snapshot: Snapshot
-    ) -> list[list[list[int]]]:
-        """Of each level, by column, the domains' sums."""
-        count = len(snapshot.topology.level_names) + 1
-        levels: list[list[_Column]] = [[] for _ in range(count)]
-        for sums in self._sums(classes, common, snapshot, count - 1):
-            for level, domains in zip(levels, sums, strict=True):
-                level.extend(domains)
-        width = len(classes) + len(common)
-        return [[[domain[column] for domain in level] for column in range(width)] for level in levels]
 
-    def _sums(
-        self, classes: _Classes, common: tuple[str, ...], snapshot: Snapshot, levels: int
-    ) -> Iterator[_BlockSums]:
-        """The sums of each block, which depend on its nodes but not on the pods there."""
-        for key, block in snapshot.blocks.items():
-            nodes = [state.node for state in block.states]
-            known = self._cache.find((classes, key), *nodes)
-            yield known or self._cache.keep((classes, key), _summed(block, classes, common, levels), *nodes)
-        self._cache.end_pass(MOST_CACHED * len(snapshot.blocks))
+def _counts_without_place(pods: Mapping[PodClass, int]) -> Mapping[PodClass, int]:
+    counts: dict[PodClass, int] = {}
+    for pod_class, count in pods.items():
+        free = _without_place(pod_class)
+        counts[free] = counts.get(free, 0) + count
+    return counts
+
+
+def _needs(classes: _Classes, common: tuple[str, ...], counts: Mapping[PodClass, int]) -> list[int]:
+    """The pods of each class, then the amount of each common resource."""
+    amounts = [sum(counts[each] * _asked(each, name) for each in classes) for name in common]
+    return [counts[each] for each in classes] + amounts
 
 
 def _fewest(sums: list[int], need: int) -> int:
@@ -101,9 +85,11 @@ def _fewest(sums: list[int], need: int) -> int:
     return 0
 
 
-def _summed(block: Block, classes: _Classes, common: tuple[str, ...], levels: int) -> _BlockSums:
+def _summed(snapshot: Snapshot, classes: _Classes, common: tuple[str, ...]) -> list[list[_Column]]:
+    """Of each level the domains, with slots by class and amounts by common resource."""
+    levels = len(snapshot.topology.level_names)
     domains: list[dict[tuple[str, ...], list[int]]] = [{} for _ in range(levels + 1)]
-    for state in block.states:
+    for state in snapshot.nodes.values():
         slots = [_slots(each, state) for each in classes]
         if not any(slots):
             continue
@@ -111,7 +97,7 @@ def _summed(block: Block, classes: _Classes, common: tuple[str, ...], levels: in
         for name, known in zip(_domains_of(state, levels), domains, strict=True):
             own = known.get(name)
             known[name] = column if own is None else list(map(add, own, column))
-    return tuple(tuple(map(tuple, known.values())) for known in domains)
+    return [list(map(tuple, known.values())) for known in domains]
 
 
 def _domains_of(state: NodeState, levels: int) -> list[tuple[str, ...]]:

@@ -6,8 +6,8 @@ import pytest
 
 from labeler.contract import keys
 from tests.placement.small import node
+from webhook.inquiry.fewest_domains import EmptyCluster
 from webhook.placement import NodeInfo, PodClass, Requirement, Rules, Snapshot, Taint, Term, Usage, vector
-from webhook.sweeper.observe.fewest_domains import FewestDomains
 
 GPU = "nvidia.com/gpu"
 
@@ -31,7 +31,7 @@ def asking(gpus: int = 8, rules: Rules | None = None, **amounts: int) -> PodClas
 
 
 def fewest(pods: dict[PodClass, int], nodes: list[NodeInfo], *used: tuple[str, Usage]) -> list[int]:
-    return FewestDomains().of(pods, Snapshot.build(nodes, used))
+    return EmptyCluster(Snapshot.build(nodes, used)).fewest_domains(pods)
 
 
 def test_a_gang_of_more_gpus_than_a_block_has_takes_two_blocks_at_best() -> None:
@@ -82,11 +82,3 @@ def test_a_pod_that_is_pinned_by_its_release_counts_as_if_it_were_not() -> None:
     pin = Term(fields=(Requirement("metadata.name", "In", ("b0-0",)),))
     pinned = asking(rules=Rules(affinity=(pin,)))
     assert fewest({pinned: 4, asking(): 4}, two_blocks()) == [1, 2, 8, 8]
-
-
-def test_cached_sums_are_those_of_the_nodes_as_they_are_now() -> None:
-    known, nodes = FewestDomains(), two_blocks()
-    assert known.of({asking(): 8}, Snapshot.build(nodes, [])) == [1, 2, 8, 8]
-    smaller = [replace(each, unschedulable=each.name == "b0-0") for each in nodes[:8]]
-    assert known.of({asking(): 7}, Snapshot.build(smaller, [])) == [1, 2, 7, 7]
-    assert known.of({asking(): 8}, Snapshot.build(smaller, [])) == []
