@@ -8,8 +8,8 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from hack.soaks import claims, spreads
-from hack.soaks.domains import OVER
 from hack.soaks.reader import PODS
+from hack.soaks.spreads import OVER
 from hack.soaks.takes import GPUS, RUN_FOR
 from labeler.contract import keys
 from webhook.kube.client import Api, ApiError

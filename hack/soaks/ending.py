@@ -11,7 +11,7 @@ import msgspec
 
 from hack.soaks.crowd import FOREIGN, OURS, UNFINISHED
 from hack.soaks.reader import PLACEMENTS, PODS
-from hack.soaks.takes import claims_of, take_of
+from hack.soaks.takes import take_of
 from webhook.kube.client import Api, ApiError
 from webhook.workloads.builtin import JobSpec, at_once
 
@@ -122,19 +122,8 @@ def _why(pod: Json, plans: list[Json], api: Api) -> str:
     ]
     return (
         f"{name}, made at {metadata['creationTimestamp']}, has not come to its end: it {state}, "
-        f"{pod['status'].get('phase')}; {notes[-3:]}; plans: {messages}; volumes: {_volumes(pod, api)}; "
-        f"on nodes: {_on_nodes(api)}"
+        f"{pod['status'].get('phase')}; {notes[-3:]}; plans: {messages}; on nodes: {_on_nodes(api)}"
     )
-
-
-def _volumes(pod: Json, api: Api) -> list[str]:
-    """The volumes that it has, or the claims of those that are not bound."""
-    path = f"/api/v1/namespaces/{pod['metadata']['namespace']}/persistentvolumeclaims"
-    there = {
-        each["metadata"]["name"]: each["spec"].get("volumeName") for each in api.json("GET", path)["items"]
-    }
-    names = [claim.partition("/")[2] for claim in claims_of(pod)]
-    return [there.get(name) or f"claim {name}" for name in names]
 
 
 def _on_nodes(api: Api) -> str:

@@ -13,12 +13,7 @@ its victims. True at every moment is:
 5. gas-ts grows strictly from one binding to the next on each node.
 6. A tenant whom no other has a reason to disturb loses no pod.
 7. The sweeper deletes no pod of a gang that runs (see losses.py).
-8. Each exclusive Job has a domain of its own (see domains.py).
-9. Gangs that wait reserve a share of the nodes at most, and none for long (see reserved_nodes.py).
-10. No preempted gang stays partially running (see partly_released.py).
-11. A pod runs where its volumes are, and no node has more of these than it may (see mounts.py).
-12. No pod is evicted but for a gang of higher priority, or with what that left of its own (see evictions.py).
-13. No node that a gang keeps between its stages is taken by one of no higher priority (see takeovers.py).
+8. No preempted gang stays partially running (see partly_released.py).
 
 Pods of hostile namespaces count towards 1 to 3 where they are bound, or released as a plan says; what their
 authors wrote of nodes does not count.
@@ -31,13 +26,8 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from hack.local.nodes import INTEL_CARDS
-from hack.soaks.domains import Domains
-from hack.soaks.evictions import Evictions
 from hack.soaks.losses import Losses
-from hack.soaks.mounts import Mounts
 from hack.soaks.partly_released import PartlyReleased
-from hack.soaks.reserved_nodes import Holdings
-from hack.soaks.takeovers import Takeovers
 from hack.soaks.takes import Take, has_ended, is_gated, listed, pinned_to, take_of
 from labeler.contract import keys
 
@@ -59,12 +49,7 @@ class Ledger:
     hostile: frozenset[str] = frozenset()
     protected: frozenset[str] = frozenset()
     losses: Losses = field(default_factory=Losses)
-    domains: Domains = field(default_factory=Domains)
     partial: PartlyReleased = field(default_factory=PartlyReleased)
-    mounts: Mounts = field(default_factory=Mounts)
-    evictions: Evictions = field(default_factory=Evictions)
-    takeovers: Takeovers = field(default_factory=Takeovers)
-    reserved: Holdings | None = None
     faults: list[str] = field(default_factory=list)
     released: int = 0
     bound: int = 0
@@ -86,15 +71,9 @@ class Ledger:
         """
         version = int(placement["metadata"]["resourceVersion"]) if in_order else 0
         spec = placement.get("spec", {})
-        if self.reserved is not None:
-            with self._lock:
-                self.reserved.plan(kind, placement)
-        with self._lock:
-            self.takeovers.plan(kind, placement, in_order=in_order)
         if kind == "DELETED":
             return
         with self._lock:
-            self.evictions.plan(placement)
             for entry in spec.get("pods", []):
                 plans = self._plans.setdefault(entry["uid"], [])
                 word = (entry["node"], bool(spec.get("preempts")))
@@ -113,11 +92,7 @@ class Ledger:
             self._check_loss(kind, pod)
             if pod["metadata"]["namespace"] not in self.hostile:
                 self.losses.pod(kind, pod)
-                self.domains.pod(pod, "" if gone else node)
                 self.partial.pod(pod, gone=gone)
-                self.mounts.pod(pod, gone=gone)
-            self.takeovers.pod(pod, gone=gone)
-            self.evictions.pod(kind, pod)
             if gone or not node:
                 return
             take = self.takes[uid] = self._take(pod, node)
@@ -130,23 +105,6 @@ class Ledger:
                 self._check_binding(pod, take, in_order=in_order)
             self._check_node(node)
 
-    def volume_claim(self, kind: str, claim: Json) -> None:
-        """A version of a claim on a volume."""
-        if claim["metadata"]["namespace"] in self.namespaces - self.hostile:
-            with self._lock:
-                self.mounts.claim(kind, claim)
-
-    def keep_only_volume_claims(self, claims: Iterable[Json]) -> None:
-        """All of these that there are, as with keep_only."""
-        there = [each["metadata"] for each in claims]
-        with self._lock:
-            self.mounts.keep_only({f"{each['namespace']}/{each['name']}" for each in there})
-
-    def volume(self, kind: str, volume: Json) -> None:
-        """A version of a volume."""
-        with self._lock:
-            self.mounts.volume(kind, volume)
-
     def keep_only(self, pods: Iterable[Json]) -> None:
         """All pods that there are, listed after a gap; to be called before they are reported one by one.
 
@@ -156,24 +114,13 @@ class Ledger:
         uids = {each["uid"] for each in there}
         with self._lock:
             self.takes = {uid: take for uid, take in self.takes.items() if uid in uids}
-            self.domains.keep_only(uids)
             self.partial.keep_only(uids)
-            self.mounts.keep_only_pods(uids)
-            self.evictions.keep_only(uids)
-            self.takeovers.keep_only(uids)
             self.losses.keep_only({(each["namespace"], each["name"]) for each in there})
 
-    def check_reserved(self, *, restarted: bool = False) -> None:
-        """Check what is reserved now. restarted: the sweeper or the API server has just died."""
-        if self.reserved is not None:
-            with self._lock:
-                (self.reserved.restart if restarted else self.reserved.look)()
-
     def check_partial(self) -> None:
-        """Judge which gangs have run partially for too long, and who has taken what others reserve."""
+        """Check which gangs have run partially for too long."""
         with self._lock:
             self.partial.look()
-            self.takeovers.look()
 
     def _where(self, pod: Json) -> str:
         """The node on which it counts, "" for none; what was deleted before it was bound will never be."""
@@ -198,8 +145,7 @@ class Ledger:
     def _take(self, pod: Json, node: str) -> Take:
         is_hostile = pod["metadata"]["namespace"] in self.hostile
         is_ours = pod["metadata"]["uid"] in self._plans if is_hostile else bool(pinned_to(pod))
-        take = take_of(pod, node, is_ours=is_ours)
-        return replace(take, claims=()) if is_hostile else take
+        return take_of(pod, node, is_ours=is_ours)
 
     def _check_binding(self, pod: Json, take: Take, *, in_order: bool) -> None:
         pin = "" if pod["metadata"]["namespace"] in self.hostile else pinned_to(pod)
@@ -227,14 +173,14 @@ class Ledger:
         if self._given_out_twice(node, here):
             self._suspects.append((_now(), node, {uid: replace(take) for uid, take in here.items()}))
 
-    def _given_out_twice(self, node: str, here: Mapping[str, Take], *, settled: bool = False) -> list[str]:
-        """Claims 1, 3 and 11 of what was on a node at one moment, by the plans that are known now."""
+    def _given_out_twice(self, node: str, here: Mapping[str, Take]) -> list[str]:
+        """Claims 1 and 3 of what was on a node at one moment, by the plans that are known now."""
         preempting = [
             take.priority for uid, take in here.items() if not take.is_bound and self._preempts(uid)
         ]
         floor = max(preempting, default=None)
         ours = [take for take in here.values() if take.is_ours and (floor is None or take.priority >= floor)]
-        found = self.mounts.too_many(node, ours, settled=settled)
+        found = []
         if (taken := sum(take.gpus for take in ours)) > NODE_GPUS:
             found.append(f"{node} has {taken} GPUs given out of {NODE_GPUS}: {listed(ours)}")
         for card in range(INTEL_CARDS):
@@ -251,11 +197,10 @@ class Ledger:
         with self._lock:
             first: dict[str, str] = {}
             for at, node, here in self._suspects:
-                for fault in self._given_out_twice(node, here, settled=True):
+                for fault in self._given_out_twice(node, here):
                     first.setdefault(fault, at)
             self.faults += [f"{at}: {fault}" for fault, at in first.items()]
             self._suspects.clear()
-            self.mounts.settle()
             for uid, (version, name, node, at) in self._waiting.items():
                 earlier = [where for since, where, _ in self._plans.get(uid, []) if since < version]
                 if node not in earlier:

@@ -28,10 +28,9 @@ SETTINGS: Final[dict[str, float]] = {
 }
 """Short, so that everything that takes patience in life happens within minutes."""
 
-FEATURES: Final = ("broken-nodes", "podgroup", "preemption", "scale-up", "tasks", "volumes")
-"""What can be left out: nodes where all pods fail; gangs that are bound as one, in half of the soaks; gangs
-that fill the cluster and others that preempt them; an autoscaler (a stand-in) that makes and removes nodes;
-GPUTasks; claims on volumes."""
+FEATURES: Final = ("podgroup", "preemption", "tasks")
+"""What can be left out: gangs that are bound as one, in half of the soaks; gangs that fill the cluster and
+others that preempt them; GPUTasks."""
 
 
 @dataclass(frozen=True)
@@ -51,9 +50,7 @@ class Plan:
     crowd: int = 80
     disturb_every: float = 1.0
     hostile_every: float = 0.5
-    scale_every: float = 6.0
     fill_every: float = 8.0
-    halve_every: float = 1.0
     restart_every: float = 60.0
     tasks: int = 500
     live_tasks: int = 20

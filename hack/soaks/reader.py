@@ -2,16 +2,15 @@
 
 import json
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, Final
 
 from hack.soaks.ledger import Ledger
-from webhook.kube import volume_objects
 from webhook.kube.client import Api, ApiError
 
 PODS: Final = "/api/v1/pods"
 PLACEMENTS: Final = "/apis/topogate.io/v1alpha1/placements"
-WATCHED: Final = (PLACEMENTS, PODS, volume_objects.CLAIMS, volume_objects.VOLUMES)
+WATCHED: Final = (PLACEMENTS, PODS)
 """All that a ledger judges."""
 
 Json = dict[str, Any]
@@ -82,26 +81,13 @@ class LedgerReader(CollectionReader):
         """As CollectionReader. path: one of WATCHED."""
         super().__init__(api, path, watch_seconds)
         self._ledger = ledger
-        self._whole: dict[str, Callable[[list[Json]], None]] = {
-            PODS: ledger.keep_only,
-            volume_objects.CLAIMS: ledger.keep_only_volume_claims,
-        }
-        self._versions: dict[str, Callable[[str, Json], None]] = {
-            volume_objects.CLAIMS: ledger.volume_claim,
-            volume_objects.VOLUMES: ledger.volume,
-        }
 
     def on_list(self, items: list[Json]) -> None:
         """What is not among them is gone."""
-        if self._path == PLACEMENTS:
-            self._ledger.check_reserved(restarted=True)
-        elif self._path in self._whole:
-            self._whole[self._path](items)
+        if self._path == PODS:
+            self._ledger.keep_only(items)
 
     def on_version(self, kind: str, item: Json, *, in_order: bool) -> None:
-        """A version of a pod, plan, claim or volume."""
-        ledger = self._ledger
-        if self._path in (PODS, PLACEMENTS):
-            (ledger.pod if self._path == PODS else ledger.plan)(kind, item, in_order=in_order)
-        else:
-            self._versions[self._path](kind, item)
+        """A version of a pod or plan."""
+        note = self._ledger.pod if self._path == PODS else self._ledger.plan
+        note(kind, item, in_order=in_order)

@@ -1,21 +1,19 @@
 """hack/soak: hundreds of gangs, and everything that can go wrong, on a real control plane.
 
-Jobs, elastic and exclusive ones, ones with rules on their pods and ones with claims on devices or volumes
-among them, sets whose pods come in stages, bare pods that call themselves a gang, pods that share Intel
-cards and pods of others come and end; long gangs fill the cluster, and more important ones preempt them; an
-autoscaler makes nodes for gangs that lack some, and removes them; people start, change and end GPUTasks,
-whose programs are killed; nodes are cordoned, fail, go and come back, and on some all pods fail; pods are
-deleted; the API server restarts; of two sweepers the leader is killed; a tenant with the rights of `edit`
-writes whatever may hurt; gangs of one priority come by their age, or in a fair order; they are bound as one,
-or pod by pod. Invariants are checked throughout (see ledger.py). In the end the
-disturbances stop, and then every gang must run to its end, beside what the hostile tenant has left, and each
-task be as its owner left it. The seed decides what is done, not the exact moment at which the cluster sees
-it.
+Jobs, elastic and exclusive ones, ones with rules on their pods and ones with claims on devices among them,
+sets whose pods come in stages, bare pods that call themselves a gang, pods that share Intel cards and pods of
+others come and end. Long gangs fill the cluster, and more important ones preempt them. People start, change
+and end GPUTasks, whose programs are killed. Nodes are cordoned, fail, go and come back. Pods are deleted, the
+API server restarts, and of two sweepers the leader is killed. A tenant with the rights of `edit` writes
+whatever may hurt. Gangs of one priority come by their age, or in a fair order. They are bound as one, or pod
+by pod.
+
+Invariants are checked throughout (see ledger.py). In the end the disturbances stop. Every gang must then run
+to its end, beside what the hostile tenant has left, and each task be as its owner left it. The seed decides
+what is done, not the exact moment at which the cluster sees it.
 """
 
 import argparse
-import contextlib
-import functools
 import logging
 import random
 import shutil
@@ -24,32 +22,27 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from hack.local import autoscaler, native_gangs, nodes
+from hack.local import native_gangs, nodes
 from hack.local.build import announce
 from hack.local.cluster import Cluster
 from hack.local.install import Installation
 from hack.local.kubelet import Program
 from hack.soaks import claims, ending, tasks
 from hack.soaks.audit import audit_lines
-from hack.soaks.broken import RULES, BrokenGpus
 from hack.soaks.crowd import FOREIGN, OURS, Crowd
 from hack.soaks.hostile import Drawing
 from hack.soaks.ledger import Ledger
-from hack.soaks.partial_victims import Halving
 from hack.soaks.passes import defects, long_steps
 from hack.soaks.plan import FEATURES, HOSTILE, PINNED, SETTINGS, SHAPE, Plan
 from hack.soaks.reader import WATCHED, LedgerReader
 from hack.soaks.report import Faults, detailed
-from hack.soaks.reserved_nodes import bounds
-from hack.soaks.scaling import CHOICES, NAMES, Scaling
 from hack.soaks.sweepers import lines_of, set_bind, start_sweepers
 from hack.soaks.tenant import Tenant, admit
 from hack.soaks.tried import tried
 from hack.soaks.trouble import Trouble
 from hack.soaks.users import Users
-from hack.soaks.volumes import Provisioner
 from hack.soaks.waves import MOST_PATIENT, Waves
 from labeler.contract import keys
 from webhook.kube.client import ApiError
@@ -69,24 +62,16 @@ class Soak:
         self.plan = plan
         self.api = cluster.api()
         self.done: Counter[str] = Counter()
-        scales = plan.has("scale-up")
         self.bind = plan.bind if cluster.native_gangs else PINNED
-        self.installation = Installation(cluster, components=("scale-up",) if scales else ())
+        self.installation = Installation(cluster)
         self.grid = {node.name: node for node in nodes.grid(SHAPE)}
         with_gpus = [node.name for node in self.grid.values() if not node.intel]
-        made = frozenset(NAMES) if scales else frozenset()
-        others = 1 + (len(tasks.NODES) if plan.has("tasks") else 0)
-        self.reserved = bounds(SETTINGS, len(self.grid) + others, made)
         names = frozenset({OURS, FOREIGN, HOSTILE})
-        self.ledger = Ledger(names, hostile=frozenset({HOSTILE}), reserved=self.reserved)
+        self.ledger = Ledger(names, hostile=frozenset({HOSTILE}))
         self.readers = [LedgerReader(cluster.api(), path, self.ledger) for path in WATCHED]
         self.sweepers: list[Program] = []
         self.crowd = Crowd(self.api, plan.crowd, plan.choices("crowd"), self.done)
-        self.scaling = self.broken = self.volumes = self.waves = self.halving = self.tasks = None
-        if scales:
-            self.scaling = Scaling(self.api, self.crowd, plan.choices("scaling"), self.done)
-        if plan.has("volumes"):
-            self.volumes = Provisioner(self.api, self.crowd, with_gpus, plan.choices("volumes"))
+        self.waves = self.tasks = None
         if plan.has("tasks"):
             where, choices = tasks.NODES[0].only, plan.choices("users")
             users = Users(self.api, tasks.NAMESPACE, plan.tasks, plan.live_tasks, choices, self.done, where)
@@ -95,15 +80,7 @@ class Soak:
             patient = min(MOST_PATIENT, plan.seconds / 4)
             choices = plan.choices("preemption")
             self.waves = Waves(self.api, self.crowd, with_gpus, patient, choices, self.done)
-        if plan.has("broken-nodes"):
-            count = len(with_gpus) + len(made)
-            self.broken = BrokenGpus(self.api, with_gpus, count, plan.choices("broken"))
-        stay = self.broken.names if self.broken is not None else ()
-        if plan.has("preemption"):
-            sound = [name for name in with_gpus if name not in stay]
-            choices = plan.choices("halving")
-            self.halving = Halving(self.api, self.crowd, sound, plan.seconds, choices, self.done)
-        self.trouble = Trouble(cluster, self.grid, self.sweepers, plan.choices("trouble"), self.done, stay)
+        self.trouble = Trouble(cluster, self.grid, self.sweepers, plan.choices("trouble"), self.done)
         self.ledger.losses.is_sound = self.trouble.is_sound
         choices = plan.choices("hostile")
         drawing = Drawing(choices, list(self.grid), [f"job-{number}" for number in range(50)])
@@ -112,17 +89,12 @@ class Soak:
         self.faults = self._checkers()
 
     def _checkers(self) -> Faults:
-        ledger, broken, of_tasks = self.ledger, self.broken, self.tasks
+        ledger, of_tasks = self.ledger, self.tasks
         return Faults(
             {
                 "readers": lambda: [fault for reader in self.readers for fault in reader.faults],
                 "ledger": lambda: ledger.faults,
-                "reservations": lambda: self.reserved.faults,
-                "domains": lambda: ledger.domains.faults,
                 "partial gangs": lambda: ledger.partial.faults,
-                "takeovers": lambda: ledger.takeovers.faults,
-                "volumes": lambda: ledger.mounts.faults,
-                "broken nodes": lambda: broken.faults if broken is not None else (),
                 "tasks": lambda: of_tasks.faults() if of_tasks is not None else (),
             }
         )
@@ -131,33 +103,25 @@ class Soak:
         """Do it all; returns what was wrong, as sentences. Raises ClusterError."""
         self.set_up()
         try:
-            with self.broken.kubelets if self.broken is not None else contextlib.nullcontext():
-                self._disturb()
+            self._disturb()
             announce(f"  No more disturbances: {dict(sorted(self.done.items()))}")
             self.trouble.make_good()
-            if self.scaling is not None:
-                self.scaling.make_good()
             left = ending.unfinished(
                 self.api, self.plan.end_seconds, self._meanwhile, self.done, self._add_nodes
             )
             self.done["Jobs without pods"] = ending.without_pods(self.api)
-            if self.scaling is not None and not left:
-                left = self.scaling.left(60.0)
             if self.tasks is not None:
                 left += self.tasks.untrue(self.plan.end_seconds)
             time.sleep(1.0)
             self.ledger.settle()
             self.faults.look()
             audit = list(audit_lines(self.cluster.log("audit")))
-            losses, evictions = self.ledger.losses, self.ledger.evictions
-            late = [*losses.faults(audit), *evictions.faults(audit), *self._long_steps(), *left]
+            late = [*self.ledger.losses.faults(audit), *self._long_steps(), *left]
             late += defects(lines_of(self.sweepers))
             self.faults.checkers = {"the end": lambda: late}
             self.faults.look()
             return detailed(self.faults.found, self.sweepers)
         finally:
-            if self.scaling is not None:
-                self.scaling.standin.stop()
             if self.tasks is not None:
                 self.tasks.stop()
             self.installation.stop()
@@ -170,19 +134,9 @@ class Soak:
 
     def set_up(self) -> None:
         """Install topogate with two sweepers and short times; register the nodes."""
-        settings: dict[str, Any] = dict(SETTINGS)
-        if self.scaling is not None:
-            autoscaler.define(self.api)
-            # A gang that others have broken is left for twenty times as long where nodes may come for it.
-            settings |= {"scale_up": CHOICES, "broken_seconds": SETTINGS["broken_seconds"] / 20}
-        if self.broken is not None:
-            settings |= {"bad_nodes": RULES}
         self.installation.set_up()
         set_bind(self.api, self.bind)
-        if self.scaling is not None:
-            self.scaling.define()
-            self.scaling.standin.start()
-        self.sweepers += start_sweepers(self.installation, settings, 2, self.plan.fair_order)
+        self.sweepers += start_sweepers(self.installation, SETTINGS, 2, self.plan.fair_order)
         nodes.register(self.api, self.grid.values())
         if self.tasks is None:
             self.installation.start(("certs", "webhook"))
@@ -192,19 +146,15 @@ class Soak:
             labels = {keys.INJECTION_LABEL: keys.INJECTION_ENABLED} if name in admitted else {}
             self.cluster.make_namespace(name, labels)
         admit(self.api, HOSTILE)
-        if self.halving is not None:
-            self.halving.define()
         if self.tasks is not None:
             self.tasks.set_up(self.installation)
         claims.publish(self.api, OURS, self.grid)
-        if self.volumes is not None:
-            self.volumes.publish()
         for reader in self.readers:
             reader.start()
 
     # --- the middle -----------------------------------------------------------------------------
 
-    def _disturb(self) -> None:  # noqa: C901
+    def _disturb(self) -> None:
         begun = time.monotonic()
         plan = self.plan
         actions: dict[str, tuple[float, Callable[[], None]]] = {
@@ -214,16 +164,11 @@ class Soak:
             "say": (15.0, self._report),
             "hostile": (plan.hostile_every, self.tenant.act),
         }
-        if self.scaling is not None:
-            actions["scale"] = plan.scale_every, self.scaling.something
         if self.tasks is not None:
             actions["task"] = plan.task_every, self.tasks.users.act
             actions["kill of tasks"] = plan.task_kill_every, self.tasks.kill
         if self.waves is not None:
             actions["fill"] = plan.fill_every, self.waves.something
-        if self.halving is not None:
-            is_amiss = self.trouble.amiss.__contains__
-            actions["halve"] = plan.halve_every, functools.partial(self.halving.something, is_amiss)
         for _ in range(self.crowd.kinds):
             self._try("create", self.crowd.create)
         last = dict.fromkeys(actions, begun)
@@ -239,19 +184,12 @@ class Soak:
             self._try("undo", self.trouble.end_what_is_due)
             self._try("create", self.crowd.create)
             self._meanwhile()
-            if self.broken is not None:
-                self.broken.look()
-            self.ledger.check_reserved()
             if len(self.faults.found) > MOST_FAULTS:
                 return
             time.sleep(0.1)
 
     def _meanwhile(self) -> None:
         """What happens until the last gang has ended."""
-        if self.volumes is not None:
-            self._try("volumes", self.volumes.end_what_is_due)
-        if self.scaling is not None:
-            self._try("scale down", self.scaling.end_what_is_due)
         self.crowd.end_staged()
         for name in self.trouble.revive():
             announce(f"  {name} ended by itself and was started again; see its log.")
@@ -275,13 +213,11 @@ class Soak:
 
     def _restart(self) -> None:
         self.trouble.restart_api_server()
-        self.ledger.check_reserved(restarted=True)
 
     def _kill(self) -> None:
         if self.trouble.kill_leader(self._lead_seconds):
             # Some live so long that what takes patience comes to its end.
             self._lead_seconds = self.plan.lead_seconds * self._leads.choice((1, 1, 3, 5))
-            self.ledger.check_reserved(restarted=True)
 
     def _report(self) -> None:
         announce(

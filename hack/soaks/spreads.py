@@ -5,7 +5,10 @@ kube-scheduler holds them at each pod's binding: a gang that is planned against 
 
 from typing import Any, Final
 
-from hack.soaks.domains import OVER
+from labeler.contract import keys
+
+OVER: Final = keys.PRERELEASE_TOPOLOGY[0]
+"""The label of whose domains Jobs of a soak want one each: the block."""
 
 LABEL: Final = "local.topogate.io/ruled"
 """Label: the gang, by which its rule selects."""

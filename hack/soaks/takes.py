@@ -15,7 +15,7 @@ Json = dict[str, Any]
 
 @dataclass
 class Take:
-    """One unfinished pod: where it is or is sent to, and what it takes there. claims: on volumes."""
+    """One unfinished pod: where it is or is sent to, and what it takes there."""
 
     name: str
     node: str
@@ -24,7 +24,6 @@ class Take:
     gpus: int
     cards: tuple[str, ...]
     millicores: int
-    claims: tuple[str, ...]
     is_ours: bool
 
 
@@ -41,20 +40,8 @@ def take_of(pod: Json, node: str, *, is_ours: bool) -> Take:
         gpus=sum(int(each.get(GPUS, 0)) for each in limits),
         cards=tuple(filter(None, cards.replace("|", ",").split(","))),
         millicores=sum(_millicores(each.get(keys.MILLICORES, 0)) for each in limits),
-        claims=claims_of(pod),
         is_ours=is_ours,
     )
-
-
-def claims_of(pod: Json) -> tuple[str, ...]:
-    """The claims on volumes that a pod names, as namespace/name; one of an ephemeral volume has its name."""
-    metadata, found = pod["metadata"], []
-    for volume in pod["spec"].get("volumes") or ():
-        if "persistentVolumeClaim" in volume:
-            found.append(volume["persistentVolumeClaim"]["claimName"])
-        elif "ephemeral" in volume:
-            found.append(f"{metadata['name']}-{volume['name']}")
-    return tuple(f"{metadata['namespace']}/{name}" for name in found)
 
 
 def pinned_to(pod: Json) -> str:

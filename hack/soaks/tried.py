@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from hack.soaks.crowd import KINDS
-from hack.soaks.scaling import POOL_NODES
 
 if TYPE_CHECKING:
     from hack.soaks.soak import Soak
@@ -18,9 +17,8 @@ _TROUBLES: Final = (
     "leaders killed",
 )
 _OF_FEATURES: Final = {
-    "scale-up": ("scaled", "autoscaler moods", "nodes scaled down"),
     "tasks": ("create", "suspend", "attempt", "priority", "delete", "delete job"),
-    "preemption": ("long", "preempting", "foreign preempting", "to be halved", "halving"),
+    "preemption": ("long", "preempting", "foreign preempting"),
 }
 
 
@@ -45,31 +43,14 @@ def tried(soak: "Soak") -> list[str]:
         "releases": ledger.released,
         "bindings": ledger.bound,
         "bindings with cards": ledger.stamped,
-        "pods of exclusive Jobs": ledger.domains.seen,
-        "nodes held": soak.reserved.holds,
-        "plans that keep nodes between stages": ledger.takeovers.judged,
         "deletions by the sweeper": ledger.losses.judged,
     }
-    if soak.volumes is not None:
-        judged |= {"pods with volumes": ledger.mounts.judged, "nodes with all of a kind": ledger.mounts.full}
-        judged |= {"claims that others had before": ledger.mounts.handovers}
     if soak.waves is not None:
         judged |= {"pods preempted": len(ledger.partial.preempted)}
-        judged |= {"evicted for a higher priority": ledger.evictions.for_others}
-        judged |= {"evicted of halves": ledger.evictions.of_partial_gangs}
-    if soak.broken is not None:
-        judged |= {"pods that failed on broken nodes": len(soak.broken.kubelets.failed)}
-        judged |= {"broken nodes avoided": soak.broken.found}
-    if soak.scaling is not None:
-        judged |= {
-            "nodes made on request": POOL_NODES + done["nodes scaled down"] - len(soak.scaling.standin.pool)
-        }
     refused = {name: count for name, count in sorted(done.items()) if name.startswith("refused")}
     return [
         *(f"Drawn: {line}" for line in exercised(drawn(soak))),
         *(f"Judged: {line}" for line in exercised(judged)),
-        soak.reserved.summary,
-        *([soak.broken.summary] if soak.broken is not None else []),
         f"No gang was half dead for more than {ledger.partial.longest:.0f} s.",
         f"Order: {soak.plan.fair_order or 'by age'}. Bind: {soak.bind}.",
         f"The order of {ledger.unjudged} cards was not judged, seen in a list after a restart.",

@@ -4,32 +4,19 @@ What it must let pass besides is seen in every soak that ends green.
 """
 
 import json
-import random
-from collections.abc import Sequence
-from datetime import UTC, datetime
 from typing import Any, cast
 
-import msgspec
 import pytest
 
 from hack.soaks.audit import SWEEPER
-from hack.soaks.broken import BrokenGpus
 from hack.soaks.crowd import OURS
-from hack.soaks.domains import OVER, Domains
-from hack.soaks.evictions import Evictions
 from hack.soaks.ledger import Ledger
 from hack.soaks.losses import Losses
-from hack.soaks.mounts import ATTACHED, DRIVER, FOR_ONE_POD
-from hack.soaks.partial_gangs import JUDGED_SECONDS, PartialGangs, annotations_of
 from hack.soaks.partly_released import PARTLY_SECONDS, PartlyReleased
 from hack.soaks.reader import PODS, LedgerReader
-from hack.soaks.reserved_nodes import Holdings
-from hack.soaks.takeovers import SETTLED_SECONDS, Takeovers
 from hack.soaks.takes import GPUS
 from labeler.contract import keys
 from webhook.kube.client import Api
-from webhook.kube.objects import Metadata
-from webhook.kube.placements import Placement, PlacementSpec, PlacementStatus
 from webhook.workloads import marks
 
 THEIRS = "theirs"
@@ -114,30 +101,6 @@ def test_the_ledger_misses_a_pod_of_a_quiet_tenant_that_has_not_ended(phase: str
     assert bool(ledger.faults) is is_lost
 
 
-@pytest.mark.parametrize(
-    ("count", "mode", "fault"),
-    [
-        (ATTACHED, "ReadWriteOnce", ""),
-        (ATTACHED + 1, "ReadWriteOnce", f"n has {ATTACHED + 1} volumes of {DRIVER} in use, of {ATTACHED}"),
-        (2, FOR_ONE_POD, "c0"),
-    ],
-)
-def test_the_ledger_names_volumes_that_a_node_or_a_pod_cannot_have(count: int, mode: str, fault: str) -> None:
-    ledger = Ledger(frozenset({OURS}))
-    names = [f"p{number}" for number in range(count)]
-    ledger.plan("ADDED", plan(1, **dict.fromkeys(names, "n")))
-    for number, name in enumerate(names):
-        claim = "c0" if mode == FOR_ONE_POD else f"c{number}"
-        volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": claim}}]
-        ledger.volume("ADDED", {"metadata": {"name": f"v-{claim}"}, "spec": {"csi": {"driver": DRIVER}}})
-        spec = {"volumeName": f"v-{claim}", "storageClassName": "", "accessModes": [mode]}
-        ledger.volume_claim("ADDED", {"metadata": {"name": claim, "namespace": OURS}, "spec": spec})
-        ledger.pod("MODIFIED", pod(name, spec={"volumes": volumes}))
-    ledger.settle()
-    found = ledger.faults + ledger.mounts.faults
-    assert any(fault in each for each in found) if fault else found == []
-
-
 class Unreadable:
     """An API server whose pods are nothing that can be read, and a cluster that has it."""
 
@@ -154,16 +117,6 @@ def test_a_reader_that_fails_is_a_fault() -> None:
         reader.run()
     (fault,) = reader.faults
     assert fault.startswith(f"of {PODS} nothing more was judged: KeyError(")
-
-
-@pytest.mark.parametrize(("second", "block", "faults"), [("a", 0, 0), ("b", 0, 1), ("a", 1, 1)])
-def test_domains_that_exclusive_jobs_share_are_named(second: str, block: int, faults: int) -> None:
-    domains = Domains()
-    for name, job, number in (("p", "a", 0), ("q", second, block)):
-        labels = {marks.JOB_NAME_LABEL: job}
-        metadata = {"labels": labels, "annotations": {marks.JOBSET_EXCLUSIVE: OVER}}
-        domains.pod(pod(name, metadata=metadata), f"node-b{number}-s0-h00")
-    assert len(domains.faults) == faults
 
 
 def audited(verb: str, name: str, who: str = SWEEPER, **reference: str) -> str:
@@ -195,69 +148,6 @@ def test_a_pod_that_the_sweeper_takes_of_a_gang_that_runs_is_a_fault(
     assert bool(losses.faults([audited("delete", "a", who)])) is is_fault
 
 
-@pytest.mark.parametrize(("priority", "victim", "faults"), [(9, "v", 0), (1, "v", 1), (9, "w", 1)])
-def test_an_eviction_for_nobody_more_important_is_a_fault(priority: int, victim: str, faults: int) -> None:
-    checker = Evictions()
-    checker.plan({"spec": {"pods": [{"uid": "high"}], "victims": [{"pods": [victim]}]}})
-    for name, value in (("v", 1), ("high", priority)):
-        owner = [{"uid": name, "controller": True}]
-        checker.pod("MODIFIED", pod(name, "", metadata={"ownerReferences": owner}, spec={"priority": value}))
-    assert len(checker.faults([audited("create", "v", subresource="eviction")])) == faults
-
-
-def reserving(
-    uid: str, *nodes: str, stage_nodes: Sequence[str] = (), pods: Sequence[tuple[str, str]] = ()
-) -> dict[str, Any]:
-    """A Placement for whose gang these nodes are reserved, as the sweeper writes it. pods: uid and node."""
-    ends = datetime.fromtimestamp(1e9, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    status = PlacementStatus(reserved_nodes=list(nodes), reserved_until=ends)
-    placement = Placement(
-        Metadata(name=uid, uid=uid), PlacementSpec(later_pod_nodes=list(stage_nodes)), status
-    )
-    body: dict[str, Any] = msgspec.to_builtins(placement)
-    body["spec"]["pods"] = [{"name": name, "uid": name, "node": node} for name, node in pods]
-    return body
-
-
-@pytest.mark.parametrize(
-    ("first", "second", "seconds", "fault"),
-    [
-        (reserving("a", "n1", "n2"), reserving("b"), 20, ""),
-        (reserving("a", "n1", "n2"), reserving("b", "n3"), 6, "3 nodes are held"),
-        (reserving("a", "n1"), reserving("b"), 26, "n1 is held for 26 s"),
-        (reserving("a", "n1", stage_nodes=["n1", "n2"]), reserving("b"), 66, "held for 66 s, of 30"),
-    ],
-)
-def test_waiting_gangs_for_which_too_much_is_reserved_or_too_long_are_a_fault(
-    first: dict[str, Any], second: dict[str, Any], seconds: float, fault: str
-) -> None:
-    clock = Clock()
-    reserved = Holdings(2, 10.0, grace=5.0, clock=clock)
-    for each in (first, second):
-        reserved.plan("ADDED", each)
-    clock.now = seconds
-    reserved.plan("MODIFIED", first)
-    assert any(fault in each for each in reserved.faults) if fault else reserved.faults == []
-
-
-@pytest.mark.parametrize(("priority", "faults"), [(0, 1), (1, 0)], ids=["taken", "by who is more urgent"])
-def test_a_node_that_a_gang_keeps_between_its_stages_and_another_takes_is_named(
-    priority: int, faults: int
-) -> None:
-    clock = Clock()
-    checker = Takeovers(clock=clock)
-    for uid, value in (("leader", 0), ("taker", priority)):
-        checker.pod({"metadata": {"uid": uid}, "spec": {"priority": value}}, gone=False)
-    staged = reserving("staged", "n1", "n2", stage_nodes=["n1", "n2"], pods=[("leader", "n0")])
-    checker.plan("ADDED", staged, in_order=True)
-    checker.plan("MODIFIED", reserving("other", pods=[("taker", "n1")]), in_order=True)
-    checker.plan("MODIFIED", staged, in_order=True)
-    checker.look()
-    clock.now = SETTLED_SECONDS
-    checker.look()
-    assert checker.faults == ["/other took n1, which /staged keeps for later pods"] * faults
-
-
 def member(number: int, node: str, *, reason: str = "") -> Any:
     """A pod of a Job. reason: why it is disrupted."""
     conditions = [{"type": "DisruptionTarget", "status": "True", "reason": reason}] if reason else []
@@ -280,41 +170,3 @@ def test_a_gang_that_stays_partially_running_after_it_was_preempted_is_a_fault(
     clock.now = PARTLY_SECONDS + 1
     partial.look()
     assert len(partial.faults) == count
-
-
-@pytest.mark.parametrize(("event", "faults"), [("", 1), ("MODIFIED", 0), ("DELETED", 0)])
-def test_a_gang_that_runs_below_its_minimum_is_a_fault_unless_it_lost_pods_itself(
-    event: str, faults: int
-) -> None:
-    clock = Clock()
-    checker = PartialGangs(60.0, clock=clock)
-    metadata = {"annotations": annotations_of("job-1", 2)}
-    for name, node in (("a", ""), ("b", ""), ("a", "n1")):
-        checker.pod("MODIFIED", pod(name, node, metadata=metadata, status={"phase": "Pending"}))
-    if event:
-        checker.pod(event, pod("b", "n2", metadata=metadata, status={"phase": "Pending"}))
-    for _ in range(2):
-        clock.now += JUDGED_SECONDS
-        checker.look()
-    assert len(checker.faults) == faults
-
-
-class Avoided:
-    """An API server that has the ConfigMap of avoided nodes."""
-
-    nodes: tuple[str, ...] = ()
-
-    def json(self, *_: str) -> dict[str, Any]:
-        entry = {"by": "*", "model": "", "gangs": 2, "cause": "", "last": 0, "until": 1}
-        return {"data": {"avoided": json.dumps([{"node": name, **entry} for name in self.nodes])}}
-
-
-@pytest.mark.parametrize(("count", "fault"), [(20, "where no pod has failed"), (10, "2 nodes, more than 1")])
-def test_an_avoided_node_where_nothing_failed_is_a_fault_and_too_many_are(count: int, fault: str) -> None:
-    api, names = Avoided(), {f"n{number}" for number in range(10)}
-    checker = BrokenGpus(cast(Api, api), sorted(names), count, random.Random(1))
-    broken = {*checker.names}
-    api.nodes = (min(broken), min(names - broken)) if count == 20 else tuple(broken)
-    checker.look()
-    (found,) = checker.faults
-    assert fault in found
