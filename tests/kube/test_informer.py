@@ -201,6 +201,21 @@ def test_one_unreadable_object_in_a_list_is_named_and_hides_no_other(
         assert copy.undecodable == {}
 
 
+@LISTS
+def test_a_claim_whose_parameters_are_no_unicode_hides_no_other(
+    cluster: Cluster, api: Observed, namespace: str, stream_lists: bool
+) -> None:
+    """The API server stores them as they are."""
+    path = f"/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims"
+    for name, text in {b"pair": rb"\ud800", b"bytes": b"\xff", b"good": b"x"}.items():
+        config = b'{"opaque":{"driver":"a.b","parameters":{"%s":"%s"}}}' % (text, text)
+        devices = b'{"requests":[{"name":"r","exactly":{"deviceClassName":"x"}}],"config":[%s]}' % config
+        body = b'{"metadata":{"name":"%s"},"spec":{"devices":%s}}' % (name, devices)
+        cluster.api().request("POST", path, body=body)
+    with copy_of(api, path, stream_lists=stream_lists) as copy:
+        assert sorted(copy.items()) == [f"{namespace}/{name}" for name in ("bytes", "good", "pair")]
+
+
 def test_an_object_that_becomes_unreadable_keeps_its_last_readable_version_until_it_is_gone(
     cluster: Cluster, api: Observed, path: str, namespace: str
 ) -> None:

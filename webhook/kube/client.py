@@ -192,12 +192,8 @@ class Api:
         text = self.request(method, path, **options)
         try:
             found = json.loads(text)
-        except RecursionError:
-            from webhook.kube.depth import shallow  # short commands need not load it
-
-            found = json.loads(shallow(text))
-        except ValueError:
-            found = None
+        except (RecursionError, ValueError):
+            found = _repaired(text)
         if not isinstance(found, dict):
             raise self.unreadable(method, path, text)
         return found
@@ -373,3 +369,13 @@ def _refusal(method: str, path: str, response: "HttpAnswer | urllib3.BaseHTTPRes
         f"{method} {path}: {message or 'refused without a message'}",
         min(float(retry_after), _LONGEST_RETRY_SECONDS) if retry_after.isdecimal() else None,
     )
+
+
+def _repaired(text: bytes) -> Any:
+    """A document that is read only after repairs, None without any."""
+    from webhook.kube.depth import readable  # short commands need not load it
+
+    try:
+        return json.loads(readable(text))
+    except ValueError:
+        return None

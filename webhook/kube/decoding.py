@@ -15,7 +15,7 @@ import msgspec
 
 from labeler.contract import keys
 from webhook.kube.client import ApiError
-from webhook.kube.depth import shallow
+from webhook.kube.depth import readable
 from webhook.kube.leniency import without_unreadable
 from webhook.kube.objects import ListMetadata, Metadata, ObjectList
 from webhook.kube.struct import Struct
@@ -124,11 +124,13 @@ def _report_left_out(path: str, key: str, fields: str) -> None:
 
 
 def decoded(decoder: msgspec.json.Decoder[D], text: bytes | msgspec.Raw) -> D:
-    """A decoded document, without its lowest levels if it has too many. Raises DecodeError."""
+    """A decoded document, made readable if it has too many levels or no valid Unicode. Raises DecodeError."""
     try:
         return decoder.decode(text)
-    except RecursionError:
-        return decoder.decode(shallow(bytes(text)))
+    except msgspec.ValidationError:
+        raise
+    except (RecursionError, UnicodeDecodeError, msgspec.DecodeError):
+        return decoder.decode(readable(bytes(text)))
 
 
 def key_of(item: HasMetadata) -> str:

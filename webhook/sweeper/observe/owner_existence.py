@@ -26,6 +26,7 @@ import msgspec
 
 from labeler.contract import keys
 from webhook.kube.client import METADATA_ONLY, Api, ApiError
+from webhook.kube.decoding import decoded
 from webhook.kube.discovery import ServedResource, resources_by_kind
 from webhook.kube.informer import pause_seconds
 from webhook.kube.objects import Metadata, OwnerReference, Pod
@@ -116,6 +117,9 @@ _SO: Final = "so its pods are neither placed nor released"
 
 class _MetadataOnly(Struct, frozen=True):
     metadata: Metadata
+
+
+_decoder: Final = msgspec.json.Decoder(_MetadataOnly)
 
 
 @dataclass(frozen=True)
@@ -345,7 +349,7 @@ class OwnerExistence:
             if error.is_for_now:
                 raise
             return OwnerState.UNREADABLE
-        found = msgspec.json.decode(body, type=_MetadataOnly).metadata
+        found = decoded(_decoder, body).metadata
         return found if found.uid == reference.uid else OwnerState.ABSENT
 
     def _resource(self, version: str, kind: str) -> ServedResource | None:
