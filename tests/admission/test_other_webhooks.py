@@ -218,6 +218,25 @@ def test_nothing_of_topogate_stays_on_a_pod_that_a_later_webhook_gives_to_others
     assert "uid" not in result["metadata"]
 
 
+def without_note(pod: Pod) -> None:
+    pod["metadata"].pop("uid", None)
+
+
+@pytest.mark.parametrize("name", LEAVING)
+def test_nothing_of_topogate_stays_though_the_later_webhook_drops_the_note(name: str) -> None:
+    """It replaces the metadata, say; then what topogate would put on the pod is taken off."""
+    pod = asked_for("H100", "high")
+    later = changed(applied(pod, decided(pod)), CHANGES[name], without_note)
+    assert stored(applied(later, decided(later))) == stored(changed(pod, CHANGES[name]))
+
+
+def test_a_pod_stays_as_it_is_managed_though_a_later_webhook_drops_the_note() -> None:
+    pod = asked_for("H100", "high")
+    managed = applied(pod, decided(pod))
+    later = changed(managed, without_note)
+    assert stored(applied(later, decided(later))) == stored(managed)
+
+
 def test_nothing_of_topogate_stays_on_a_pod_whose_gpus_a_later_webhook_removes() -> None:
     pod = gpu_pod()
     managed = applied(pod, decided(pod, "steered"))
@@ -352,6 +371,14 @@ def test_nothing_stays_on_a_pod_of_which_a_later_webhook_removes_the_gate_too(
 ) -> None:
     """As one that sets spec.nodeName has to: the API server accepts no gate beside it."""
     other.behave = as_patch(CHANGES[name], without_gates)
+    assert of_topogate(create(module_cluster.api(), opted_in, asked())) == ([], "", "")
+
+
+@pytest.mark.parametrize("name", ["opted out", "another scheduler"])
+def test_nothing_stays_on_a_pod_whose_metadata_a_later_webhook_replaces(
+    module_cluster: Cluster, called_webhook: Webhook, opted_in: str, other: Neighbour, name: str
+) -> None:
+    other.behave = as_patch(CHANGES[name], without_note)
     assert of_topogate(create(module_cluster.api(), opted_in, asked())) == ([], "", "")
 
 

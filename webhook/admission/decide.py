@@ -17,7 +17,7 @@ import msgspec
 from labeler.contract import keys
 from webhook.admission import author_warnings, cpu_only_members, injection, kueue, managers, patch
 from webhook.admission.classes import Classes, above_maximum
-from webhook.admission.injection import NOTHING, Injection, Priority
+from webhook.admission.injection import NOTHING, Injection, Priority, RequestNote
 from webhook.admission.review import NewPod, SchedulingGroup
 from webhook.kube.objects import PriorityClass
 from webhook.policy.values import GpuModel, Policy, Tier
@@ -68,10 +68,13 @@ def decide(
     classes: the cluster's PriorityClasses by name. classes_known: whether these are still current; if not,
     none is injected.
     """
-    without = injection.without_injection(pod, policy)
+    without = injection.without_injection(pod, policy, injection.note_of(pod))
     decision, wanted = _decided(without, namespace, policy, Classes(classes, classes_known))
     if decision.outcome == DENIED:
         return decision
+    if wanted is NOTHING and injection.lacks_note(pod, policy):
+        note = _assumed(without, namespace, policy, Classes(classes, classes_known))
+        without = injection.without_injection(pod, policy, note)
     operations = injection.operations(pod, without, wanted, policy)
     if wanted.is_managed:
         operations += managers.forget(pod, policy)
@@ -157,7 +160,27 @@ def _of_gpu_pod(
         node_selector=_model_labels(pod, namespace, policy, asked, warnings),
         priority=priority,
         is_managed=True,
+        assumed=_assumed(pod, namespace, policy, classes),
     )
+
+
+def _assumed(pod: NewPod, namespace: str, policy: Policy, classes: Classes) -> RequestNote:
+    """What topogate puts on such a pod whatever it has already, for when nobody knows what that was."""
+    rules, annotations = policy.rules(namespace), pod.annotations
+    model = policy.gpu_model(annotations.get(keys.GPU_MODEL_ANNOTATION) or rules.default_gpu_model)
+    tier = policy.tier(annotations.get(keys.PRIORITY_ANNOTATION) or rules.default_tier)
+    labels = model.labels_for(author_warnings.gpu_resources(pod, policy)) if model is not None else {}
+    if tier is None or not classes.has(tier.priority_class_name):
+        return RequestNote(labels)
+    default = classes.by_name.get(classes.default)
+    if default is None:
+        return RequestNote(labels, tier.priority_class_name, _NO_CLASS)
+    replaced = Priority(classes.default, default.value, default.preemption_policy)
+    return RequestNote(labels, tier.priority_class_name, replaced)
+
+
+_NO_CLASS: Final = Priority(priority=0, preemption_policy="PreemptLowerPriority")
+"""What the API server gives to a pod without class in a cluster without a default."""
 
 
 def _left_to_others(pod: NewPod, policy: Policy) -> tuple[str, str] | None:

@@ -6,7 +6,8 @@ decision is made on the pod without what topogate put there before, and its patc
 Gates and PodGroups of topogate have names of their own. What it added to the nodeSelector, and which priority
 it replaced, is in a note in metadata.uid. The API server empties that field before the first webhook is
 called (WipeObjectMetaSystemFields), and sets it after the last one. So no user can forge a note, and none is
-stored.
+stored. If another webhook drops the note, and the pod is given to others, what topogate would put on the pod
+is taken off.
 """
 
 from collections.abc import Iterable, Mapping
@@ -44,10 +45,22 @@ class Priority(Struct, frozen=True):
         )
 
 
+class RequestNote(Struct, frozen=True, omit_defaults=True):
+    """node_selector: labels that topogate added. priority_class: given in the place of `replaced`."""
+
+    node_selector: Mapping[str, str] = MappingProxyType({})
+    priority_class: str = ""
+    replaced: Priority = Priority()
+
+
+_EMPTY: Final = RequestNote()
+
+
 class Injection(Struct, frozen=True):
     """What topogate puts on a pod: "" or nothing for what it leaves to others.
 
-    is_managed: whether topogate places the pod, so that its managedFields may be emptied.
+    is_managed: whether topogate places the pod, so that its managedFields may be emptied. assumed: what is
+    taken for topogate's if another webhook drops the note.
     """
 
     gate: str = ""
@@ -55,22 +68,12 @@ class Injection(Struct, frozen=True):
     node_selector: Mapping[str, str] = MappingProxyType({})
     priority: Priority | None = None
     is_managed: bool = False
+    assumed: RequestNote = _EMPTY
 
 
 NOTHING: Final = Injection()
-
-
-class _RequestNote(Struct, frozen=True, omit_defaults=True):
-    """node_selector: labels that topogate added. priority_class: given in the place of `replaced`."""
-
-    node_selector: dict[str, str] = msgspec.field(default_factory=dict)
-    priority_class: str = ""
-    replaced: Priority = Priority()
-
-
-_EMPTY: Final = _RequestNote()
 _NOTE: Final = f"{keys.INJECTION_NOTE}:"
-_decoder: Final = msgspec.json.Decoder(_RequestNote)
+_decoder: Final = msgspec.json.Decoder(RequestNote)
 
 
 def cpu_only_gate(policy: Policy) -> str:
@@ -78,9 +81,18 @@ def cpu_only_gate(policy: Policy) -> str:
     return policy.gate_prefix + keys.GATE_NAME
 
 
-def without_injection(pod: NewPod, policy: Policy) -> NewPod:
-    """The pod as its author and other webhooks have it, also where the API server itself added the gate."""
-    spec, note = pod.spec, _note_of(pod)
+def lacks_note(pod: NewPod, policy: Policy) -> bool:
+    """Whether a pod with topogate's gate has no note: none was needed, or another webhook has dropped it."""
+    is_gated = any(gate.name in _own_gates(policy) for gate in pod.spec.scheduling_gates or ())
+    return is_gated and not (pod.metadata.uid or "").startswith(_NOTE)
+
+
+def without_injection(pod: NewPod, policy: Policy, note: RequestNote) -> NewPod:
+    """The pod as its author and other webhooks have it, also where the API server itself added the gate.
+
+    note: that of the pod, or what is taken for it.
+    """
+    spec = pod.spec
     changes: dict[str, Any] = {}
     gates, own_gates = spec.scheduling_gates or [], _own_gates(policy)
     of_others = [gate for gate in gates if gate.name not in own_gates]
@@ -168,25 +180,26 @@ def _node_selector(pod: NewPod, without: NewPod, wanted: Mapping[str, str]) -> I
 
 
 def _noted(pod: NewPod, without: NewPod, wanted: Injection) -> Iterable[patch.Operation]:
-    """The note for the next call of the same request."""
+    """The note for the next call of the same request; an empty one where another would be assumed."""
+    note = _new_note(without, wanted)
+    is_needed = wanted.is_managed and (note != _EMPTY or wanted.assumed != _EMPTY)
+    text = _NOTE + msgspec.json.encode(note).decode() if is_needed else ""
+    if text and text != pod.metadata.uid:
+        yield patch.put_member(("metadata",), "uid", text)
+    elif not text and note_of(pod) != _EMPTY:
+        yield patch.remove("metadata", "uid")
+
+
+def _new_note(without: NewPod, wanted: Injection) -> RequestNote:
     of_others = without.spec.node_selector or {}
     added = {key: value for key, value in wanted.node_selector.items() if of_others.get(key) != value}
-    note = _RequestNote(node_selector=added)
-    if wanted.priority is not None:
-        note = _RequestNote(
-            node_selector=added,
-            priority_class=wanted.priority.priority_class_name or "",
-            replaced=Priority.of(without),
-        )
-    if note == _note_of(pod):
-        return
-    if note == _EMPTY:
-        yield patch.remove("metadata", "uid")
-    else:
-        yield patch.put_member(("metadata",), "uid", _NOTE + msgspec.json.encode(note).decode())
+    if wanted.priority is None:
+        return RequestNote(added)
+    return RequestNote(added, wanted.priority.priority_class_name or "", Priority.of(without))
 
 
-def _note_of(pod: NewPod) -> _RequestNote:
+def note_of(pod: NewPod) -> RequestNote:
+    """The note of an earlier call, an empty one without any."""
     text = pod.metadata.uid or ""
     if not text.startswith(_NOTE):
         return _EMPTY
