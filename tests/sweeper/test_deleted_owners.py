@@ -166,6 +166,17 @@ def test_an_owner_that_is_not_seen_is_asked_for(answer: dict[str, Any] | int, ex
     assert (answered.uid if isinstance(answered, Metadata) else answered) == expected
 
 
+def test_a_wrong_name_beside_the_uid_of_an_owner_makes_it_no_deleted_one() -> None:
+    """Any user of the namespace may write that on a pod."""
+    made = existence(AnsweringApi({PATH: {"name": "big", "uid": "uid-big"}}))
+    wrong = msgspec.structs.replace(reference(), name="missing")
+    for each in (wrong, reference()):
+        made.find("ns", each)
+        made.answer_all()
+    assert made.find("ns", wrong) is OwnerState.ABSENT
+    assert isinstance(made.find("ns", reference()), Metadata)
+
+
 def test_a_version_that_is_served_no_more_makes_no_owner_a_deleted_one() -> None:
     """After an upgrade of a CustomResourceDefinition, references name a version that is not served."""
 

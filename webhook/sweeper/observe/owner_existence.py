@@ -141,8 +141,8 @@ class _Answer:
         return self.found is not OwnerState.ABSENT and now - self.at >= current_seconds
 
 
-_Key = tuple[str, str]
-"""Namespace and uid."""
+_Key = tuple[str, OwnerReference]
+"""Namespace and reference: not the uid alone, as any user may write it beside a name that does not exist."""
 
 _CURRENT_SECONDS: Final = 10.0
 """For so long an answer that a controller exists is current; then it is asked for again."""
@@ -239,12 +239,12 @@ class OwnerExistence:
             return
         namespace = before.metadata.namespace
         with self._lock:
-            self._doubted.add((namespace, reference.uid))
+            self._doubted.add((namespace, reference))
             self._want(namespace, reference)
 
     def find(self, namespace: str, reference: OwnerReference) -> Metadata | OwnerState:
         """The object, by a live copy or by the last answer; what is not known is asked for."""
-        key, now = (namespace, reference.uid), self._clock()
+        key, now = (namespace, reference), self._clock()
         live = self._live(namespace, reference)
         with self._lock:
             known = self._answers.get(key)
@@ -263,7 +263,7 @@ class OwnerExistence:
 
     def _want(self, namespace: str, reference: OwnerReference) -> None:
         """Have the API server asked; the lock is taken."""
-        self._wanted.setdefault(namespace, {})[namespace, reference.uid] = reference
+        self._wanted.setdefault(namespace, {})[namespace, reference] = reference
         self._wake.set()
 
     @property
@@ -311,7 +311,7 @@ class OwnerExistence:
 
     def _ask(self, namespace: str, reference: OwnerReference) -> tuple[bool, _Answer | None, _Answer]:
         """Whether there was doubt, the last answer, and the new one."""
-        key = namespace, reference.uid
+        key = namespace, reference
         found: Metadata | OwnerState | None = None
         with self._lock:  # before the question: who is deleted meanwhile raises the next one
             is_doubted = key in self._doubted
