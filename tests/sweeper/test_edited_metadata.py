@@ -1,4 +1,4 @@
-"""Any annotations and labels of pods and nodes: no defect, and the gang beside them is placed."""
+"""Any metadata of pods, nodes, owners and namespaces: no defect, and the gang beside them is placed."""
 
 from typing import Any, Final
 
@@ -16,10 +16,14 @@ from tests.sweeper.preemptions import plan
 from webhook.configuration.settings import Settings
 from webhook.extensions.known import SWITCHES
 from webhook.kube.collection import Listing
-from webhook.kube.objects import Node, Pod
+from webhook.kube.informer import Informer
+from webhook.kube.objects import Metadata, Namespace, Node, Pod
 from webhook.sweeper.context import Pass
+from webhook.sweeper.observe.cache import ClusterCache
+from webhook.sweeper.observe.owner_sizes import _Watched
 from webhook.sweeper.sweep import Sweeper
 from webhook.workloads import marks
+from webhook.workloads.kinds import WORKLOADS
 
 
 def keys_on(kind: str, part: str) -> list[str]:
@@ -52,8 +56,16 @@ LABEL: Final = st.one_of(
 def pods(number: int) -> st.SearchStrategy[Pod]:
     """A pod of another namespace: gated, running, or released and not bound."""
 
-    def made(annotations: dict[str, str], labels: dict[str, str], state: str, resource: str) -> Pod:
-        metadata = {"namespace": "theirs", "annotations": annotations, "labels": labels, "uid": f"u{number}"}
+    def made(
+        annotations: dict[str, str], labels: dict[str, str], state: str, resource: str, owner: str
+    ) -> Pod:
+        metadata: dict[str, Any] = {"namespace": "theirs", "uid": f"u{number}"}
+        metadata |= {"annotations": annotations, "labels": labels}
+        if owner:
+            workload = OWNERS[owner]
+            version = f"{workload.group}/{workload.versions[0]}"
+            reference = {"apiVersion": version, "kind": owner, "name": "o", "uid": "o", "controller": True}
+            metadata["ownerReferences"] = [reference]
         amounts = {resource: "1"}
         container = {"name": "c", "resources": {"limits": amounts, "requests": amounts}}
         spec: dict[str, Any] = {"node": "n0"} if state == "bound" else {}
@@ -66,7 +78,43 @@ def pods(number: int) -> st.SearchStrategy[Pod]:
     annotations = st.dictionaries(st.sampled_from(POD_ANNOTATIONS), TEXT, max_size=5)
     labels = st.dictionaries(st.sampled_from(POD_LABELS), LABEL, max_size=3)
     resources = st.sampled_from(["nvidia.com/gpu", keys.I915])
-    return st.builds(made, annotations, labels, st.sampled_from(["gated", "bound", "released"]), resources)
+    states, owners = st.sampled_from(["gated", "bound", "released"]), st.sampled_from(["", *OWNERS])
+    return st.builds(made, annotations, labels, states, resources, owners)
+
+
+OWNERS: Final = {each.kind: each for each in WORKLOADS if each.kind in ("Job", "JobSet", "LeaderWorkerSet")}
+SPECS: Final = {
+    "Job": ("template",),
+    "JobSet": ("replicatedJobs", 0, "template", "spec", "template"),
+    "LeaderWorkerSet": ("leaderWorkerTemplate", "workerTemplate"),
+}
+"""Where the pod template stands."""
+
+
+@st.composite
+def owners(draw: st.DrawFn, kind: str) -> Any:
+    """An owner named o, whose annotations and labels, and those of its pod template, are anything."""
+
+    def metadata() -> dict[str, Any]:
+        annotations = st.dictionaries(st.sampled_from(POD_ANNOTATIONS), TEXT, max_size=3)
+        labels = st.dictionaries(st.sampled_from(POD_LABELS), LABEL, max_size=2)
+        return {"annotations": draw(annotations), "labels": draw(labels)}
+
+    container = {"name": "c", "resources": {"limits": {"nvidia.com/gpu": "1"}}}
+    body: Any = {"metadata": metadata(), "spec": {"containers": [container]}}
+    for part in reversed(SPECS[kind]):
+        body = [body] if part == 0 else {part: body}
+    body |= {"parallelism": 2, "completions": 2, "replicas": 2}
+    document = {"metadata": {"name": "o", "namespace": "theirs", "uid": "o", **metadata()}, "spec": body}
+    return msgspec.convert(document, OWNERS[kind].struct)
+
+
+def watched(cache: ClusterCache, owner: Any, kind: str) -> None:
+    """A live copy with this owner."""
+    workload = OWNERS[kind]
+    copy = Informer(Empty(), f"/{workload.resource}", workload.struct, on_event=lambda *_: None)
+    copy._replace(Listing("1", {"theirs/o": owner}))
+    cache.owners._watched[workload.name] = _Watched(workload, workload.versions[0], copy)
 
 
 @st.composite
@@ -81,15 +129,27 @@ def nodes(draw: st.DrawFn) -> Node:
     return msgspec.convert(body, Node)
 
 
+namespaces: Final = st.builds(
+    lambda labels, annotations: Namespace(Metadata("theirs", labels=labels, annotations=annotations)),
+    st.dictionaries(st.sampled_from([*POD_LABELS, *NODE_LABELS]), LABEL, max_size=3),
+    st.dictionaries(st.sampled_from([*POD_ANNOTATIONS, *NODE_ANNOTATIONS]), TEXT, max_size=3),
+)
+
+
 @settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(st.tuples(pods(0), pods(1), pods(2)), nodes())
-def test_whatever_is_written_on_pods_and_nodes_a_gang_beside_them_is_released_without_a_defect(
-    theirs: tuple[Pod, ...], node: Node
+@given(
+    st.tuples(pods(0), pods(1), pods(2)), nodes(), st.tuples(*(owners(kind) for kind in OWNERS)), namespaces
+)
+def test_whatever_is_written_on_objects_a_gang_beside_them_is_released_without_a_defect(
+    theirs: tuple[Pod, ...], node: Node, above: tuple[Any, ...], namespace: Namespace
 ) -> None:
     there = {**Nodes(2).nodes, "n0": node}
     api, clock, cache = Stored(), Clock(), NoneFailed(Empty())
     cache.pods._replace(Listing("1", {f"x/{each.metadata.uid}": each for each in (*theirs, gpu_pod("wait"))}))
     cache.nodes._replace(Listing("1", there))
+    cache.namespaces._replace(Listing("1", {"theirs": namespace}))
+    for kind, owner in zip(OWNERS, above, strict=True):
+        watched(cache, owner, kind)
     # Of the pods that are released, one is ours.
     plans = dict([plan("their", {"u0": "n0"}, namespace="theirs")])
     cache.placements._replace(Listing("1", plans))
