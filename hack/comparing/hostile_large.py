@@ -48,7 +48,7 @@ def large_cluster(dice: random.Random, size: int, busy: float = 0.0) -> Snapshot
         if dice.random() < busy and spot.free:
             taken = {"cpu": 1000, "pods": 1, GPU: dice.randint(1, spot.free)}
             gang = f"u{dice.randrange(size // 8)}" if dice.random() < 0.5 else ""
-            used = Usage(taken, name=f"u{number}", gang=gang, priority=dice.randint(0, 3))
+            used = Usage(taken, name=f"u{number}", uid=f"u{number}", gang=gang, priority=dice.randint(0, 3))
             usage.append((f"n{number}", used))
     return Snapshot.build(made, usage)
 

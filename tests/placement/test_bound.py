@@ -156,13 +156,15 @@ def test_a_question_takes_the_same_steps_each_time() -> None:
 
 def test_victims_that_are_not_found_in_time_are_not_reported_as_none() -> None:
     nodes = [NodeInfo(f"n{number}", allocatable={"gpu": 8}) for number in range(4)]
-    usage = [(node.name, Usage({"gpu": 8}, name=f"u-{node.name}")) for node in nodes]
+    usage = [(node.name, Usage({"gpu": 8}, name=f"u-{node.name}", uid=f"u-{node.name}")) for node in nodes]
     asked = Gang("g", tuple(Member(f"p{n}", n, PodClass((("gpu", 5 + n % 2),))) for n in range(4)))
     budget = Budget(3)
-    assert victims.find(asked, Snapshot.build(nodes, usage), Options(), lambda use: True, budget) is None
+    snapshot = Snapshot.build(nodes, usage)
+    units = victims.units_on(snapshot, lambda use: True)
+    assert victims.choose(asked, snapshot, Options(), units, budget=budget) is None
     assert budget.exhausted
     plenty = Budget(10**7)
-    found = victims.find(asked, Snapshot.build(nodes, usage), Options(), lambda use: True, plenty)
+    found = victims.choose(asked, snapshot, Options(), units, budget=plenty)
     assert found is not None
-    assert len(found.names) == 4
+    assert len(found.pods) == 4
     assert not plenty.exhausted

@@ -9,7 +9,7 @@ import pytest
 
 from tests.placement.small import gang_of, nodes_of, pod_class, snapshot_of
 from webhook.placement import Assignment, Gang, Member, NoFit, Options, Snapshot, Usage, check, place
-from webhook.placement.victim_gangs import Unit, VictimGangs, choose
+from webhook.placement.victims import Unit, Victims, choose
 
 OPTIONS = Options()
 TREE = {"b1": {"r": {"a": 2, "b": 2, "c": 2}}, "b2": {"r": {"d": 2, "e": 2, "f": 2}}}
@@ -29,7 +29,7 @@ def unit(name: str, *pods: str, priority: int = 1, spare: int = 0) -> Unit:
     return Unit(name, priority, frozenset(pods), spare)
 
 
-def gone(found: VictimGangs | None) -> dict[str, tuple[str, ...]] | None:
+def gone(found: Victims | None) -> dict[str, tuple[str, ...]] | None:
     return None if found is None else {each.unit.name: each.pods for each in found.going}
 
 

@@ -25,9 +25,19 @@ from webhook.placement import (
     check,
     place,
 )
-from webhook.placement.victims import find
+from webhook.placement.victims import Victims, choose, units_on
 
 OPTIONS = Options()
+
+
+def find(
+    gang: Gang,
+    snapshot: Snapshot,
+    options: Options,
+    may_end: Callable[[Usage], bool],
+    budget: Budget | None = None,
+) -> Victims | None:
+    return choose(gang, snapshot, options, units_on(snapshot, may_end), budget=budget)
 
 
 def gang(pods: int, gpus: int) -> Gang:
@@ -38,7 +48,7 @@ def gang(pods: int, gpus: int) -> Gang:
 def cluster(*nodes: list[tuple[str, int, int]]) -> Snapshot:
     """Nodes of 8 GPUs, each with pods of (name, GPUs, priority)."""
     usage = [
-        (f"n{index}", Usage({"gpu": gpus}, name=name, priority=priority))
+        (f"n{index}", Usage({"gpu": gpus}, name=name, priority=priority, uid=name))
         for index, pods in enumerate(nodes)
         for name, gpus, priority in pods
     ]
@@ -55,7 +65,7 @@ def test_the_node_with_the_least_important_pods_is_emptied() -> None:
     found = find(gang(1, 8), snapshot, OPTIONS, below(100))
     assert found is not None
     assert found.nodes == frozenset({"n1"})
-    assert found.names == ("cheap",)
+    assert found.pods == {"cheap"}
 
 
 def test_a_gang_that_fits_as_it_is_needs_no_victims_though_its_questions_take_all_steps() -> None:
@@ -63,7 +73,7 @@ def test_a_gang_that_fits_as_it_is_needs_no_victims_though_its_questions_take_al
     assert isinstance(place(asked, snapshot, options), Assignment)
     found = find(asked, snapshot, options, below(2))
     assert found is not None
-    assert found.names == ()
+    assert not found.pods
 
 
 def test_gangs_of_several_classes_look_for_the_best_place_once() -> None:
@@ -74,7 +84,7 @@ def test_gangs_of_several_classes_look_for_the_best_place_once() -> None:
     assert budget.spent < 2 * options.bound
     best = place(asked, snapshot, options)
     assert isinstance(best, Assignment)
-    assert found.names == ()
+    assert not found.pods
     assert found.assignment.objective.domains == best.objective.domains
 
 
@@ -82,7 +92,7 @@ def test_the_node_with_the_fewest_pods_is_emptied_among_equals() -> None:
     snapshot = cluster([("a", 4, 1), ("b", 4, 1)], [("c", 8, 1)])
     found = find(gang(1, 8), snapshot, OPTIONS, below(100))
     assert found is not None
-    assert found.names == ("c",)
+    assert found.pods == {"c"}
 
 
 @pytest.mark.promise("S48")
@@ -94,7 +104,7 @@ def test_free_nodes_are_used_beside_emptied_ones() -> None:
     found = find(gang(2, 8), cluster([], [("cheap", 8, 1)]), OPTIONS, below(100))
     assert found is not None
     assert found.nodes == frozenset({"n0", "n1"})
-    assert found.names == ("cheap",)
+    assert found.pods == {"cheap"}
 
 
 def test_a_gang_that_no_pod_blocks_has_no_victims() -> None:
@@ -127,7 +137,7 @@ def test_victims_are_found_exactly_when_some_set_of_nodes_would_do(
             may_be_victim(use)
             for name in found.nodes
             for use in snapshot.nodes[name].usages
-            if use.name in found.names
+            if use.name in found.pods
         )
 
 
@@ -137,14 +147,14 @@ TREE = {"b1": {"r": {"a": 2, "b": 2}}, "b2": {"r": {"c": 2, "d": 2}}}
 
 
 def pod(name: str, priority: int, gang: str = "", cpu: int = 1) -> Usage:
-    return Usage({"cpu": cpu * 1000, "pods": 1}, name=name, gang=gang, priority=priority)
+    return Usage({"cpu": cpu * 1000, "pods": 1}, name=name, gang=gang, priority=priority, uid=name)
 
 
 def victims(
     usage: list[tuple[str, Usage]], count: int, priority: int, **fields: Any
 ) -> tuple[str, ...] | None:
     found = find(gang_of(count, **fields), snapshot_of(TREE, usage), OPTIONS, below(priority))
-    return found.names if found is not None else None
+    return tuple(sorted(found.pods)) if found is not None else None
 
 
 def test_a_gang_that_fits_has_no_victims() -> None:
@@ -166,7 +176,7 @@ def test_the_lowest_priority_is_evicted() -> None:
 def test_a_pod_that_need_not_be_evicted_stays() -> None:
     full = [("a", pod("one", 1)), ("a", pod("two", 1))]
     full += [(node, pod(f"p{node}", 10, cpu=2)) for node in "bcd"]
-    assert victims(full, 1, 10) == ("two",)
+    assert victims(full, 1, 10) == ("one",)
 
 
 def test_a_gang_is_evicted_as_a_whole() -> None:
@@ -191,8 +201,8 @@ def test_the_gang_fits_once_the_victims_are_gone_and_none_of_them_could_stay(see
             without_all = [(node, use) for node, use in usage if use.priority >= 10]
             assert isinstance(place(asked, Snapshot.build(nodes_of(TREE), without_all)), NoFit)
             continue
-        left = [(node, use) for node, use in usage if use.name not in found.names]
+        left = [(node, use) for node, use in usage if use.name not in found.pods]
         assert check(found.assignment, asked, Snapshot.build(nodes_of(TREE), left)) == []
-        for without in found.names:
-            more = [(n, u) for n, u in usage if u.name == without or u.name not in found.names]
+        for without in found.pods:
+            more = [(n, u) for n, u in usage if u.name == without or u.name not in found.pods]
             assert check(found.assignment, asked, Snapshot.build(nodes_of(TREE), more))

@@ -7,7 +7,8 @@ from typing import Final
 
 from labeler.contract import keys
 from webhook.inquiry.next_pass import NextPass
-from webhook.placement import Gang, NoFit, Usage, victims
+from webhook.placement import Gang, NoFit, Usage
+from webhook.placement.victims import choose, units_on
 from webhook.scheduling.impossible_requests import impossible, most_excluding
 from webhook.sweeper.decide.attempt import Attempt, GangPlaced, GangWaits, PassState
 from webhook.sweeper.decide.node_rules import RuleKind
@@ -132,13 +133,10 @@ class _Remedies:
         return names
 
     def _find_ending(self, may_end: Callable[[Usage], bool]) -> Set[str] | None:
-        found = victims.find(
-            self.attempt.asked.gang,
-            self.state.snapshot,
-            self.state.settings.options,
-            lambda use: self._may_end(use) and may_end(use),
-        )
-        return None if found is None else frozenset(found.names)
+        snapshot, pods = self.state.snapshot, self.state.view.by_uid
+        units = units_on(snapshot, lambda use: self._may_end(use) and may_end(use))
+        found = choose(self.attempt.asked.gang, snapshot, self.state.settings.options, units)
+        return None if found is None else frozenset(name_of(pods[uid]) for uid in found.pods if uid in pods)
 
     def _may_end(self, use: Usage) -> bool:
         """Not a pod of the gang itself, nor one that a DaemonSet recreates at once."""

@@ -1,168 +1,469 @@
-"""The pods whose eviction makes a gang fit, for preemption and for reserving their nodes.
+"""The pods whose end makes a gang fit: the fewest whole gangs, and among these the fewest pods. Pure.
 
-Nodes are ordered by the pods to evict: the lowest priorities first, then the fewest pods. A binary search
-finds the shortest sufficient prefix of that order, so a question costs about log2(nodes) placements. These
-ask for any placement. The best one is searched for once, on the nodes that suffice. Then every pod on the
-chosen nodes that need not be evicted is removed from the victims, the highest priority first. So no single
-victim is superfluous, but a smaller set on other nodes may exist: finding the smallest set is a set cover
-problem.
+For preemption, for reserving nodes, and to say what would help. A unit is a gang, whose pods end together, or
+a single pod.
 
-The pods of a gang (Usage.gang) are evicted together or not at all.
+First, a binary search finds the lowest priority limit that suffices, so that no unit above it is a victim.
+Then the search tries sets of one unit, of two, and so on. EmptiedDomain excludes sets that cannot suffice. So
+the answer is the smallest set as far as the steps suffice. When they are spent, two orders of the units are
+tried: by the capacity that they free, and by node, nodes with the fewest units first. Of each order the
+shortest sufficient prefix is found by binary search, and units that are not needed are dropped from it. A
+gang with more pods than its minimum can lose these pods without being broken; they are evicted before any
+gang is broken.
 """
 
-from collections.abc import Callable, Iterable, Set
-from dataclasses import dataclass, replace
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set, Sized
+from dataclasses import dataclass
+from functools import partial
+from operator import sub
 from typing import Final
 
 from webhook.placement.budget import Budget
+from webhook.placement.capacity import count_slots_by_node
 from webhook.placement.check import faults_on
-from webhook.placement.model import Assignment, Gang, NoFit, Options, Usage
+from webhook.placement.model import Assignment, Gang, Member, NoFit, Options, Placed, PodClass, Usage
 from webhook.placement.place import place
-from webhook.placement.snapshot import Snapshot
+from webhook.placement.snapshot import Snapshot, key_of
 
-SHARE: Final = 4
-"""Each further question has at least one part in so many of the steps of one question."""
+BRANCHES: Final = 200_000
+"""Steps of the search for victim sets."""
 
 
 @dataclass(frozen=True, slots=True)
-class Victims:
-    """The gang's placement without these pods. names: sorted, see Usage.name."""
+class Unit:
+    """Pods that may be victims. A unit that loses more than `spare` pods is broken: then all are evicted.
 
-    assignment: Assignment
-    names: tuple[str, ...]
-
-    @property
-    def nodes(self) -> frozenset[str]:
-        """The nodes of the assignment."""
-        return frozenset(self.assignment.nodes.values())
-
-
-_Pod = tuple[str, int]
-"""A node's name, and the number of the pod among its usages."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Unit:
-    """Pods that are evicted together. priority: the highest of them; name: the tie-breaker."""
+    name: the tie-breaker. priority: the highest of its pods. pods: their uids (Usage.uid).
+    """
 
     name: str
     priority: int
-    pods: tuple[_Pod, ...]
+    pods: frozenset[str]
+    spare: int = 0
 
 
-def find(
+class EvictionInput:
+    """The cluster with all units. leaving: uids of pods that are leaving anyway. branches: steps that are
+    left.
+    """
+
+    def __init__(self, gang: Gang, snapshot: Snapshot, units: Iterable[Unit], leaving: Set[str]) -> None:
+        self.gang, self.snapshot, self.leaving = gang, snapshot, leaving
+        self.units = sorted(units, key=lambda unit: (len(unit.pods), unit.name))
+        self.branches = BRANCHES
+        wanted = pods_of(self.units) | leaving
+        self.node_of = {
+            use.uid: name
+            for name, state in snapshot.nodes.items()
+            for use in state.usages
+            if use.uid in wanted
+        }
+        self.where = {unit: self.nodes_of(unit.pods) for unit in self.units}
+
+    def on_nodes(self, units: Iterable[Unit]) -> dict[str, list[Unit]]:
+        """The units with a pod on each node."""
+        found: dict[str, list[Unit]] = {}
+        for unit in units:
+            for node in self.where[unit]:
+                found.setdefault(node, []).append(unit)
+        return found
+
+    def without(self, gone: Set[str]) -> Snapshot:
+        """The cluster without these pods and those that are leaving."""
+        gone = gone | self.leaving
+        nodes = {self.node_of[uid] for uid in gone if uid in self.node_of}
+        return self.snapshot.without(nodes, lambda use: use.uid in gone)
+
+    def nodes_of(self, pods: Iterable[str]) -> set[str]:
+        """The nodes of these pods."""
+        return {self.node_of[uid] for uid in pods if uid in self.node_of}
+
+
+def units_on(snapshot: Snapshot, may_end: Callable[[Usage], bool]) -> list[Unit]:
+    """The units of a cluster: gangs (Usage.gang) all of whose pods may end, and such pods without a gang."""
+    units: dict[str, list[Usage]] = {}
+    for use in (use for state in snapshot.nodes.values() for use in state.usages if use.uid):
+        units.setdefault(use.gang or use.uid, []).append(use)
+    return [
+        Unit(name, max(use.priority for use in own), frozenset(use.uid for use in own))
+        for name, own in units.items()
+        if all(map(may_end, own))
+    ]
+
+
+def pods_of(units: Iterable[Unit]) -> frozenset[str]:
+    """The uids of all pods of these units."""
+    return frozenset().union(*(unit.pods for unit in units))
+
+
+_NEVER: Final = 10**9
+
+
+class EmptiedDomain:
+    """A domain that sets of units could free. fewest: a lower bound of the number of evicted units."""
+
+    def __init__(
+        self,
+        key: tuple[str, ...],
+        names: Sequence[str],
+        emptied: Snapshot,
+        units: Sequence[Unit],
+        given: EvictionInput,
+    ) -> None:
+        """names: its nodes. emptied: the cluster without all units. units: those with a pod in it."""
+        self.key = key
+        self.spare_pods: frozenset[str] = frozenset()
+        self.gains: dict[Unit, int] = {}
+        classes = Counter(member.pod_class for member in given.gang.members)
+        self._wanted = tuple(classes.values())
+        self._base = (0,) * len(classes)
+        most = _all_count_slots_by_node(classes, emptied, names)
+        if not self._suffices(_sums(most.values(), classes)):
+            self.fewest = _NEVER
+            return
+        self.spare_pods = _spare_pods(units, most, given)
+        least = _all_count_slots_by_node(classes, given.without(self.spare_pods), names)
+        more = {name: tuple(map(sub, most[name], slot_counts)) for name, slot_counts in least.items()}
+        self._base = _sums(least.values(), classes)
+        gained = {
+            unit: _sums([more[node] for node in given.where[unit] & more.keys()], classes) for unit in units
+        }
+        self.gains = {unit: gain for unit, own in gained.items() if (gain := sum(own))}
+        self._units = [*self.gains]
+        self._by_kind = [[gained[unit][kind] for unit in self._units] for kind in range(len(classes))]
+        self.fewest = max((self._least(kind) for kind in range(len(classes))), default=0)
+
+    def _least(self, kind: int) -> int:
+        """A lower bound of the evicted units for the pods of one class; above their number if none helps."""
+        missing, count = self._wanted[kind] - self._base[kind], 0
+        for gain in sorted(self._by_kind[kind], reverse=True):
+            if missing <= 0:
+                return count
+            missing, count = missing - gain, count + 1
+        return count if missing <= 0 else _NEVER
+
+    def _suffices(self, gained: Iterable[int]) -> bool:
+        """Whether so many more free slots for each class are enough."""
+        reached = zip(self._base, gained, self._wanted, strict=True)
+        return all(base + more >= wanted for base, more, wanted in reached)
+
+    def _may_suffice(
+        self,
+        number: int,
+        left: int,
+        gained: Iterable[int],
+        best: Iterable[Sequence[int]],
+        most_pods: int | None,
+    ) -> bool:
+        """Whether `left` units from this one on may suffice, with less than most_pods pods.
+
+        If not, later units do not suffice either: they have as many pods or more, and add no more capacity.
+        """
+        if most_pods is not None and left * len(self._units[number].pods) >= most_pods:
+            return False
+        return self._suffices(g + left * rest[number] for g, rest in zip(gained, best, strict=True))
+
+    def sets(self, count: int, given: EvictionInput, most_pods: int | None) -> Iterator[Sequence[Unit]]:
+        """The sets of so many units that may suffice, below most_pods pods, the fewest pods first."""
+        units, best = self._units, list(map(_best_of_rest, self._by_kind))
+        chosen: list[Unit] = []
+        # For each length of chosen the next numbers, pods and gain; calls cannot be nested a thousand times.
+        stack = [(iter(range(len(units) - count + 1)), 0, (0,) * len(self._wanted))]
+        while stack:
+            numbers, pods, gained = stack[-1]
+            left = count - len(chosen)
+            if not left and self._suffices(gained):
+                yield list(chosen)
+            number = next(numbers, None) if left and given.branches else None
+            given.branches -= number is not None
+            more_pods = None if most_pods is None else most_pods - pods
+            if number is None or not self._may_suffice(number, left, gained, best, more_pods):
+                stack.pop()
+                del chosen[-1:]
+                continue
+            chosen.append(units[number])
+            more = tuple(g + own[number] for g, own in zip(gained, self._by_kind, strict=True))
+            following = iter(range(number + 1, len(units) - left + 2))
+            stack.append((following, pods + len(units[number].pods), more))
+
+
+def _all_count_slots_by_node(
+    classes: Mapping[PodClass, int], snapshot: Snapshot, names: Sequence[str]
+) -> dict[str, tuple[int, ...]]:
+    """Free slots of each node for each class, at most the number of its pods."""
+    states = [snapshot.nodes[name] for name in names]
+    found = [(count_slots_by_node(kind, states), count) for kind, count in classes.items()]
+    return {
+        name: tuple(count if n in each.undecided else min(count, each.counts[n]) for each, count in found)
+        for n, name in enumerate(names)
+    }
+
+
+def _sums(rows: Iterable[tuple[int, ...]], columns: Sized) -> tuple[int, ...]:
+    table = list(rows)
+    return tuple(sum(row[number] for row in table) for number in range(len(columns)))
+
+
+def _spare_pods(
+    units: Iterable[Unit], slot_counts_of: Mapping[str, tuple[int, ...]], given: EvictionInput
+) -> frozenset[str]:
+    """The spare pods of each unit on these nodes: those whose eviction frees the most capacity."""
+    found: set[str] = set()
+    for unit in units:
+        if unit.spare:
+            here = [uid for uid in unit.pods if given.node_of.get(uid, "") in slot_counts_of]
+            here.sort(key=lambda uid: (-sum(slot_counts_of[given.node_of[uid]]), given.node_of[uid], uid))
+            found.update(here[: unit.spare])
+    return frozenset(found)
+
+
+def _best_of_rest(gains: Sequence[int]) -> list[int]:
+    """For each position the largest gain from there on."""
+    found, most = [0] * len(gains), 0
+    for number in range(len(gains) - 1, -1, -1):
+        most = found[number] = max(most, gains[number])
+    return found
+
+
+MOST_ATTEMPTS: Final = 400
+"""The most sets of gangs that are checked with the placement core."""
+
+
+@dataclass(frozen=True)
+class GoingUnit:
+    """The evicted pods of one unit: all of them (is_broken), or some of its spare pods. pods: sorted uids."""
+
+    unit: Unit
+    pods: tuple[str, ...]
+
+    @property
+    def is_broken(self) -> bool:
+        """Whether the unit cannot continue without them."""
+        return len(self.pods) > self.unit.spare
+
+
+@dataclass(frozen=True)
+class Victims:
+    """The gang's placement once these units are evicted. going: sorted by name, one entry per unit."""
+
+    assignment: Assignment
+    going: tuple[GoingUnit, ...]
+
+    @property
+    def nodes(self) -> frozenset[str]:
+        """The nodes of the placement."""
+        return frozenset(self.assignment.nodes.values())
+
+    @property
+    def pods(self) -> frozenset[str]:
+        """The uids of all victims."""
+        return frozenset(uid for each in self.going for uid in each.pods)
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """How many units are broken, and how many pods are victims."""
+        return sum(each.is_broken for each in self.going), len(self.pods)
+
+
+def choose(
     gang: Gang,
     snapshot: Snapshot,
     options: Options,
-    may_evict: Callable[[Usage], bool],
+    units: Iterable[Unit],
+    leaving: Set[str] = frozenset(),
     budget: Budget | None = None,
 ) -> Victims | None:
-    """The gang's placement that evicts the lowest priorities and the fewest pods; no victims if it fits.
+    """The gang's placement that breaks the fewest units of the lowest priorities; None if none exists.
 
-    may_evict: whether a pod may be a victim; a gang is a victim only if all its pods may be. It returns None
-    if no placement exists even without all of these, or if the budget is exhausted first. The default budget
-    is four times that of one question. If it ends early, the result may have more victims than needed.
+    leaving: uids of pods that are leaving anyway, and cost nothing. It also returns None if the budget is
+    exhausted first. The default budget is four times that of one question.
     Raises PlacementError as `place` does.
     """
     budget = budget or Budget(4 * options.bound)
-    search = _Emptying(gang, snapshot, options, _units(snapshot, may_evict), budget)
-    best = search.fewest_nodes()
-    if best is None:
+    if budget.exhausted:
         return None
-    count, answer = best
-    needed = _needed(answer, gang, snapshot, search.gone(count))
-    return Victims(answer, tuple(sorted(filter(None, (_use(snapshot, pod).name for pod in needed)))))
+    return _UnitSearch(EvictionInput(gang, snapshot, units, leaving), options, budget).run()
 
 
-class _Emptying:
-    """Empties nodes of their units one by one, the lowest priorities first."""
+@dataclass
+class _BestUnits:
+    """The best set so far with the number of units that is tried now."""
 
-    def __init__(
-        self, gang: Gang, snapshot: Snapshot, options: Options, units: Iterable[_Unit], budget: Budget
-    ) -> None:
-        self._gang, self._snapshot, self._options, self._budget = gang, snapshot, options, budget
-        self._on_node: dict[str, list[_Unit]] = {}
-        for unit in units:
-            for node in {node for node, _ in unit.pods}:
-                self._on_node.setdefault(node, []).append(unit)
-        self._order = sorted(self._on_node, key=self._importance)
+    pods: int
+    chosen: tuple[Unit, ...]
+    spare_pods: frozenset[str]
+    answer: Assignment
 
-    def _importance(self, node: str) -> tuple[int, int, str]:
-        units = self._on_node[node]
-        return max(unit.priority for unit in units), len(units), node
 
-    def gone(self, count: int) -> list[_Unit]:
-        """The units that are evicted with the first so many nodes."""
-        return list(dict.fromkeys(unit for node in self._order[:count] for unit in self._on_node[node]))
+class _UnitSearch:
+    """The search for one gang. Half of the work budget is for sets, the rest for the orders."""
 
-    def _placed(self, count: int, further: int, *, any_place: bool = True) -> Assignment | NoFit:
-        """A placement, or the best one, once so many nodes are emptied.
+    def __init__(self, given: EvictionInput, options: Options, budget: Budget) -> None:
+        self._input, self._options, self._budget = given, options, budget
+        self._units = given.units
+        self._of_sets = budget
+        self._attempts = MOST_ATTEMPTS
 
-        further: the number of questions that may follow and need steps.
-        """
-        pods = {pod for unit in self.gone(count) for pod in unit.pods}
-        left = {node: _others(self._snapshot, node, pods) for node, _ in pods}
-        without = self._snapshot.with_usages(left)
-        steps = self._budget.left
-        part = self._budget.part(max(steps - further * self._options.bound // SHARE, steps // (further + 1)))
-        options = replace(self._options, any_place=any_place)
-        return place(self._gang, without, options, part, explained=False)
+    # --- the answer -----------------------------------------------------------------------------
 
-    def fewest_nodes(self) -> tuple[int, Assignment] | None:
-        """The fewest emptied nodes that suffice, by binary search within the budget; None if all do not."""
-        low, high = 0, len(self._order)
-        answer = self._placed(high, high.bit_length() + 1)
+    def run(self) -> Victims | None:
+        """Search for the answer."""
+        as_it_is = self._placed(frozenset())
+        if not isinstance(as_it_is, NoFit):
+            return self._choice(as_it_is, ())
+        allowed = None if self._budget.exhausted else self._allowed()
+        if allowed is None:
+            return None
+        self._units, everything = allowed
+        self._of_sets = self._budget.part(self._budget.left // 2)
+        parts = sorted(self._domains(), key=lambda part: (part.fewest, part.key))
+        for count in range(len(self._units) + 1):
+            best: _BestUnits | None = None
+            for part in parts:
+                if part.fewest <= count:
+                    best = self._of_size(count, part, best)
+            if best is not None:
+                return self._choice(best.answer, best.chosen, best.spare_pods)
+            if self._of_sets.exhausted or not self._attempts or not self._input.branches:
+                break
+        ordered = [*self._by_slots(parts), *self._by_nodes()]
+        return min(ordered, key=lambda each: each.size, default=None) or self._choice(
+            everything, tuple(self._units)
+        )
+
+    def _allowed(self) -> tuple[list[Unit], Assignment] | None:
+        """The units up to the lowest sufficient priority, and the placement without all of them."""
+        answer = self._placed(pods_of(self._units))
         if isinstance(answer, NoFit):
             return None
+        found, ranks = (self._units, answer), sorted({unit.priority for unit in self._units})
+        low, high = 0, len(ranks) - 1
         while low < high and not self._budget.exhausted:
             middle = (low + high) // 2
-            tried = self._placed(middle, (high - low).bit_length())
+            some = [unit for unit in self._units if unit.priority <= ranks[middle]]
+            answer = self._placed(pods_of(some))
+            if isinstance(answer, NoFit):
+                low = middle + 1
+            else:
+                found, high = (some, answer), middle
+        return found
+
+    def _of_size(self, count: int, part: EmptiedDomain, best: _BestUnits | None) -> _BestUnits | None:
+        """The best set of so many units that may free capacity in a domain, else `best`."""
+        is_better = True
+        while is_better:
+            is_better = False
+            for chosen in part.sets(count, self._input, best.pods if best else None):
+                if not self._attempts or self._of_sets.exhausted:
+                    break
+                self._attempts -= 1
+                answer = self._placed(pods_of(chosen) | part.spare_pods, self._of_sets)
+                if not isinstance(answer, NoFit):
+                    best, is_better = _BestUnits(_count(chosen), tuple(chosen), part.spare_pods, answer), True
+                    break
+        return best
+
+    def _by_slots(self, parts: Sequence[EmptiedDomain]) -> Iterator[Victims]:
+        """The units that free the most capacity in a domain, of the first domain where some suffice."""
+        for part in parts[:4]:
+            order = sorted(part.gains, key=lambda unit: (-part.gains[unit], len(unit.pods), unit.name))
+            found = self._shortest([[unit] for unit in order], part.spare_pods)
+            if found is not None:
+                yield found
+                return
+
+    def _by_nodes(self) -> Iterator[Victims]:
+        """All units of nodes, those of the lowest priorities first, then those with the fewest units."""
+        on_nodes = self._input.on_nodes(self._units)
+        order = sorted(
+            on_nodes.items(), key=lambda each: (max(u.priority for u in each[1]), len(each[1]), each[0])
+        )
+        found = self._shortest([units for _, units in order])
+        if found is not None:
+            yield found
+
+    def _shortest(
+        self, order: Sequence[Sequence[Unit]], spare_pods: Set[str] = frozenset()
+    ) -> Victims | None:
+        """The shortest sufficient prefix, by binary search within the budget; None if none is found."""
+        low, high, answer = 0, len(order), None
+        while low < high and not self._budget.exhausted:
+            middle = (low + high) // 2
+            tried = self._placed(pods_of(unit for units in order[:middle] for unit in units) | spare_pods)
             if isinstance(tried, NoFit):
                 low = middle + 1
             else:
                 high, answer = middle, tried
-        best = answer if answer.proven else self._placed(high, 0, any_place=False)
-        return high, answer if isinstance(best, NoFit) else best
+        if answer is None:
+            return None
+        chosen = dict.fromkeys(unit for units in order[:high] for unit in units)
+        return self._choice(answer, tuple(chosen), spare_pods)
+
+    # --- snapshots ------------------------------------------------------------------------------
+
+    def _placed(self, gone: Set[str], budget: Budget | None = None) -> Assignment | NoFit:
+        given, budget = self._input, budget or self._budget
+        return place(given.gang, given.without(gone), self._options, budget, explained=False)
+
+    def _domains(self) -> list[EmptiedDomain]:
+        """The domains of the required level, or the cluster, that suffice if all units are evicted."""
+        given = self._input
+        topology, required = given.snapshot.topology, given.gang.required_level
+        depth = 0 if required is None else topology.level(required) + 2
+        domain_of = {
+            name: key_of(state, len(topology.level_names))[:depth]
+            for name, state in given.snapshot.nodes.items()
+            if name not in given.gang.excluded_nodes
+        }
+        units: dict[tuple[str, ...], list[Unit]] = {}
+        for unit in self._units:
+            for key in {domain_of[node] for node in given.where[unit] & domain_of.keys()}:
+                units.setdefault(key, []).append(unit)
+        emptied = given.without(pods_of(self._units))
+        self._budget.take(2 * len(given.snapshot.nodes))
+        named: dict[tuple[str, ...], list[str]] = {}
+        for name, key in domain_of.items():
+            named.setdefault(key, []).append(name)
+        parts = (EmptiedDomain(key, own, emptied, units.get(key, ()), given) for key, own in named.items())
+        return [part for part in parts if part.fewest <= len(self._units)]
+
+    # --- needed victims -------------------------------------------------------------------------
+
+    def _choice(
+        self, answer: Assignment, chosen: Sequence[Unit], spare_pods: Set[str] = frozenset()
+    ) -> Victims:
+        """The answer with only those units whose eviction it needs."""
+        given, residents = self._input, answer.residents
+        holds = partial(self._holds, residents, {member.name: member for member in given.gang.members})
+        broken = pods_of(chosen)
+        spare_pods = {uid for uid in spare_pods if given.node_of.get(uid) in residents} - broken
+        gone = {*broken, *spare_pods}
+        in_order = sorted(set(chosen), key=lambda each: (-each.priority, -len(each.pods), each.name))
+        # One set, as there may be thousands of pods.
+        for own in (*(unit.pods for unit in in_order), *({uid} for uid in sorted(spare_pods))):
+            gone -= own
+            if not holds(gone, own):
+                gone |= own
+        going = [GoingUnit(unit, tuple(sorted(own))) for unit in self._units if (own := unit.pods & gone)]
+        return Victims(answer, tuple(sorted(going, key=lambda each: each.unit.name)))
+
+    def _holds(
+        self,
+        residents: Mapping[str, list[Placed]],
+        members: dict[str, Member],
+        gone: Set[str],
+        pods: Iterable[str],
+    ) -> bool:
+        """Whether the members on the nodes of these pods fit there without the pods of `gone`."""
+        given = self._input
+        for name in given.nodes_of(pods) & residents.keys():
+            state = given.snapshot.nodes[name]
+            stay = tuple(use for use in state.usages if use.uid not in gone and use.uid not in given.leaving)
+            if any(faults_on(state.with_usages(stay), residents[name], members)):
+                return False
+        return True
 
 
-def _units(snapshot: Snapshot, may_evict: Callable[[Usage], bool]) -> list[_Unit]:
-    """The possible victims: whole gangs, and pods without a gang."""
-    gangs: dict[str, list[_Pod]] = {}
-    units: list[_Unit] = []
-    for node, state in snapshot.nodes.items():
-        for number, use in enumerate(state.usages):
-            if use.gang:
-                gangs.setdefault(use.gang, []).append((node, number))
-            elif may_evict(use):
-                units.append(_Unit(use.name, use.priority, ((node, number),)))
-    for gang, members in gangs.items():
-        uses = [_use(snapshot, pod) for pod in members]
-        if all(map(may_evict, uses)):
-            units.append(_Unit(gang, max(use.priority for use in uses), tuple(members)))
-    return units
-
-
-def _use(snapshot: Snapshot, pod: _Pod) -> Usage:
-    return snapshot.nodes[pod[0]].usages[pod[1]]
-
-
-def _others(snapshot: Snapshot, node: str, gone: Set[_Pod]) -> tuple[Usage, ...]:
-    """The pods that stay on a node."""
-    usages = snapshot.nodes[node].usages
-    return tuple(use for number, use in enumerate(usages) if (node, number) not in gone)
-
-
-def _needed(answer: Assignment, gang: Gang, snapshot: Snapshot, gone: Iterable[_Unit]) -> set[_Pod]:
-    """The pods among `gone` whose eviction the assignment needs."""
-    members = {member.name: member for member in gang.members}
-    residents = answer.residents
-    units = [unit for unit in gone if any(node in residents for node, _ in unit.pods)]
-    needed = {pod for unit in units for pod in unit.pods}
-    for unit in sorted(units, key=lambda u: (-u.priority, -len(u.pods), u.name)):
-        needed.difference_update(unit.pods)
-        for node in {node for node, _ in unit.pods} & residents.keys():
-            state = snapshot.nodes[node].with_usages(_others(snapshot, node, needed))
-            if any(faults_on(state, residents[node], members)):
-                needed.update(unit.pods)
-                break
-    return needed
+def _count(units: Iterable[Unit]) -> int:
+    return sum(len(unit.pods) for unit in units)

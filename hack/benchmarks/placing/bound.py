@@ -137,7 +137,9 @@ def _described(found: Assignment | NoFit | PlacementError, asked: Gang, snapshot
 
 
 def _preempted(asked: Gang, snapshot: Snapshot, options: Options, budget: Budget) -> str:
-    found = victims.find(asked, snapshot, options, lambda use: use.priority < 2, budget)
+    found = victims.choose(
+        asked, snapshot, options, victims.units_on(snapshot, lambda use: use.priority < 2), budget=budget
+    )
     if found is not None:
         return "victims found"
     return "not decided" if budget.exhausted else "no victims"

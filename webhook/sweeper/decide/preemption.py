@@ -23,7 +23,7 @@ from webhook.kube.objects import Pod
 from webhook.kube.placements import Placement, VictimGroup
 from webhook.kube.planned import PlannedPod
 from webhook.placement import Assignment, Budget, Snapshot
-from webhook.placement.victim_gangs import Unit, VictimGangs, choose
+from webhook.placement.victims import Unit, Victims, choose
 from webhook.scheduling.budgets import Budgets
 from webhook.sweeper.decide.gang_question import GangQuestion, in_order
 from webhook.sweeper.decide.orders import Eviction, EvictionCause
@@ -119,7 +119,7 @@ class VictimSearch:
         checked = in_order(found.assignment, asked.rules)
         return None if checked is None else self._of(found, checked, possible)
 
-    def _of(self, found: VictimGangs, assignment: Assignment, possible: PossibleVictims) -> Preemption | None:
+    def _of(self, found: Victims, assignment: Assignment, possible: PossibleVictims) -> Preemption | None:
         """The chosen victims, and those of other gangs on the nodes of the plan."""
         chosen = (VictimGroup(pods=list(each.pods), whole=each.is_broken) for each in found.going)
         nodes, pods = frozenset(assignment.nodes.values()), self.view.by_uid

@@ -18,8 +18,9 @@ from typing import Final
 
 from webhook.kube.objects import Pod
 from webhook.kube.placements import Placement
-from webhook.placement import Budget, Snapshot, victims
+from webhook.placement import Budget, Snapshot
 from webhook.placement.capacity import count_slots_by_node
+from webhook.placement.victims import choose, units_on
 from webhook.sweeper.decide.gang_question import GangQuestion
 from webhook.sweeper.decide.reservations import (
     LATER_STAGE,
@@ -183,13 +184,9 @@ def reserve_for_starving(
     if ledger.is_paused or ledger.left <= 0 or not ledger.has_waited_long(gang):
         return ledger
     stays = view.uids(PodTrait.LASTING, PodTrait.ENDLESS)
-    found = victims.find(
-        asked.without(ledger.taken | ledger.cooling()).gang,
-        snapshot,
-        ledger.settings.options,
-        lambda use: use.uid not in stays,
-        budget,
-    )
+    units, options = units_on(snapshot, lambda use: use.uid not in stays), ledger.settings.options
+    free = asked.without(ledger.taken | ledger.cooling())
+    found = choose(free.gang, snapshot, options, units, budget=budget)
     if found is None:
         return ledger
     pods = {name: len(snapshot.nodes[name].usages) for name in found.nodes}
