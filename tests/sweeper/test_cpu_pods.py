@@ -17,6 +17,7 @@ from webhook.inquiry.next_pass import PassFacts, run_pass
 from webhook.kube.objects import Pod
 from webhook.kube.placements import Placement, PlacementSpec
 from webhook.kube.planned import PlannedPod
+from webhook.sweeper.decide.node_rules import NodeRule, NodeRules
 from webhook.sweeper.decide.orders import Orders
 from webhook.sweeper.observe.gangs import OwnerFacts, gather
 from webhook.sweeper.observe.owner_sizes import facts_of
@@ -104,6 +105,12 @@ def test_all_of_it_is_one_plan_that_shows_where_the_launcher_is() -> None:
         == "2 pods placed on 1 block, 1 subblock, 2 hosts, 2 nodes; 1 without GPUs near the others, on near"
     )
     assert [entry.name for entry in plan.entries][-1] == "launcher"
+
+
+def test_a_launcher_uses_no_node_that_its_gang_must_not_use() -> None:
+    made = placing([*GPUS, node("near", "b0/s0/c"), node("far", "b1/s1/c")], *workers(2), launcher())
+    made.rules = NodeRules((NodeRule(frozenset({"near"}), "a pod failed there", is_hard=True),))
+    assert places(made.one())["launcher"] == "far"
 
 
 @pytest.mark.parametrize("level", ["block", "subblock"])

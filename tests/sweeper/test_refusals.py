@@ -113,6 +113,14 @@ def test_pods_that_fail_together_are_one_failure() -> None:
     assert backoff.at(AVOID_SECONDS).nodes_of(KEY) == frozenset()
 
 
+def test_the_reason_of_a_gang_that_waits_names_the_nodes_that_did_not_take_its_pod() -> None:
+    pod = gpu_pod("p", metadata={"annotations": {keys.REQUIRED_TOPOLOGY_ANNOTATION: "node"}})
+    placing = Placing(Nodes(1, pod), Settings(settle_seconds=0))
+    placing.avoid(placing.gangs()[0].key, "n0")
+    (outcome,) = placing.one().outcomes
+    assert "avoids the node n0 (a pod of this gang was not bound there)" in outcome.reason
+
+
 @pytest.mark.parametrize("pods", [1, 8])
 def test_a_gang_is_left_alone_for_twice_as_long_each_time_however_many_of_its_pods_are_refused(
     pods: int,

@@ -18,7 +18,7 @@ from webhook.sweeper.decide.asking import DivisionInput, Variant
 from webhook.sweeper.extension import ExplainInput, Extension, PlanCheck, PlansInput
 from webhook.sweeper.observe.gang_requests import Division, DomainLayout, GangPart, in_order
 from webhook.sweeper.observe.gangs import SPREAD_PARTS, PodGang
-from webhook.sweeper.observe.membership import DomainRequest, domain_requests_of, exclusive_over, is_of_a_set
+from webhook.sweeper.observe.membership import DomainRequest, domain_requests_of, is_of_a_set
 from webhook.text import counted, few, joined, printable
 from webhook.workloads import marks
 
@@ -38,9 +38,6 @@ class ExclusiveDivision(Division):
     def others(self) -> Others:
         """The pods of other owners, and of the gang itself."""
         return Others(self._gang, self._given.view, self._given.plans)
-
-    def labels_of(self, pod: Pod) -> frozenset[str]:
-        return exclusive_over(pod)
 
     def place_groups(
         self,

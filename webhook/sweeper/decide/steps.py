@@ -53,6 +53,7 @@ from webhook.sweeper.decide.reservation_kinds import (
     why_not_reserved,
 )
 from webhook.sweeper.observe.gangs import PodGang
+from webhook.sweeper.observe.membership import exclusive_over
 from webhook.sweeper.observe.plans import scheduler_of
 from webhook.sweeper.observe.view import View
 from webhook.text import counted, joined
@@ -425,7 +426,7 @@ def may_run_unpinned(gang: PodGang, waiting: Sequence[Pod], view: View) -> bool:
     """
     if gang.required_level is not None or gang.slices or gang.parts or gang.later:
         return False
-    if any(map(gang.division.labels_of, gang.pods)):
+    if any(map(exclusive_over, gang.pods)):
         return False
     if any(view.class_of(pod).wants_cards for pod in waiting):
         return False

@@ -250,13 +250,6 @@ class DomainLayout:
 class Division:
     """How an extension has divided a gang; the defaults are those of an undivided one."""
 
-    def labels_of(self, pod: Pod) -> frozenset[str]:
-        """The node labels over which a pod's group has a domain to itself.
-
-        Rules on other pods over these labels, which the controller writes, are met by the division.
-        """
-        return frozenset()
-
     def place_groups(
         self,
         groups: Sequence[tuple[Gang, DomainRequest]],

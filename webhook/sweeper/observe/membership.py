@@ -119,7 +119,10 @@ def domain_requests_of(pod: Pod) -> tuple[DomainRequest, ...]:
 
 
 def exclusive_over(pod: Pod) -> frozenset[str]:
-    """The node labels over which a pod's Job, group or subgroup wants a domain of its own."""
+    """The node labels over which a pod's Job, group or subgroup wants a domain of its own.
+
+    Rules on other pods over these labels, which the controller writes, are met by its domain.
+    """
     return frozenset(request.over for request in domain_requests_of(pod))
 
 
