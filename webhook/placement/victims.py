@@ -61,14 +61,6 @@ class EvictionInput:
         }
         self.where = {unit: self.nodes_of(unit.pods) for unit in self.units}
 
-    def on_nodes(self, units: Iterable[Unit]) -> dict[str, list[Unit]]:
-        """The units with a pod on each node."""
-        found: dict[str, list[Unit]] = {}
-        for unit in units:
-            for node in self.where[unit]:
-                found.setdefault(node, []).append(unit)
-        return found
-
     def without(self, gone: Set[str]) -> Snapshot:
         """The cluster without these pods and those that are leaving."""
         gone = gone | self.leaving
@@ -327,10 +319,8 @@ class _UnitSearch:
                 return self._choice(best.answer, best.chosen, best.spare_pods)
             if self._of_sets.exhausted or not self._attempts or not self._input.branches:
                 break
-        ordered = [*self._by_slots(parts), *self._by_nodes()]
-        return min(ordered, key=lambda each: each.size, default=None) or self._choice(
-            everything, tuple(self._units)
-        )
+        found = filter(None, (self._by_slots(parts), self._by_nodes(everything)))
+        return min(found, key=lambda each: each.size)
 
     def _allowed(self) -> tuple[list[Unit], Assignment] | None:
         """The units up to the lowest sufficient priority, and the placement without all of them."""
@@ -364,30 +354,41 @@ class _UnitSearch:
                     break
         return best
 
-    def _by_slots(self, parts: Sequence[EmptiedDomain]) -> Iterator[Victims]:
+    def _by_slots(self, parts: Sequence[EmptiedDomain]) -> Victims | None:
         """The units that free the most capacity in a domain, of the first domain where some suffice."""
         for part in parts[:4]:
             order = sorted(part.gains, key=lambda unit: (-part.gains[unit], len(unit.pods), unit.name))
-            found = self._shortest([[unit] for unit in order], part.spare_pods)
+            found = self._shortest([[unit] for unit in order], None, part.spare_pods)
             if found is not None:
-                yield found
-                return
+                return found
+        return None
 
-    def _by_nodes(self) -> Iterator[Victims]:
-        """All units of nodes, those of the lowest priorities first, then those with the fewest units."""
-        on_nodes = self._input.on_nodes(self._units)
-        order = sorted(
-            on_nodes.items(), key=lambda each: (max(u.priority for u in each[1]), len(each[1]), each[0])
-        )
-        found = self._shortest([units for _, units in order])
-        if found is not None:
-            yield found
+    def _by_nodes(self, answer: Assignment) -> Victims | None:
+        """All units of nodes, those of the lowest priorities first, then those with the fewest units.
+
+        answer: the placement without all units.
+        """
+        on_nodes: dict[str, list[Unit]] = {}
+        for unit in self._units:
+            for node in self._input.where[unit]:
+                on_nodes.setdefault(node, []).append(unit)
+
+        def cost(node: str) -> tuple[int, int, str]:
+            return max(unit.priority for unit in on_nodes[node]), len(on_nodes[node]), node
+
+        return self._shortest([on_nodes[node] for node in sorted(on_nodes, key=cost)], answer)
 
     def _shortest(
-        self, order: Sequence[Sequence[Unit]], spare_pods: Set[str] = frozenset()
+        self,
+        order: Sequence[Sequence[Unit]],
+        answer: Assignment | None,
+        spare_pods: Set[str] = frozenset(),
     ) -> Victims | None:
-        """The shortest sufficient prefix, by binary search within the budget; None if none is found."""
-        low, high, answer = 0, len(order), None
+        """The shortest sufficient prefix, by binary search within the budget; None if none is found.
+
+        answer: the placement without all of the order, if it is known.
+        """
+        low, high = 0, len(order)
         while low < high and not self._budget.exhausted:
             middle = (low + high) // 2
             tried = self._placed(pods_of(unit for units in order[:middle] for unit in units) | spare_pods)

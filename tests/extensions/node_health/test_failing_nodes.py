@@ -1,6 +1,7 @@
 """Which nodes are bad, for whom and until when; over random failures against the rule in plain words."""
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 from tests.extensions.node_health.failing import proven
 from webhook.configuration.settings import BadNodes
 from webhook.extensions.node_health.failing_nodes import (
+    FailingNode,
     FailingNodes,
     FailureState,
     GangFailure,
@@ -26,6 +28,11 @@ def of(*failures: GangFailure, rules: BadNodes = RULES, now: float = NOW) -> Fai
     return failing_nodes(failures, NODES, rules, now)
 
 
+def avoided_by(namespace: str, found: FailingNodes) -> Mapping[str, FailingNode]:
+    """The nodes that all pods of a namespace avoid."""
+    return found.for_namespaces.get(namespace, found.for_all)
+
+
 def three(node: str, *namespaces: str, at: int = 100) -> list[GangFailure]:
     return [
         proven(node, gang=f"{node}-g{number}", namespace=each, at=at)
@@ -37,7 +44,7 @@ def three(node: str, *namespaces: str, at: int = 100) -> list[GangFailure]:
 def test_a_node_where_gangs_of_three_namespaces_failed_is_avoided_by_all() -> None:
     found = of(*three("n0", "a", "b", "c"))
     assert list(found.for_all) == ["n0"]
-    assert list(found.of("nobody-s")) == ["n0"]
+    assert list(avoided_by("nobody-s", found)) == ["n0"]
     assert found.for_all["n0"].gangs == 3
 
 
@@ -56,8 +63,8 @@ def test_without_the_word_of_any_namespace_enough_is_left(names: str) -> None:
 @pytest.mark.promise("O138")
 def test_a_namespace_avoids_alone_where_only_its_own_gangs_failed() -> None:
     found = of(*three("n0", "a", "a", "a"))
-    assert list(found.of("a")) == ["n0"]
-    assert list(found.of("b")) == []
+    assert list(avoided_by("a", found)) == ["n0"]
+    assert list(avoided_by("b", found)) == []
 
 
 @pytest.mark.parametrize("state", [FailureState.OPEN, FailureState.CLEARED])
@@ -72,7 +79,7 @@ def test_one_gang_that_fails_often_is_one() -> None:
         replace(proven("n0", gang="g", namespace="a", at=at), pods=((f"u{at}", "n0"),))
         for at in (90, 100, 110)
     ]
-    assert of(*failures).of("a") == {}
+    assert avoided_by("a", of(*failures)) == {}
 
 
 @pytest.mark.promise("R185", "O136")
@@ -133,7 +140,7 @@ def test_the_only_node_of_a_model_is_never_avoided() -> None:
 def test_nodes_that_fail_for_one_namespace_share_the_bound_with_those_that_all_avoid() -> None:
     rules = replace(RULES, share=0.2)
     found = of(*three("n0", "a", "b", "c"), *three("n1", "a", "a", "a"), rules=rules)
-    assert list(found.of("a")) == ["n0"]
+    assert list(avoided_by("a", found)) == ["n0"]
 
 
 @pytest.mark.promise("O137")
@@ -215,7 +222,7 @@ def test_one_hostile_namespace_condemns_no_node_that_others_would_not_almost(
         assert len(failed_gangs(node, honest)) >= RULES.failures - 1
     alone = failing_nodes(honest, NODES, replace(RULES, share=1), now)
     for namespace in "abc":
-        assert set(found.of(namespace)) - set(found.for_all) <= set(alone.of(namespace))
+        assert set(avoided_by(namespace, found)) - set(found.for_all) <= set(avoided_by(namespace, alone))
         assert {key: each for key, each in found.for_gangs.items() if key[0] != "h"} == alone.for_gangs
 
 
@@ -227,7 +234,7 @@ def test_whatever_fails_no_more_than_a_share_of_a_model_is_avoided(
     found = failing_nodes(failures, NODES, replace(RULES, share=share), now)
     sizes = Counter(facts.model for facts in NODES.values())
     for namespace in "abcdex":
-        for model, count in Counter(each.model for each in found.of(namespace).values()).items():
+        for model, count in Counter(each.model for each in avoided_by(namespace, found).values()).items():
             assert count <= max(1, share * sizes[model])
             assert count < sizes[model]
 

@@ -290,10 +290,6 @@ class FailingNodes:
     for_namespaces: Mapping[str, Mapping[str, FailingNode]] = field(default_factory=dict)
     for_gangs: Mapping[tuple[str, str], frozenset[str]] = field(default_factory=dict)
 
-    def of(self, namespace: str) -> Mapping[str, FailingNode]:
-        """The nodes that all pods of a namespace avoid."""
-        return self.for_namespaces.get(namespace, self.for_all)
-
 
 def why_bad(gangs: int, at: int, cause: str) -> str:
     """Why a node is failing. It names no gang, since its readers may not see other namespaces.
