@@ -310,6 +310,13 @@ class _UnitSearch:
         self._units, everything = allowed
         self._of_sets = self._budget.part(self._budget.left // 2)
         parts = sorted(self._domains(), key=lambda part: (part.fewest, part.key))
+        if (smallest := self._smallest(parts)) is not None:
+            return smallest
+        found = filter(None, (self._by_slots(parts), self._by_nodes(everything)))
+        return min(found, key=lambda each: each.size)
+
+    def _smallest(self, parts: Sequence[EmptiedDomain]) -> Victims | None:
+        """The smallest set that suffices; None if the steps are spent before it is found."""
         for count in range(len(self._units) + 1):
             best: _BestUnits | None = None
             for part in parts:
@@ -319,8 +326,7 @@ class _UnitSearch:
                 return self._choice(best.answer, best.chosen, best.spare_pods)
             if self._of_sets.exhausted or not self._attempts or not self._input.branches:
                 break
-        found = filter(None, (self._by_slots(parts), self._by_nodes(everything)))
-        return min(found, key=lambda each: each.size)
+        return None
 
     def _allowed(self) -> tuple[list[Unit], Assignment] | None:
         """The units up to the lowest sufficient priority, and the placement without all of them."""
