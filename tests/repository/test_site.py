@@ -36,3 +36,8 @@ def test_no_page_loads_anything_from_another_host(site: Path) -> None:
         text = page.read_text()
         assert 'src="http' not in text, page
         assert 'rel="stylesheet" href="http' not in text, page
+
+
+def test_an_address_from_before_pages_were_merged_leads_to_the_page_of_now(site: Path) -> None:
+    old = (site / "operators/karpenter/index.html").read_text()
+    assert 'url=../autoscaler/#karpenter-and-scaling-down"' in old
