@@ -230,6 +230,19 @@ def test_nothing_of_topogate_stays_though_the_later_webhook_drops_the_note(name:
     assert stored(applied(later, decided(later))) == stored(changed(pod, CHANGES[name]))
 
 
+def test_a_cpu_only_member_that_is_given_to_others_keeps_the_class_of_its_author() -> None:
+    """It got the gate alone, so it has no note; its namespace's default tier has the same class."""
+    container = {"name": "c", "resources": {"requests": {"cpu": "1"}}}
+    spec = {"containers": [container], "priorityClassName": "gpu-medium-priority", "priority": 10}
+    pod = {"metadata": {"name": "l", "labels": {"jobset.sigs.k8s.io/jobset-name": "js"}}, "spec": spec}
+    managed = applied(pod, decided(pod, "capped"))
+    assert managed["spec"]["schedulingGates"]
+    later = changed(managed, CHANGES["another scheduler"])
+    result = applied(later, decided(later, "capped"))["spec"]
+    assert (result["priorityClassName"], result["priority"]) == ("gpu-medium-priority", 10)
+    assert not result["schedulingGates"]
+
+
 def test_a_pod_stays_as_it_is_managed_though_a_later_webhook_drops_the_note() -> None:
     pod = asked_for("H100", "high")
     managed = applied(pod, decided(pod))

@@ -165,11 +165,17 @@ def _of_gpu_pod(
 
 
 def _assumed(pod: NewPod, namespace: str, policy: Policy, classes: Classes) -> RequestNote:
-    """What topogate puts on such a pod whatever it has already, for when nobody knows what that was."""
+    """What topogate puts on such a pod whatever it has already, for when nobody knows what that was.
+
+    A CPU-only pod gets the gate alone, so its class and selector are its author's.
+    """
+    asked = author_warnings.gpu_resources(pod, policy)
+    if not asked and not (policy.resource_claims and pod.spec.resource_claims):
+        return RequestNote()
     rules, annotations = policy.rules(namespace), pod.annotations
     model = policy.gpu_model(annotations.get(keys.GPU_MODEL_ANNOTATION) or rules.default_gpu_model)
     tier = policy.tier(annotations.get(keys.PRIORITY_ANNOTATION) or rules.default_tier)
-    labels = model.labels_for(author_warnings.gpu_resources(pod, policy)) if model is not None else {}
+    labels = model.labels_for(asked) if model is not None else {}
     if tier is None or not classes.has(tier.priority_class_name):
         return RequestNote(labels)
     default = classes.by_name.get(classes.default)
