@@ -198,7 +198,8 @@ def test_gangs_that_ask_the_same_are_searched_for_once(
 def test_the_search_ends_at_one_work_budget_for_all_gangs(
     printed: Simulated, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(simulate, "QUESTIONS", 0)
+    """Enough steps for the victims of the first gang."""
+    monkeypatch.setattr(simulate, "QUESTIONS", 180 / Settings().options.bound)
     text = printed(cluster(ROOMY, pod()), two_jobs(1))
     cut = "Which pods it may preempt is not known: the search ended at its work budget.\n"
     assert (text.count(NOTE), text.count(cut)) == (1, 1)

@@ -49,7 +49,10 @@ ELSEWHERE: Final = {
     "topogate logs": "tests/node/test_demo.py: it needs containers",
     "topogate exec": "tests/node: it needs containers",
     "topogate ui": "tests/ui: it serves until Ctrl-C",
-    "topogate policy render": "tests/admission/test_rendering.py: it writes into the checkout",
+    "kubectl get configmap topogate-policy": "tests/cluster/test_upgrade.py: v0.1 has it",
+    "kubectl delete configmap topogate-policy": "tests/cluster/test_upgrade.py: v0.1 has it",
+    "topogate config migrate": "tests/configuration/test_migrate.py: it takes the files of v0.1",
+    "topogate config check configuration.yaml": "tests/configuration/test_migrate.py: that has made it",
 }
 """Beginnings of commands that are not run here, and what runs them."""
 
