@@ -48,6 +48,7 @@ def cluster(module_cluster: Cluster) -> Iterator[Cluster]:
     remove_definitions(module_cluster)
     yield module_cluster
     clean(module_cluster)
+    remove_definitions(module_cluster)  # of the earlier version, which others could not apply over
 
 
 @pytest.mark.promise("O343")
