@@ -57,11 +57,14 @@ MOST_LEVELS: Final = 8
 
 def lost_owner(pod: Pod, find: FindOwner) -> LostOwner | None:
     """Which owner of a pod is deleted, is being deleted or is unconfirmed; None if all of them exist."""
-    return _lost_by(pod, _lost_above(pod.metadata.namespace, _owner_of(pod.metadata), find))
+    reference = _owner_of(pod.metadata)
+    return _lost_by(pod, reference, _lost_above(pod.metadata.namespace, reference, find))
 
 
-def _lost_by(pod: Pod, lost: LostOwner | None) -> LostOwner | None:
-    return _left_behind(pod) if lost is None and pod.metadata.controller is None else lost
+def _lost_by(pod: Pod, reference: OwnerReference | None, above: LostOwner | None) -> LostOwner | None:
+    """reference: of the pod's owner. above: which owner is lost, from that one upwards."""
+    has_controller = reference is not None and reference.controller
+    return above if above is not None or has_controller else _left_behind(pod)
 
 
 def _owner_of(metadata: Metadata) -> OwnerReference | None:
@@ -225,7 +228,7 @@ class OwnerExistence:
             key = namespace, reference
             if key not in known:
                 known[key] = _lost_above(namespace, reference, self.find)
-            return _lost_by(pod, known[key])
+            return _lost_by(pod, reference, known[key])
 
         return lost
 
