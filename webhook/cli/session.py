@@ -74,24 +74,28 @@ def configuration_of(options: argparse.Namespace, api: "Api") -> "Configuration"
     and ApiError.
     """
     from webhook.configuration.cluster import read_configuration
-    from webhook.configuration.document import ConfigurationError
 
-    try:
+    with _usable():
         return given_configuration(options) or read_configuration(api)
-    except ConfigurationError as error:
-        raise SessionError(str(error)) from None
 
 
 def known_configuration(options: argparse.Namespace, api: "Api") -> "Configuration | None":
     """The same, None if the cluster's may not be read or does not exist."""
-    from webhook.kube.client import ApiError
+    from webhook.configuration.cluster import read_if_allowed
+
+    with _usable():
+        return given_configuration(options) or read_if_allowed(api)
+
+
+@contextlib.contextmanager
+def _usable() -> Iterator[None]:
+    """Turn ConfigurationError into SessionError."""
+    from webhook.configuration.document import ConfigurationError
 
     try:
-        return configuration_of(options, api)
-    except ApiError as error:
-        if error.status not in (401, 403, 404):
-            raise
-        return None
+        yield
+    except ConfigurationError as error:
+        raise SessionError(str(error)) from None
 
 
 def given_configuration(options: argparse.Namespace) -> "Configuration | None":

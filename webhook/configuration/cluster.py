@@ -15,9 +15,9 @@ from webhook.text import sentence_list
 
 NAME: Final = "topogate-configuration"
 KEY: Final = "configuration.yaml"
-_OLD: Final = {"topogate-policy": "policy.yaml"}
-"""Of version 0.1; its other file, the sweeper's settings, had no name of its own."""
-_KEYS: Final = {NAME: KEY, **_OLD}
+_OLD_NAME: Final = "topogate-policy"
+"""In version 0.1; its other file, the sweeper's settings, had no name of its own."""
+_KEYS: Final = {NAME: KEY, _OLD_NAME: "policy.yaml"}
 _FOLDER: Final = "/api/v1/namespaces/topogate-system/configmaps"
 
 
@@ -33,9 +33,7 @@ def read_configuration(api: Api) -> Configuration:
     except ApiError as error:
         if error.status != 404:
             raise
-        for name in _OLD:
-            return of_config_map(api.json("GET", path_of(name)))
-        raise
+        return of_config_map(api.json("GET", path_of(_OLD_NAME)))
 
 
 def policy_of(api: Api) -> Policy:

@@ -92,7 +92,6 @@ def _read_gang_labels(value: Any, path: str, reader: DocumentReader) -> tuple[st
 
 
 _OF_OTHERS: Final[Schema] = {"anyOf": [{"enum": sorted(marks.ALL)}, {"pattern": "^topogate[.]io/"}]}
-_OWN_LABEL: Final[Schema] = {"allOf": [text_schema(QUALIFIED_NAME), {"not": _OF_OTHERS}]}
 _GANG_LABELS: Final = ValueKind(
     "a list of label keys, the most important first",
     _read_gang_labels,

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from labeler.contract import keys as labels
 from webhook.configuration.document import ConfigurationError, read_yaml
-from webhook.configuration.file import Configuration, from_document, parse
+from webhook.configuration.file import Configuration, from_document
 from webhook.configuration.keys import API_VERSION, KIND, NOMINATED, NOMINATED_NOTE, Bind
 from webhook.configuration.value_kinds import duration_text
 from webhook.text import sentence_list
@@ -104,11 +104,14 @@ def migrate(files: Iterable[tuple[str, str | bytes]]) -> tuple[Document, list[st
     Values that are wrong go over unchanged, so that the reader of the new file reports them. Raises
     ConfigurationError for a file that cannot be read, or is none of the two.
     """
+    return _migrated((source, read_yaml(content, source)) for source, content in files)
+
+
+def _migrated(documents: Iterable[tuple[str, Any]]) -> tuple[Document, list[str]]:
     new: Document = {"apiVersion": API_VERSION, "kind": KIND}
     notes: list[str] = []
-    documents = [(source, read_yaml(content, source)) for source, content in files]
-    documents.sort(key=lambda each: not _is_policy(each[1]))  # what both set, the policy decides
-    for source, document in documents:
+    # What both set, the policy decides.
+    for source, document in sorted(documents, key=lambda each: not _is_policy(each[1])):
         if document is None:
             continue
         if not is_old(document):
@@ -144,15 +147,16 @@ def parse_files(files: Sequence[tuple[str, str | bytes]]) -> Configuration:
 
     Raises ConfigurationError.
     """
-    documents = [read_yaml(content, source) for source, content in files]
-    if not any(is_old(each) for each in documents):
+    documents = [(source, read_yaml(content, source)) for source, content in files]
+    if not any(is_old(document) for _, document in documents):
         if len(files) > 1:
             raise ConfigurationError(
                 files[1][0], ["is a second configuration; there is one for the whole cluster"]
             )
-        return parse(files[0][1], files[0][0])
+        source, document = documents[0]
+        return from_document(document, source)
     names = " ".join(source for source, _ in files)
-    new, notes = migrate(files)
+    new, notes = _migrated(documents)
     logger.warning("old_configuration files=%r run=%r", names, f"topogate config migrate {names}")
     for note in notes:
         logger.warning("old_configuration note=%r", note)
