@@ -168,11 +168,7 @@ def main(arguments: list[str] | None = None) -> int:
     identity = f"{socket.gethostname()}_{os.getpid()}"
     try:
         api = Api.connect(options.kubeconfig, user_agent="topogate-tasks")
-        elector = None
-        if options.leader_election:
-            # Renewals have their own connection pool: they must not wait behind other requests.
-            own = Api.connect(options.kubeconfig, user_agent="topogate-tasks-lease")
-            elector = Elector(own, options.namespace, LEASE, identity)
+        elector = _elector(options, identity) if options.leader_election else None
         configuration = ConfigurationStore(options.config)
     except (ConnectError, ConfigurationError) as error:
         logger.error("cannot_start reason=%r", str(error))
@@ -183,16 +179,7 @@ def main(arguments: list[str] | None = None) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: service.stopping.set())
     if options.metrics_port is not None:
-        metrics = TaskMetrics(service)
-        checks = {"/healthz": service.stalled, "/readyz": service.unready}
-        serve(
-            options.metrics_address,
-            options.metrics_port,
-            metrics.registry,
-            metrics.refresh,
-            checks,
-            configuration.remark,
-        )
+        _serve(service, options.metrics_address, options.metrics_port)
     recorder.start()
     logger.info("started server=%s", api.host)
     if elector is not None:
@@ -205,6 +192,19 @@ def main(arguments: list[str] | None = None) -> int:
         recorder.close()
     logger.info("stopped")
     return 0
+
+
+def _elector(options: argparse.Namespace, identity: str) -> Elector:
+    """Renewals have their own connection pool: they must not wait behind other requests."""
+    own = Api.connect(options.kubeconfig, user_agent="topogate-tasks-lease")
+    return Elector(own, options.namespace, LEASE, identity)
+
+
+def _serve(service: Service, address: str, port: int) -> None:
+    """Serve metrics and probes."""
+    metrics = TaskMetrics(service)
+    checks = {"/healthz": service.stalled, "/readyz": service.unready}
+    serve(address, port, metrics.registry, metrics.refresh, checks, service.configuration.remark)
 
 
 def parser() -> argparse.ArgumentParser:

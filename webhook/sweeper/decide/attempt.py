@@ -93,8 +93,9 @@ class PassInput:
     """The input by which gangs are placed in one pass.
 
     timestamps: for plans of this pass. rules: the nodes that gangs do not use, apart from reserved ones.
-    usage_version: see Changes. going: gangs that are evicted as a whole in this pass. backoff: after
-    refusals, as of this pass. keeps: returns why a gang should be no victim. divide: the variants of a gang.
+    usage_version, freed_version: see Changes. going: gangs that are evicted as a whole in this pass. backoff:
+    after refusals, as of this pass. keeps: returns why a gang should be no victim. divide: the variants of a
+    gang.
     """
 
     view: View

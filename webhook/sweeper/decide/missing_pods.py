@@ -61,7 +61,7 @@ def grown(known: Growth | None, gang: PodGang, waiting: Collection[Pod], now: fl
     since = known.waiting_since
     if not waiting or gang.lost_owner is not None:  # pods that are left behind one by one begin to wait then
         since = None
-    elif since is None and not _needs_nobody(gang):
+    elif since is None and not _has_all_pods(gang):
         since = now
     return replace(_compared(known, waiting, now), members=members, waiting_since=since)
 
@@ -87,7 +87,7 @@ def seconds_to_settle(growth: Growth, settings: Settings, now: float) -> float:
 
 def seconds_to_complete(gang: PodGang, growth: Growth, settings: Settings, now: float) -> float:
     """0 for a gang that is complete, else how much longer its present pods must stay the only ones."""
-    if _needs_nobody(gang):
+    if _has_all_pods(gang):
         return 0.0
     patience = patience_for(gang, settings)
     settled = growth.grown_at + patience
@@ -127,7 +127,7 @@ def job_delay_seconds(failed: int) -> float:
     return min(_LONGEST_JOB_DELAY, _FIRST_JOB_DELAY * (1 << min(failed - 1, 10))) + _JOB_CREATES_SECONDS
 
 
-def _needs_nobody(gang: PodGang) -> bool:
+def _has_all_pods(gang: PodGang) -> bool:
     return gang.is_stage_complete or _is_whole(gang)
 
 

@@ -294,9 +294,7 @@ def gang_of(key: GangKey, gated: Sequence[Pod], released: Sequence[Pod], owner: 
     problems += filter(None, [wrongly_shared])
     minimum = minimum_of(pods, size, owner.minimum, problems)
     lacks_pods = _lacks_pods(pods, size, minimum) and not missing.is_stage_complete
-    blocked_reason, failed = (_blocked_reason(pods, owner), owner.failed(pods)) if lacks_pods else ("", 0)
-    if lacks_pods:
-        problems[:0] = _why_lacking(f"{len(pods)} of {size} pods exist", blocked_reason, failed)
+    blocked_reason, failed = _missed(pods, size, owner, problems) if lacks_pods else ("", 0)
     return PodGang(
         key,
         _by_rank(gated, ranks),
@@ -404,6 +402,13 @@ class GangCache:
 def _asks_again(gang: PodGang) -> bool:
     """Whether more is asked about it than its pods and the owner's figures: complaints, or templates."""
     return gang.lacks_pods or len(gang.cpu_pods) == len(gang.pods)
+
+
+def _missed(pods: list[Pod], size: int | None, owner: OwnerFacts, problems: list[str]) -> tuple[str, int]:
+    """The controller's report, and how many pods have failed; adds to `problems` why pods are missing."""
+    blocked_reason, failed = _blocked_reason(pods, owner), owner.failed(pods)
+    problems[:0] = _why_lacking(f"{len(pods)} of {size} pods exist", blocked_reason, failed)
+    return blocked_reason, failed
 
 
 def _blocked_reason(pods: list[Pod], owner: OwnerFacts) -> str:
