@@ -73,10 +73,11 @@ def table(version: str) -> str:
 
 def _marked(module: ast.Module) -> Iterator[tuple[str, str]]:
     """Each test of a module with each id that it carries."""
-    for node in module.body:
-        if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
-            decorators = [ast.unparse(each) for each in node.decorator_list]
-            if not any("mark.skip(" in each for each in decorators):
-                for each in node.decorator_list:
-                    if isinstance(each, ast.Call) and ast.unparse(each.func) == _MARKER:
-                        yield from ((node.name, ast.literal_eval(argument)) for argument in each.args)
+    tests = (each for each in module.body if isinstance(each, ast.FunctionDef))
+    for test in (each for each in tests if each.name.startswith("test_")):
+        calls = [each for each in test.decorator_list if isinstance(each, ast.Call)]
+        names = [ast.unparse(each.func) for each in calls]
+        if "pytest.mark.skip" in names:
+            continue
+        ids = [id for name, each in zip(names, calls, strict=True) if name == _MARKER for id in each.args]
+        yield from ((test.name, ast.literal_eval(id)) for id in ids)
