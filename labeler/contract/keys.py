@@ -33,7 +33,7 @@ requests only those under our own names count: pods that carry Kueue's are place
 SPREAD_TOPOLOGY_ANNOTATION: Final = "topogate.io/spread-topology"
 """The level over whose domains pods are spread: evenly, or at most so many in each (":" and a number)."""
 
-WISH_ANNOTATIONS: Final = frozenset(
+REQUEST_ANNOTATIONS: Final = frozenset(
     {
         GPU_MODEL_ANNOTATION,
         PRIORITY_ANNOTATION,

@@ -42,7 +42,7 @@ TIER_AND_MODEL = "tiers: [{name: x, priorityClassName: x}]\nmodels: [{name: x, l
 
 
 @pytest.mark.promise("R129")
-@pytest.mark.parametrize("model_request", sorted(keys.WISH_ANNOTATIONS))
+@pytest.mark.parametrize("model_request", sorted(keys.REQUEST_ANNOTATIONS))
 def test_without_the_policy_a_pod_with_claims_is_gated_for_any_topology_request(model_request: str) -> None:
     wishing = msgspec.convert(
         {

@@ -122,8 +122,8 @@ def test_every_annotation_of_the_readmes_table_makes_a_pod_ours() -> None:
     ]
     documented = {key for row in rows for key in re.findall(r"`(topogate\.io/[a-z-]+)", row.split("|")[1])}
     assert len(documented) >= 8
-    assert documented - {keys.INJECT_ANNOTATION} == keys.WISH_ANNOTATIONS
-    for model_request in keys.WISH_ANNOTATIONS:
+    assert documented - {keys.INJECT_ANNOTATION} == keys.REQUEST_ANNOTATIONS
+    for model_request in keys.REQUEST_ANNOTATIONS:
         assert (
             decided({"metadata": {"annotations": {model_request: "x"}}, "spec": {}}).outcome != "left-alone"
         )

@@ -149,7 +149,7 @@ _RESOURCES: Final = (
     keys.MILLICORES, "rdma/hca",
 )  # fmt: skip
 _ANNOTATIONS: Final = {
-    **dict.fromkeys(sorted(keys.WISH_ANNOTATIONS), "x"),
+    **dict.fromkeys(sorted(keys.REQUEST_ANNOTATIONS), "x"),
     keys.GPU_MODEL_ANNOTATION: "H100",
     keys.PRIORITY_ANNOTATION: "low",
     keys.INJECT_ANNOTATION: "false",

@@ -52,10 +52,7 @@ PHRASES = ("half_life", "under_way", "go_environment", "go_package", "go_program
 PLAIN = ("hack", "labeler", "tests", "webhook")
 """Packages whose names are in the field's words."""
 WIRE = {
-    "labeler/contract/keys.py": {
-        "UNPLANNED_CARDS_ANNOTATION",
-        "WISH_ANNOTATIONS",
-    },
+    "labeler/contract/keys.py": {"UNPLANNED_CARDS_ANNOTATION"},
     "labeler/labels.py": {"_MIXED"},
     "webhook/inquiry/findings.py": {"ODD"},
     "webhook/kube/placements.py": {"held_v01", "held_until_v01", "kept_v01", "turn_v01"},

@@ -33,7 +33,7 @@ def keys_on(kind: str, part: str) -> list[str]:
     return sorted(key for key in found if key == key.lower())
 
 
-POD_ANNOTATIONS: Final = sorted({*keys_on("pod", "annotation"), *marks.ALL, *keys.WISH_ANNOTATIONS})
+POD_ANNOTATIONS: Final = sorted({*keys_on("pod", "annotation"), *marks.ALL, *keys.REQUEST_ANNOTATIONS})
 POD_LABELS: Final = sorted({*keys_on("pod", "label"), *marks.ALL})
 NODE_ANNOTATIONS: Final = keys_on("Node", "annotation")
 NODE_LABELS: Final = keys_on("Node", "label")

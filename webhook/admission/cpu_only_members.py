@@ -21,6 +21,6 @@ def is_cpu_only_member(pod: NewPod, policy: Policy) -> bool:
     Not a pod with a topology request or a gate from its author: that one asks to be placed itself.
     """
     labels = pod.metadata.labels
-    if not labels or _LABELS.isdisjoint(labels) or not keys.WISH_ANNOTATIONS.isdisjoint(pod.annotations):
+    if not labels or _LABELS.isdisjoint(labels) or not keys.REQUEST_ANNOTATIONS.isdisjoint(pod.annotations):
         return False
     return not any(policy.serves_gate(gate.name) for gate in pod.spec.scheduling_gates or ())

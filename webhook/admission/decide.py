@@ -214,7 +214,7 @@ def _why_not_adopted(group: SchedulingGroup, policy: Policy) -> str:
 
 def _has_own_marks(pod: NewPod, policy: Policy) -> bool:
     """Whether a pod without GPUs nevertheless asks for placement."""
-    return not keys.WISH_ANNOTATIONS.isdisjoint(pod.annotations) or _has_gate(pod, policy)
+    return not keys.REQUEST_ANNOTATIONS.isdisjoint(pod.annotations) or _has_gate(pod, policy)
 
 
 def _has_gate(pod: NewPod, policy: Policy) -> bool:

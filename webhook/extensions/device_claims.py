@@ -195,7 +195,7 @@ def _of_cpu_pods(gang: PodGang) -> PodGang:
 def _is_of_other_classes(pod: Pod, supply: Supply, policy: Policy) -> bool:
     if not pod.spec.resource_claims or any(extended.resources_of(pod.spec)):
         return False
-    if not keys.WISH_ANNOTATIONS.isdisjoint(pod.metadata.annotations):
+    if not keys.REQUEST_ANNOTATIONS.isdisjoint(pod.metadata.annotations):
         return False
     if any(policy.serves_gate(each.name) and each.name != policy.gate for each in pod.spec.scheduling_gates):
         return False

@@ -122,8 +122,8 @@ def not_gated(namespace: str) -> str:
 
 def _topology_without_gpus(pod: Mapping[str, Any]) -> Iterator[str]:
     annotations = pod["metadata"].get("annotations") or {}
-    if wished := sorted(keys.WISH_ANNOTATIONS.intersection(annotations)):
-        yield f"{', '.join(wished)}: the pod asks for no GPU"
+    if requested := sorted(keys.REQUEST_ANNOTATIONS.intersection(annotations)):
+        yield f"{', '.join(requested)}: the pod asks for no GPU"
 
 
 def _quantities(spec: Mapping[str, Any]) -> Iterator[str]:

@@ -12,7 +12,7 @@ from webhook.workloads import marks
 
 SHORT: Final = marks.ALL | {
     keys.INJECT_ANNOTATION,
-    *keys.WISH_ANNOTATIONS,
+    *keys.REQUEST_ANNOTATIONS,
     *keys.CARD_REQUESTS,
     keys.GAS_TIMESTAMP_ANNOTATION,
     keys.INITIAL_EVENTS_END,

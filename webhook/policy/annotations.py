@@ -13,7 +13,7 @@ from typing import Final
 from labeler.contract import keys
 from webhook.text import counted, quote, sentence_list
 
-_KNOWN: Final = frozenset({*keys.WISH_ANNOTATIONS, keys.INJECT_ANNOTATION})
+_KNOWN: Final = frozenset({*keys.REQUEST_ANNOTATIONS, keys.INJECT_ANNOTATION})
 """Annotations under our own prefix that pods may have."""
 _MOST_UNKNOWN: Final = 4
 """How many unknown keys of one pod are named."""

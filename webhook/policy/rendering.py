@@ -231,7 +231,7 @@ def _gated(policy: Policy) -> str:
 
 
 def _has_request() -> str:
-    request_keys = list_of(sorted(keys.WISH_ANNOTATIONS))
+    request_keys = list_of(sorted(keys.REQUEST_ANNOTATIONS))
     return f"{request_keys}.exists(key, key in object.metadata.?annotations.orValue({{}}))"
 
 

@@ -139,17 +139,17 @@ def missing_labels(pod: Pod, policy: Policy, namespaces: NamespaceLabels | None 
     model = policy.gpu_model(wanted if wanted is not None else default)
     if model is None:
         raise UnmetError(f"{keys.GPU_MODEL_ANNOTATION}: {policy.no_model(wanted or '')}")
-    return _labels_of_model(pod, policy, model, is_wished=wanted is not None)
+    return _labels_of_model(pod, policy, model, is_requested=wanted is not None)
 
 
-def _labels_of_model(pod: Pod, policy: Policy, model: GpuModel, *, is_wished: bool) -> Mapping[str, str]:
+def _labels_of_model(pod: Pod, policy: Policy, model: GpuModel, *, is_requested: bool) -> Mapping[str, str]:
     """Those of a model that the pod's nodeSelector lacks. Raises UnmetError where it asks for the model."""
     asked = [name for name in resources_of(pod) if policy.is_gpu_resource(name)]
     there = pod.spec.node_selector
     _, obstacle = model.obstacle(asked, there)
-    if obstacle and is_wished:
+    if obstacle and is_requested:
         raise UnmetError(obstacle)
-    if obstacle or not (asked or is_wished):
+    if obstacle or not (asked or is_requested):
         return {}
     return {key: value for key, value in model.labels_for(asked).items() if key not in there}
 

@@ -222,6 +222,6 @@ def _gated_for_its_labels(pod: Pod) -> bool:
     metadata = pod.metadata
     return (
         any(gate.name.endswith(keys.GATE_NAME) for gate in pod.spec.scheduling_gates)
-        and keys.WISH_ANNOTATIONS.isdisjoint(metadata.annotations)
+        and keys.REQUEST_ANNOTATIONS.isdisjoint(metadata.annotations)
         and not metadata.labels.keys().isdisjoint(marks.CPU_POD_LABELS)
     )
