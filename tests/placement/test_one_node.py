@@ -3,6 +3,7 @@
 import random
 from collections.abc import Iterable
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -21,11 +22,13 @@ from webhook.placement import (
     PodClass,
     Snapshot,
     Usage,
+    free_amounts,
     place,
     vector,
 )  # fmt: skip
+from webhook.placement.free_amounts import Array
 from webhook.placement.snapshot import NodeState, key_of
-from webhook.placement.usable_gpus import LARGE_CPU, LARGE_GPUS, OF_ONE, TIGHT, MixResources, UsableGpus
+from webhook.placement.usable_gpus import LARGE_CPU, LARGE_GPUS, OF_ONE, TIGHT, UsableGpus, _pods
 
 GPU = "nvidia.com/gpu"
 SHARE = "gpu.intel.com/millicores"
@@ -180,7 +183,7 @@ def test_usable_gpus_of_cards_are_those_of_trying_each_card(free: list[int], cpu
     state = Snapshot.build(
         [card_node("a", len(free), cpu + len(used))], [("a", each) for each in used]
     ).nodes["a"]
-    one, filling = (row[0].tolist() for row in usable.usable([usable.of.amounts_of(state)]))
+    one, filling, _ = (row[0].tolist() for row in usable.usable([state]))
     for number, (cards, share, cores) in enumerate(((1, 300, 1), (2, 1000, 3), (1, 1000, 1))):
         serving = [left for left in free if left >= share]
         fits = cpu >= cores and len(serving) >= cards
@@ -191,21 +194,37 @@ def test_usable_gpus_of_cards_are_those_of_trying_each_card(free: list[int], cpu
 
 def test_the_value_of_a_state_is_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     valued: list[int] = []
-    whole = UsableGpus.usable
+    whole = UsableGpus._usable
 
-    def counted(self: UsableGpus, every: list[object]) -> object:
-        valued.append(len(every))
-        return whole(self, every)  # type: ignore[arg-type]
+    def counted(self: UsableGpus, free: Array, rows: Array) -> tuple[Array, Array]:
+        valued.append(len(free))
+        return whole(self, free, rows)
 
-    monkeypatch.setattr(UsableGpus, "usable", counted)
+    monkeypatch.setattr(UsableGpus, "_usable", counted)
     snapshot = with_mix(
         [node(f"n{n}", ("b", "s", f"h{n}"), 64, **{GPU: 8}) for n in range(100)], gpu_class(1000, 2)
     )
     placed(gang_of(1, pod_class(1, **{GPU: 1})), snapshot)
-    assert sum(valued) == 2
+    assert valued == [1, 1]
 
 
-def test_resources_are_those_of_the_mix() -> None:
-    assert MixResources.of(Mix((gpu_class(1, 1), share_class(1, 500)))) == MixResources(
-        ("cpu", SHARE, GPU, "pods"), (SHARE,)
-    )
+def test_a_table_of_states_that_is_full_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(free_amounts, "MOST_STATES", 3)
+    nodes = [node(f"n{n}", ("b", "s", f"h{n}"), 64, **{GPU: 8}) for n in range(9)]
+    snapshot = with_mix(nodes, gpu_class(1000, 2))
+    for number in range(9):
+        gang = gang_of(1, pod_class(1 + number, **{GPU: 1}))
+        found = placed(gang, snapshot)
+        assert found == placed(gang, with_mix(nodes, gpu_class(1000, 2), usage=_usage(snapshot)))
+        snapshot = snapshot.assume(found, gang)
+
+
+def _usage(snapshot: Snapshot) -> list[tuple[str, Usage]]:
+    return [(name, each) for name, state in snapshot.nodes.items() for each in state.usages]
+
+
+@given(st.lists(st.integers(0, 9), min_size=1, max_size=8), st.integers(1, 4))
+def test_pods_of_several_cards_are_as_many_as_distinct_cards_serve(of_card: list[int], count: int) -> None:
+    found = _pods(np.array([of_card]), count)[0]
+    possible = [pods for pods in range(80) if sum(min(each, pods) for each in of_card) >= count * pods]
+    assert found == max(possible)

@@ -7,31 +7,25 @@ does not change.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NamedTuple
+from itertools import islice
+from typing import Final, NamedTuple
 
 from webhook.placement.budget import Budget
 from webhook.placement.capacity import count_slots_by_node
 from webhook.placement.cards.choose import is_hard
 from webhook.placement.costs import Score
-from webhook.placement.mix import Mix, resource_names
+from webhook.placement.mix import Mix
 from webhook.placement.model import Mode, Objective, PodClass
 from webhook.placement.names import natural
 from webhook.placement.question import Question, is_usable
-from webhook.placement.snapshot import Block, NodeState, Snapshot, key_of
+from webhook.placement.snapshot import Block, NodeState, Snapshot, block_key, key_of
 from webhook.placement.tree import score_of
-
-if TYPE_CHECKING:
-    from webhook.placement.usable_gpus import Amounts, UsableGpus
 
 STEPS: Final = 2
 """Budget steps per node, of which most have a cached value."""
 
-MOST_PAIRS: Final = 512
-"""The most states of nodes for which the state with the pods is cached, by question."""
-
-MOST_ASKED: Final = 128
-"""The most classes of pods for which results are cached."""
+MOST_ASKED: Final = 512
+"""The most questions, and classes of pods, that have keys in caches."""
 
 
 class OneNode(NamedTuple):
@@ -41,41 +35,45 @@ class OneNode(NamedTuple):
     objective: Objective
 
 
-@dataclass(slots=True, eq=False)
 class _Asked:
-    """Identical pods, their number, and the mix; a key that equals itself alone.
+    """Identical pods, their number, and the mix; a key that equals itself alone."""
 
-    nodes: a key of what is computed for nodes; it is the same for all mixes that request these resources.
-    """
-
-    pod: PodClass
-    pods: int
-    mix: Mix
-    nodes: "_NodeKey"
+    def __init__(self, pod: PodClass, pods: int, mix: Mix) -> None:
+        self.pod, self.pods, self.mix = pod, pods, mix
+        self.slots = _key_of(pod)
+        """The key of nodes' free slots for the class, whatever the mix."""
 
 
-class _NodeKey:
-    """A key of nodes' notes, see _Asked.nodes. pairs: by the amounts before, these and the amounts later."""
+class _Candidates:
+    """The nodes of a block with capacity for all pods, and of these the ones that lose the fewest GPUs."""
 
-    def __init__(self) -> None:
-        self.pairs: dict[Amounts, tuple[Amounts, Amounts]] = {}
+    def __init__(self, block: Block, slots: Sequence[int], pods: int) -> None:
+        self.block, self.slots = block, slots
+        self.numbers = [number for number, free in enumerate(slots) if free >= pods]
+        self.lost = 0
+        self._best: tuple[tuple[int, ...], NodeState] | None = None
 
+    @property
+    def nodes(self) -> list[NodeState]:
+        """The candidates."""
+        states = self.block.states
+        return [states[number] for number in self.numbers]
 
-class _Value(NamedTuple):
-    """A node's free slots.
+    def keep_best(self, losses: Sequence[int]) -> None:
+        """Leave those that lose the least. losses: of each candidate."""
+        self.lost = min(losses)
+        self.numbers = [n for n, lost in zip(self.numbers, losses, strict=True) if lost == self.lost]
 
-    amounts: before and with the pods; None without capacity for all of them, and without a mix.
-    """
+    def best(self, levels: int, score: Score) -> tuple[tuple[int, ...], NodeState]:
+        """The best node and what compares: leftover from the coarsest level on, then the penalty.
 
-    free_slots: int
-    amounts: "tuple[Amounts, Amounts] | None" = None
-
-
-class _Best(NamedTuple):
-    """The best node of a block, and what compares: lost, leftover from the coarsest level on, penalty."""
-
-    rank: tuple[int, ...]
-    node: NodeState
+        Of equal ones it is the first in the order of the topology.
+        """
+        if self._best is None:
+            leftover, among = _tightest(self.block, levels, self.slots, self.numbers)
+            penalty, first = min([(score.penalty(self.block.states[number]), number) for number in among])
+            self._best = (*leftover, penalty), self.block.states[first]
+        return self._best
 
 
 def serves(question: Question) -> bool:
@@ -95,21 +93,12 @@ def best(question: Question, snapshot: Snapshot, budget: Budget) -> OneNode | No
     """The best node; None if no single node has capacity for all pods."""
     budget.take(STEPS * len(snapshot.nodes))
     score = score_of(question, snapshot)
-    asked = _asked(question, snapshot.mix, score)
-    found: tuple[tuple[int, ...], Block, NodeState] | None = None
-    for block in snapshot.blocks.values():
-        mine = _best_of_block(question, block, asked, score)
-        if mine is None:
-            continue
-        if (
-            found is None
-            or mine.rank < found[0]
-            or (mine.rank == found[0] and _order(block) < _order(found[1]))
-        ):
-            found = mine.rank, block, mine.node
-    if found is None:
+    found = _candidates(question, snapshot, _asked(question, snapshot.mix, score))
+    if not found:
         return None
-    (lost, *leftover, penalty), _, node = found
+    lost = min([each.lost for each in found])
+    compared = [each.best(question.levels, score) for each in found if each.lost == lost]
+    (*leftover, penalty), node = min(compared, key=lambda each: (each[0], _order(each[1])))
     ties = question.ties
     preference = penalty & (1 << ties) - 1
     domains = (1,) * (question.levels + 1)
@@ -117,70 +106,86 @@ def best(question: Question, snapshot: Snapshot, budget: Budget) -> OneNode | No
     return OneNode(node, objective)
 
 
-def _order(block: Block) -> list[object]:
-    if "order" not in block.of_layout:
-        block.of_layout["order"] = [natural(part) for part in block.key]
-    order: list[object] = block.of_layout["order"]
-    return order
+def _order(node: NodeState) -> list[object]:
+    return [natural(part) for part in block_key(node)]
 
 
-_known: dict[object, _NodeKey] = {}
-"""A key of nodes for each question, see _Asked.nodes."""
+_keys: dict[PodClass, object] = {}
+
+
+def _key_of(pod: PodClass) -> object:
+    """The same object for equal classes; losing one costs time alone."""
+    if len(_keys) >= MOST_ASKED:
+        _keys.clear()
+    return _keys.setdefault(pod, object())
 
 
 def _asked(question: Question, mix: Mix, score: Score) -> _Asked:
     """The same object for the same question and mix, unless other pods affect preferences."""
     pod, pods = question.classes[0], question.counts[0]
     if question.ranking is not None and question.ranking.key is None:
-        return _Asked(pod, pods, mix, _NodeKey())
+        return _Asked(pod, pods, mix)
     known: dict[object, _Asked] = mix.notes.setdefault("asked", {})
     key = pod, pods, score.key
     if key not in known:
         if len(known) >= MOST_ASKED:
             known.clear()
-        known[key] = _Asked(pod, pods, mix, _key_of_nodes((*key, resource_names(mix))))
+        known[key] = _Asked(pod, pods, mix)
     return known[key]
 
 
-def _key_of_nodes(question: object) -> _NodeKey:
-    """The same object for equal questions; losing one costs time alone."""
-    if len(_known) >= MOST_ASKED:
-        _known.clear()
-    return _known.setdefault(question, _NodeKey())
+def _candidates(question: Question, snapshot: Snapshot, asked: _Asked) -> list[_Candidates]:
+    """The candidates of each block that has some, from the block's cache if they are there."""
+    found: list[_Candidates] = []
+    new: list[_Candidates] = []
+    for block in snapshot.blocks.values():
+        if question.labelled_only and block.states[0].path is None:
+            continue
+        is_excluding = bool(question.excluded) and any(s.name in question.excluded for s in block.states)
+        known = None if is_excluding else block.cache.get(asked)
+        if known is None:
+            known = _Candidates(block, _slots(question, block, asked), asked.pods)
+            new.append(known)
+            if not is_excluding:
+                block.keep(asked, known)
+        found.append(known)
+    _choose(new, asked)
+    return [each for each in found if each.numbers]
 
 
-def _best_of_block(question: Question, block: Block, asked: _Asked, score: Score) -> _Best | None:
-    if question.labelled_only and block.states[0].path is None:
-        return None
-    if question.excluded and any(state.name in question.excluded for state in block.states):
-        return _compared(question, block, asked, score)
-    if asked not in block.cache:
-        block.keep(asked, _compared(question, block, asked, score))
-    known: _Best | None = block.cache[asked]
-    return known
+def _choose(new: Sequence[_Candidates], asked: _Asked) -> None:
+    """Leave the candidates that lose the fewest GPUs; those of all blocks are computed at once."""
+    lost = iter(_lost([node for each in new for node in each.nodes], asked))
+    for each in new:
+        if each.numbers:
+            each.keep_best([*islice(lost, len(each.numbers))])
 
 
-def _compared(question: Question, block: Block, asked: _Asked, score: Score) -> _Best | None:
-    """The best node of a block; of equal ones the first in the order of the topology."""
-    values = _values(block.states, asked)
-    slots = _slots(question, block, values)
-    enough = [number for number, count in enumerate(slots) if count >= asked.pods]
-    if not enough:
-        return None
-    lost = _lost([values[number] for number in enough], asked.mix) or [0] * len(enough)
-    fewest = min(lost)
-    enough = [number for number, each in zip(enough, lost, strict=True) if each == fewest]
-    leftover, enough = _tightest(block, question.levels, slots, enough)
-    penalty, first = min([(score.penalty(block.states[number]), number) for number in enough])
-    return _Best((fewest, *leftover, penalty), block.states[first])
-
-
-def _slots(question: Question, block: Block, values: Sequence[_Value]) -> list[int]:
-    """The free slots of each node, 0 on excluded ones."""
+def _slots(question: Question, block: Block, asked: _Asked) -> Sequence[int]:
+    """The free slots of each node, cached with the block and the node; 0 on excluded ones."""
+    key = asked.slots
+    if key not in block.cache:
+        missing = [state for state in block.states if key not in state.notes]
+        if missing:
+            counts = count_slots_by_node(asked.pod, missing).counts
+            for state, count in zip(missing, counts, strict=True):
+                state.note(key, count)
+        block.keep(key, [state.notes[key] for state in block.states])
+    slots: list[int] = block.cache[key]
     if not question.excluded:
-        return [value.free_slots for value in values]
-    pairs = zip(values, block.states, strict=True)
-    return [value.free_slots if is_usable(question, state) else 0 for value, state in pairs]
+        return slots
+    pairs = zip(slots, block.states, strict=True)
+    return [count if is_usable(question, state) else 0 for count, state in pairs]
+
+
+def _lost(nodes: Sequence[NodeState], asked: _Asked) -> list[int]:
+    """What each node loses for pods of the mix; see Objective.lost."""
+    if not nodes or not asked.mix.classes:
+        return [0] * len(nodes)
+    # Numpy takes a tenth of a second to load, so it is imported on the first use.
+    from webhook.placement.usable_gpus import of_mix
+
+    return of_mix(asked.mix).lost(nodes, asked.pod, asked.pods)
 
 
 def _tightest(
@@ -212,46 +217,3 @@ def _domains(block: Block, levels: int) -> Sequence[Sequence[int]]:
 def _numbers(keys: Iterable[object]) -> list[int]:
     known: dict[object, int] = {}
     return [known.setdefault(key, len(known)) for key in keys]
-
-
-def _values(states: Sequence[NodeState], asked: _Asked) -> list[_Value]:
-    """Each node's value, cached with the node."""
-    missing = [state for state in states if asked.nodes not in state.notes]
-    if missing:
-        slots = count_slots_by_node(asked.pod, missing).counts
-        for state, count in zip(missing, slots, strict=True):
-            value = _Value(count)
-            if count >= asked.pods:
-                value = _Value(count, _amounts(state, asked))
-            state.note(asked.nodes, value)
-    return [state.notes[asked.nodes] for state in states]
-
-
-def _amounts(state: NodeState, asked: _Asked) -> "tuple[Amounts, Amounts] | None":
-    if not asked.mix.classes:
-        return None
-    resources = _usable(asked.mix).of
-    before: Amounts | None = state.notes.get(resources)
-    if before is None:
-        before = resources.amounts_of(state)
-        state.note(resources, before)
-    pairs = asked.nodes.pairs
-    if before not in pairs:
-        if len(pairs) >= MOST_PAIRS:
-            pairs.clear()
-        pairs[before] = before, resources.later(before, asked.pod, asked.pods)
-    return pairs[before]
-
-
-def _lost(values: Iterable[_Value], mix: Mix) -> list[int]:
-    """What each node loses for pods of the mix; see Objective.lost."""
-    pairs = [value.amounts for value in values if value.amounts is not None]
-    return _usable(mix).lost(pairs) if pairs else []
-
-
-def _usable(mix: Mix) -> "UsableGpus":
-    """The usable GPUs for a mix."""
-    # Numpy takes a tenth of a second to load, so it is imported on the first use.
-    from webhook.placement.usable_gpus import of_mix
-
-    return of_mix(mix)

@@ -15,21 +15,18 @@ Source of the first: Q. Weng et al., Beware of Fragmentation: Scheduling GPU-Sha
 Fragmentation Gradient Descent (USENIX ATC 2023).
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from itertools import islice
-from operator import ge, sub
-from typing import Final, NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
-from webhook.placement.cards.state import CardState
+from webhook.placement.free_amounts import CardAmounts, MixResources, states_of
 from webhook.placement.mix import WHOLE, Mix, resource_names
 from webhook.placement.model import PodClass, Vector
 from webhook.placement.snapshot import NodeState
 
-OF_ONE: Final = 6
+OF_ONE: Final = 10
 """Found by `hack/bench trace`: with less, whole nodes are opened early; with more, CPU runs out first."""
 
 TIGHT: Final = 20
@@ -38,8 +35,8 @@ TIGHT: Final = 20
 LARGE_CPU: Final = 128_000
 LARGE_GPUS: Final = 8 * WHOLE
 
-MOST_VALUED: Final = 1 << 17
-"""The most amounts whose value is cached."""
+UNLIMITED: Final = 1 << 40
+"""Pods of a class that requests nothing."""
 
 _BATCH: Final = 256
 """Amounts that are valued at once, which bounds the memory."""
@@ -47,151 +44,132 @@ _BATCH: Final = 256
 Array = npt.NDArray[np.int64]
 
 
-class CardAmounts(NamedTuple):
-    """Free amounts of the resources that the mix requests of cards, and the amounts that a free card has."""
-
-    free: tuple[int, ...]
-    most: tuple[int, ...]
-
-
-class Amounts(NamedTuple):
-    """What matters of a node: free amounts of the resources of the mix, and its cards, the fullest first."""
-
-    free: tuple[int, ...]
-    cards: tuple[CardAmounts, ...]
-
-
-@dataclass(frozen=True)
-class MixResources:
-    """The resources that classes of a mix request, of nodes and of cards."""
-
-    of_nodes: tuple[str, ...]
-    of_cards: tuple[str, ...]
-
-    @staticmethod
-    def of(mix: Mix) -> "MixResources":
-        """Those of a mix."""
-        return MixResources(*resource_names(mix))
-
-    def amounts_of(self, state: NodeState) -> Amounts:
-        """What matters of a node's state."""
-        free = tuple([max(0, state.free.get(resource, 0)) for resource in self.of_nodes])
-        usable = (each for each in state.cards if not each.card.disabled)
-        return Amounts(free, tuple(sorted([self._card(each) for each in usable])))
-
-    def _card(self, state: CardState) -> CardAmounts:
-        free, most = dict(state.free), state.card.capacity
-        names = self.of_cards
-        return CardAmounts(
-            tuple([free.get(name, 0) for name in names]), tuple([most.get(name, 0) for name in names])
-        )
-
-    def later(self, before: Amounts, pod: PodClass, pods: int) -> Amounts:
-        """The amounts with so many pods of a class; each takes the fullest cards that serve."""
-        wanted = dict(pod.requests)
-        free = tuple([
-            max(0, amount - pods * wanted.get(name, 0))
-            for name, amount in zip(self.of_nodes, before.free, strict=True)
-        ])  # fmt: skip
-        cards = list(before.cards)
-        for request in (each for each in pod.cards if each.count):
-            amounts = dict(request.per_card)
-            need = tuple([amounts.get(name, 0) for name in self.of_cards])
-            for _ in range(pods):
-                serving = (n for n, card in enumerate(cards) if all(map(ge, card.free, need)))
-                for number in tuple(islice(serving, request.count)):
-                    card = cards[number]
-                    cards[number] = CardAmounts(tuple(map(sub, card.free, need)), card.most)
-                cards.sort()
-        return Amounts(free, tuple(cards))
-
-
 class UsableGpus:
     """The usable GPUs of nodes for one mix."""
 
     def __init__(self, mix: Mix) -> None:
-        self.of = MixResources.of(mix)
-        self.gpus = sorted({each.resource for each in mix.classes if each.resource})
+        self.resources = MixResources(*resource_names(mix))
         self.weights = np.array([each.count for each in mix.classes], dtype=np.int64)
-        self._requests = _table([each.requests for each in mix.classes], self.of.of_nodes)
-        self._per_card = _table([each.per_card for each in mix.classes], self.of.of_cards)
-        self._cards = np.array([each.cards for each in mix.classes], dtype=np.int64)
+        self._requests = _table([each.requests for each in mix.classes], self.resources.of_nodes)
         self._thousandths = np.array([each.thousandths for each in mix.classes], dtype=np.int64)
-        self._gpu = [self.gpus.index(each.resource) if each.resource else -1 for each in mix.classes]
-        self._values: dict[Amounts, tuple[int, int]] = {}
+        whole = [each.resource for each in mix.classes]
+        self._of_gpu = {
+            self.resources.of_nodes.index(name): np.array([n for n, own in enumerate(whole) if own == name])
+            for name in sorted({*whole} - {""})
+        }
+        of_cards = [(each.cards, each.per_card) for each in mix.classes]
+        self._asked = list(dict.fromkeys(of_cards))
+        """Distinct requests for cards; (0, ()) is the one of classes that request whole GPUs."""
+        self._number = np.array([self._asked.index(each) for each in of_cards])
+        self._start()
 
-    def lost(self, pairs: Sequence[tuple[Amounts, Amounts]]) -> list[int]:
-        """For each node before and after a gang: what it loses, see the module docstring."""
-        values = self._values
-        missing = dict.fromkeys([each for pair in pairs for each in pair if each not in values])
-        if len(values) + len(missing) > MOST_VALUED:
-            values.clear()
-            missing = dict.fromkeys([each for pair in pairs for each in pair])
-        every = list(missing)
-        for start in range(0, len(every), _BATCH):
-            batch = every[start : start + _BATCH]
-            values.update(zip(batch, self._worth(batch), strict=True))
-        return [values[before][0] - values[later][0] + values[later][1] for before, later in pairs]
+    def _start(self) -> None:
+        """Value all states anew, by the numbers of a table that is not full."""
+        self._states = states_of(self.resources)
+        self._before: dict[int, int] = {}
+        self._row_of: dict[int, int] = {}
+        self._rows = np.zeros((0, 2 * len(self._asked) + 1), dtype=np.int64)
 
-    def _worth(self, batch: Sequence[Amounts]) -> Iterator[tuple[int, int]]:
-        """The value of each, and what counts against its free CPU and GPUs."""
-        one, filling = self.usable(batch)
-        values = (OF_ONE * one + filling) @ self.weights
-        names, free = self.of.of_nodes, np.array([each.free for each in batch], dtype=np.int64)
-        cpu = free[:, names.index("cpu")] if "cpu" in names else np.zeros(len(batch), dtype=np.int64)
+    def lost(self, nodes: Sequence[NodeState], pod: PodClass, pods: int) -> list[int]:
+        """What each node loses by so many pods of a class, see the module docstring."""
+        if self._states.is_full:
+            self._start()
+        states = self._states
+        numbers = [states.number(each) for each in nodes]
+        distinct = list(dict.fromkeys(numbers))
+        new = [number for number in distinct if number not in self._before]
+        values, _ = self._worth(*states.amounts(new))
+        self._before.update(zip(new, values, strict=True))
+        values, spare = self._worth(*states.later(distinct, pod, pods))
+        losses = {
+            number: self._before[number] - value + tight
+            for number, value, tight in zip(distinct, values, spare, strict=True)
+        }
+        return [losses[number] for number in numbers]
+
+    def _worth(self, free: Array, cards: Sequence[int]) -> tuple[list[int], list[int]]:
+        """The value of each node, and what counts against its free CPU and GPUs."""
+        values: list[int] = []
+        spare: list[int] = []
         tight = TIGHT * OF_ONE * int(self.weights.sum())
-        spare = tight * cpu // LARGE_CPU + tight * self.free_gpus(batch) // LARGE_GPUS
-        return zip(values.tolist(), spare.tolist(), strict=True)
+        names = self.resources.of_nodes
+        for start in range(0, len(cards), _BATCH):
+            part = free[start : start + _BATCH]
+            rows = self._of_cards(cards[start : start + _BATCH])
+            one, filling = self._usable(part, rows)
+            values += ((OF_ONE * one + filling) @ self.weights).tolist()
+            gpus = WHOLE * sum(part[:, column] for column in self._of_gpu) + rows[:, -1]
+            cpu = part[:, names.index("cpu")] if "cpu" in names else 0
+            spare += (tight * cpu // LARGE_CPU + tight * gpus // LARGE_GPUS).tolist()
+        return values, spare
 
-    def free_gpus(self, every: Sequence[Amounts]) -> Array:
-        """The free thousandths of GPUs of each node."""
-        free = np.array([each.free for each in every], dtype=np.int64)
-        whole = sum(free[:, self.of.of_nodes.index(name)] for name in self.gpus)
-        _, there = self._cards_of(every)
-        found: Array = WHOLE * whole + there.sum(axis=1)
-        return found
+    def usable(self, nodes: Iterable[NodeState]) -> tuple[Array, Array, Array]:
+        """Thousandths of GPUs that each class can use on each node, by one pod and by filling; all free."""
+        free, cards = self._states.amounts([self._states.number(each) for each in nodes])
+        rows = self._of_cards(cards)
+        all_free: Array = WHOLE * sum(free[:, column] for column in self._of_gpu) + rows[:, -1]
+        return *self._usable(free, rows), all_free
 
-    def _cards_of(self, every: Sequence[Amounts]) -> tuple[Array, Array]:
-        """The free amounts of each card of each node, and its free thousandths, by the scarcest resource."""
-        width = max((len(each.cards) for each in every), default=0)
-        nothing = (-1,) * len(self.of.of_cards)
-        none = CardAmounts(nothing, nothing)
-        cards = [card for each in every for card in (*each.cards, *[none] * (width - len(each.cards)))]
-        shape = (len(every), width, len(self.of.of_cards))
-        free = np.array([card.free for card in cards], dtype=np.int64).reshape(shape)
-        most = np.array([card.most for card in cards], dtype=np.int64).reshape(shape)
-        shares = np.where(most > 0, WHOLE * free // np.maximum(1, most), WHOLE)
-        there = shares.min(axis=2, initial=WHOLE) * (most > 0).any(axis=2)
-        return free, there
-
-    def usable(self, every: Sequence[Amounts]) -> tuple[Array, Array]:
-        """Thousandths of GPUs that each class can use on each node: by one pod, and by filling the node."""
-        free = np.array([each.free for each in every], dtype=np.int64)
+    def _usable(self, free: Array, rows: Array) -> tuple[Array, Array]:
+        """By one pod and by filling. rows: see _of_cards."""
         times = _times(free, self._requests)
-        one, filling = self._on_cards(every, times)
-        for number, gpu in enumerate(self._gpu):
-            if gpu >= 0:
-                there = WHOLE * free[:, self.of.of_nodes.index(self.gpus[gpu])]
-                one[:, number] = np.where(times[:, number] > 0, there, 0)
-                filling[:, number] = np.minimum(there, times[:, number] * self._thousandths[number])
-        return one, filling
+        one = rows[:, 2 * self._number]
+        pods = np.minimum(times, rows[:, 2 * self._number + 1])
+        filling = np.minimum(rows[:, -1:], pods * self._thousandths)
+        for column, classes in self._of_gpu.items():
+            one[:, classes] = WHOLE * free[:, column, None]
+            filling[:, classes] = times[:, classes] * self._thousandths[classes]
+        return one * (times > 0), filling
 
-    def _on_cards(self, every: Sequence[Amounts], times: Array) -> tuple[Array, Array]:
-        """The same for classes that request cards. times: how many pods the free amounts serve."""
-        free, there = self._cards_of(every)
-        if not free.size:
-            return np.zeros_like(times), np.zeros_like(times)
-        shape = (*there.shape, len(self._cards))
-        of_card = np.maximum(0, _times(free.reshape(-1, free.shape[2]), self._per_card)).reshape(shape)
-        is_serving = of_card > 0
-        count = np.maximum(1, self._cards)
-        is_usable = (self._cards > 0) & (times > 0) & (is_serving.sum(axis=1) >= self._cards)
-        one = np.where(is_usable, (there[:, :, None] * is_serving).sum(axis=1), 0)
-        pods = np.minimum(times, of_card.sum(axis=1) // count)
-        for _ in range(2):  # a pod's cards are distinct
-            pods = np.minimum(pods, np.minimum(of_card, pods[:, None, :]).sum(axis=1) // count)
-        filling = np.minimum(there.sum(axis=1)[:, None], pods * self._thousandths)
-        return one, np.where(self._cards > 0, filling, 0)
+    def _of_cards(self, numbers: Sequence[int]) -> Array:
+        """For each set of cards, by number, a row: for each distinct request the free thousandths of cards
+        that serve it and the pods that do; all free thousandths.
+        """
+        row_of = self._row_of
+        missing = list(dict.fromkeys(number for number in numbers if number not in row_of))
+        for start in range(0, len(missing), _BATCH):
+            part = missing[start : start + _BATCH]
+            row_of.update(zip(part, range(len(self._rows), len(self._rows) + len(part)), strict=True))
+            self._rows = np.concatenate([self._rows, self._new_rows([*map(self._states.cards_of, part)])])
+        return self._rows[[row_of[number] for number in numbers]]
+
+    def _new_rows(self, sets: Sequence[Sequence[CardAmounts]]) -> Array:
+        free, there = _cards(sets, len(self.resources.of_cards))
+        rows = np.zeros((len(sets), self._rows.shape[1]), dtype=np.int64)
+        rows[:, -1] = there.sum(axis=1)
+        for number, (count, per_card) in enumerate(self._asked):
+            if count:
+                request = _table([per_card], self.resources.of_cards)
+                of_card = _times(free.reshape(-1, free.shape[2]), request).reshape(there.shape)
+                is_serving = of_card > 0
+                sums = (there * is_serving).sum(axis=1)
+                rows[:, 2 * number] = np.where(is_serving.sum(axis=1) >= count, sums, 0)
+                rows[:, 2 * number + 1] = _pods(of_card, count)
+        return rows
+
+
+def _pods(of_card: Array, count: int) -> Array:
+    """The pods that cards serve, each on `count` distinct ones. of_card: how many each card serves."""
+    pods = of_card.sum(axis=1) // count
+    while count > 1:
+        fewer = np.minimum(of_card, pods[:, None]).sum(axis=1) // count
+        if (fewer == pods).all():
+            break
+        pods = fewer
+    return pods
+
+
+def _cards(sets: Sequence[Sequence[CardAmounts]], resources: int) -> tuple[Array, Array]:
+    """The free amounts of each card of each set, and its free thousandths, by the scarcest resource."""
+    width = max((len(each) for each in sets), default=0)
+    nothing = (0,) * resources
+    none = CardAmounts(nothing, nothing)
+    cards = [card for each in sets for card in (*each, *[none] * (width - len(each)))]
+    shape = (len(sets), width, resources)
+    free = np.array([card.free for card in cards], dtype=np.int64).reshape(shape)
+    most = np.array([card.most for card in cards], dtype=np.int64).reshape(shape)
+    shares = np.where(most > 0, WHOLE * free // np.maximum(1, most), WHOLE)
+    return free, shares.min(axis=2, initial=WHOLE) * (most > 0).any(axis=2)
 
 
 def of_mix(mix: Mix) -> UsableGpus:
@@ -209,11 +187,13 @@ def _table(vectors: Sequence[Vector], names: Sequence[str]) -> Array:
 
 
 def _times(free: Array, requests: Array) -> Array:
-    """[row of free amounts, row of requests]: how many times the requests fit."""
-    found = np.full((len(free), len(requests)), 1 << 40, dtype=np.int64)
+    """[row of free amounts, row of requests]: how many times the requests fit, exact below 2**53."""
+    found = np.full((len(free), len(requests)), float(UNLIMITED))
     for column in range(requests.shape[1]):
         asked = requests[:, column]
         some = np.flatnonzero(asked)
-        if len(some):
-            found[:, some] = np.minimum(found[:, some], free[:, column, None] // asked[some])
-    return found
+        if len(some) == len(asked):
+            np.minimum(found, free[:, column, None] / asked, out=found)
+        elif len(some):
+            found[:, some] = np.minimum(found[:, some], free[:, column, None] / asked[some])
+    return found.astype(np.int64)
