@@ -11,8 +11,9 @@ from tests.support import install_definitions, register_nodes
 from tests.ui.busy import busy_scene
 from tests.ui.scenes import bound_pod, cluster_of, scene_of
 from webhook.cli.main import main
-from webhook.cli.map import WIDTH, bar, holders, lines
+from webhook.cli.map import WIDTH, bar, holders, lines, model_lines
 from webhook.configuration.file import Configuration
+from webhook.ui.availability import ModelCapacity
 from webhook.ui.picture import DomainTile, NodeTile, Picture, PodTile
 
 
@@ -51,6 +52,12 @@ def test_what_is_reserved_for_a_gang_is_drawn_separately_from_what_is_free() -> 
     reserved = msgspec.structs.replace(domain(64, 32), reserved=16)
     assert bar(reserved, is_coloured=False) == "#" * 16 + "=" * 8 + "." * 8
     assert "32 free, 16 of them reserved of 64 GPUs" in next(iter(lines([reserved], is_coloured=False)))
+
+
+def test_a_model_has_its_free_gpus_and_what_is_stranded_of_them() -> None:
+    capacity = ModelCapacity("H100", 512, 120, 48, [], "31 stranded: 22 lack cpu, 9 shares of cards")
+    expected = "H100: 120 free of 512; 31 stranded: 22 lack cpu, 9 shares of cards"
+    assert [*model_lines([capacity])] == [expected]
 
 
 @pytest.mark.promise("R198")

@@ -1,7 +1,6 @@
 """Identical pods that fit on one node, and what the node loses for pods of the mix."""
 
 import random
-from collections.abc import Iterable
 
 import numpy as np
 import pytest
@@ -9,16 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.placement.brute import slots_of
+from tests.placement.mixes import GPU, SHARE, card_node, gpu_class, share_class, shared, with_mix
 from tests.placement.small import gang_of, node, placed, pod_class, seeds
 from webhook.placement import (
     Assignment,
-    Card,
     CardRequest,
     Gang,
     Member,
     Mix,
-    MixClass,
-    NodeInfo,
     PodClass,
     Snapshot,
     Usage,
@@ -29,24 +26,6 @@ from webhook.placement import (
 from webhook.placement.free_amounts import Array
 from webhook.placement.snapshot import NodeState, key_of
 from webhook.placement.usable_gpus import LARGE_CPU, LARGE_GPUS, OF_ONE, TIGHT, UsableGpus, _pods
-
-GPU = "nvidia.com/gpu"
-SHARE = "gpu.intel.com/millicores"
-
-
-def gpu_class(cpu: int, gpus: int, count: int = 1) -> MixClass:
-    return MixClass(vector({"cpu": cpu, "pods": 1, GPU: gpus}), 1000 * gpus, count, GPU)
-
-
-def share_class(cpu: int, share: int, cards: int = 1, count: int = 1) -> MixClass:
-    amounts = vector({"cpu": cpu, "pods": 1, SHARE: cards * share})
-    return MixClass(amounts, cards * share, count, "", cards, vector({SHARE: share}))
-
-
-def with_mix(
-    nodes: Iterable[NodeInfo], *classes: MixClass, usage: Iterable[tuple[str, Usage]] = ()
-) -> Snapshot:
-    return Snapshot.build(nodes, usage).with_mix(Mix(classes))
 
 
 def test_a_pod_leaves_the_cpu_to_the_node_whose_gpus_others_need() -> None:
@@ -78,18 +57,6 @@ def test_fewer_domains_come_before_what_a_node_loses() -> None:
 def share_pod(share: int, cards: int = 1) -> PodClass:
     amounts = vector({"cpu": 1000, "pods": 1, SHARE: cards * share})
     return PodClass(amounts, cards=(CardRequest(cards, vector({SHARE: share})),))
-
-
-def card_node(name: str, cards: int, cpu: int = 64) -> NodeInfo:
-    labels = dict(node(name, ("b", "s", name)).labels)
-    every = tuple(Card(f"card{n}", {SHARE: 1000}) for n in range(cards))
-    return NodeInfo(
-        name, labels, allocatable={"cpu": 1000 * cpu, "pods": 110, SHARE: 1000 * cards}, cards=every
-    )
-
-
-def shared(card: str, share: int) -> Usage:
-    return Usage({"cpu": 1000, "pods": 1, SHARE: share}, {card: {SHARE: share}})
 
 
 @pytest.mark.parametrize(("used", "expected"), [((400, 700), "b"), ((700, 400), "a")])

@@ -16,7 +16,8 @@ from webhook.extensions.fair_order import account_use, fair_order
 from webhook.extensions.node_health import node_health
 from webhook.extensions.scale_up.new_nodes import NEW_NODES
 from webhook.kube.objects import Pod
-from webhook.placement import Options
+from webhook.placement import Mix, MixClass, NodeInfo, Options, Snapshot, vector
+from webhook.scheduling.gpus import Counting
 from webhook.sweeper import pass_measurements
 from webhook.sweeper.context import Pass
 from webhook.sweeper.decide.orders import Cause, Done, Orders
@@ -221,6 +222,13 @@ def test_a_model_that_has_left_the_cluster_is_shown_no_more() -> None:
         passes.cluster.nodes = {"n0": msgspec.structs.replace(old, metadata=metadata)}
         passes.one()
     assert passes.shown("topogate_gpus") == {'{model="B",state="free"}': 1, '{model="B",state="used"}': 0}
+
+
+def test_stranded_gpus_are_shown_by_model_and_by_what_the_node_lacks() -> None:
+    node = NodeInfo("n", {keys.GPU_MODEL_LABEL: "A"}, allocatable={"cpu": 1000, "nvidia.com/gpu": 4})
+    each = MixClass(vector({"cpu": 8000, "nvidia.com/gpu": 1}), 1000, 1, "nvidia.com/gpu")
+    snapshot = Snapshot.build([node], []).with_mix(Mix((each,)))
+    assert take_stock(snapshot, Counting(("nvidia.com/gpu",))).stranded == {("A", "cpu"): 4.0}
 
 
 def test_the_cluster_is_added_up_now_and_then_and_no_more() -> None:

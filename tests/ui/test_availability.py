@@ -1,11 +1,14 @@
 """Where there is capacity by model, and which nodes are out of use, as the page's first screen says it."""
 
+from collections import Counter
+
 import pytest
 
 from tests.ui.busy import A100, CORDONED, FAILING, H100, busy_scene
 from tests.ui.pictures import holding
 from tests.ui.scenes import bound_pod, cluster_of, page_of, scene_of, waiting_job
 from tests.ui.viewers import Granted
+from webhook.ui.availability import capacity_by_model
 from webhook.ui.gang_rows import GangRow
 from webhook.ui.redact import Rights
 
@@ -29,6 +32,13 @@ def test_reserved_and_partly_used_nodes_are_no_whole_nodes() -> None:
     cluster = cluster_of([bound_pod("a", FIRST, 2), *pods], holding(pods, SECOND, state="Waiting"))
     (capacity,) = scene_of(cluster).capacity
     assert (capacity.free, capacity.whole) == (64 - 2 - 8, 48)
+
+
+def test_free_gpus_that_the_next_pod_cannot_use_are_summed_by_model() -> None:
+    tiles = list(busy_scene().picture.nodes.values())
+    stranded = {tile.name: Counter(cpu=1000) for tile in tiles if tile.model == A100}
+    h100, a100 = capacity_by_model(tiles, stranded)
+    assert (h100.stranded, a100.stranded) == ("", f"{len(stranded)} stranded: {len(stranded)} lack cpu")
 
 
 def test_nodes_that_gangs_avoid_come_before_those_out_of_use() -> None:

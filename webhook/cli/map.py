@@ -13,6 +13,7 @@ from webhook.cli.terminal import columns, fitted, is_coloured
 from webhook.text import counted, printable
 
 if TYPE_CHECKING:
+    from webhook.ui.availability import ModelCapacity
     from webhook.ui.picture import DomainTile, NodeTile, Picture
 
 WIDTH: Final = 32
@@ -51,12 +52,15 @@ def _run(options: argparse.Namespace) -> int:
 
     def show() -> None:
         cluster = scene.of_selected(ClusterReading.read(api), api, options)
-        drawn = scene.scene_of(cluster, configuration).picture
+        found = scene.scene_of(cluster, configuration)
+        drawn = found.picture
         shown = [domain for domain in drawn.domains if domain.level <= lowest]
         if options.output in session.DOCUMENTS:
             session.show(msgspec.to_builtins(shown), options.output)
             return
         _print(drawn, shown, lowest, is_wide=options.output == "wide")
+        for line in model_lines(found.capacity):
+            print(line)
 
     return session.repeat(options, show)
 
@@ -69,6 +73,13 @@ def _print(picture: "Picture", shown: "Sequence[DomainTile]", lowest: int, *, is
         print(line)
         for holder in below.get(domain.id, ()) if domain else ():
             print(f"{'  ' * (lowest + 1)}{holder}")
+
+
+def model_lines(capacity: "Iterable[ModelCapacity]") -> Iterator[str]:
+    """The free GPUs of each model, and what of the free capacity the next pod cannot use."""
+    for each in capacity:
+        stranded = f"; {each.stranded}" if each.stranded else ""
+        yield f"{printable(each.model) or 'GPUs'}: {each.free} free of {each.gpus}{stranded}"
 
 
 def lines(domains: "Sequence[DomainTile]", *, is_coloured: bool, most: int = 0) -> Iterator[str]:

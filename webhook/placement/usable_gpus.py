@@ -60,11 +60,12 @@ class UsableGpus:
         of_cards = [(each.cards, each.per_card) for each in mix.classes]
         self._asked = list(dict.fromkeys(of_cards))
         """Distinct requests for cards; (0, ()) is the one of classes that request whole GPUs."""
+        self._cards = np.array([each.cards for each in mix.classes], dtype=np.int64)
         self._number = np.array([self._asked.index(each) for each in of_cards])
         self._start()
 
     def _start(self) -> None:
-        """Value all states anew, by the numbers of a table that is not full."""
+        """Value all states again, by the numbers of a table that is not full."""
         self._states = states_of(self.resources)
         self._before: dict[int, int] = {}
         self._row_of: dict[int, int] = {}
@@ -98,7 +99,7 @@ class UsableGpus:
             rows = self._of_cards(cards[start : start + _BATCH])
             one, filling = self._usable(part, rows)
             values += ((OF_ONE * one + filling) @ self.weights).tolist()
-            gpus = WHOLE * sum(part[:, column] for column in self._of_gpu) + rows[:, -1]
+            gpus = self._all_free(part, rows)
             cpu = part[:, names.index("cpu")] if "cpu" in names else 0
             spare += (tight * cpu // LARGE_CPU + tight * gpus // LARGE_GPUS).tolist()
         return values, spare
@@ -107,8 +108,45 @@ class UsableGpus:
         """Thousandths of GPUs that each class can use on each node, by one pod and by filling; all free."""
         free, cards = self._states.amounts([self._states.number(each) for each in nodes])
         rows = self._of_cards(cards)
-        all_free: Array = WHOLE * sum(free[:, column] for column in self._of_gpu) + rows[:, -1]
-        return *self._usable(free, rows), all_free
+        return *self._usable(free, rows), self._all_free(free, rows)
+
+    def unusable(self, nodes: Sequence[NodeState]) -> tuple[list[str], list[list[int]]]:
+        """Resources, and for each node the free thousandths of GPUs that one pod cannot use for lack of each.
+
+        They are the means over the pods of the mix; of several resources the scarcest counts. The last two
+        amounts of a node are for lack of GPUs and of cards. Classes that request GPUs, or cards, of another
+        kind than the node's do not count.
+        """
+        one, _, every = self.usable(nodes)
+        weights = self.weights * self._has_gpus(nodes)
+        missing = (every[:, None] - one) * weights // np.maximum(1, weights.sum(axis=1))[:, None]
+        names = self.resources.of_nodes
+        gpus = {names[column] for column in self._of_gpu} | set(self.resources.of_cards)
+        lacking = [name for name in names if name not in gpus]
+        cause_of = np.where(self._cards > 0, len(lacking) + 1, len(lacking)) * np.ones_like(one)
+        least = np.ones(one.shape)
+        for number, name in enumerate(lacking):
+            asked = self._requests[:, names.index(name)]
+            free = np.array([max(0, each.free.get(name, 0)) for each in nodes])
+            part = np.where(asked > 0, free[:, None] / np.maximum(1, asked), 1.0)
+            cause_of[part < least] = number
+            least = np.minimum(least, part)
+        sums = [(missing * (cause_of == number)).sum(axis=1) for number in range(len(lacking) + 2)]
+        return lacking, np.stack(sums, axis=1).tolist()
+
+    def _has_gpus(self, nodes: Sequence[NodeState]) -> Array:
+        """[node, class]: 1 if the node has GPUs of the resource, or cards, that the class requests."""
+        found = np.array([bool(each.cards) for each in nodes])[:, None] * (self._cards > 0)
+        for column, classes in self._of_gpu.items():
+            name = self.resources.of_nodes[column]
+            has = np.array([each.node.allocatable.get(name, 0) > 0 for each in nodes])
+            found[:, classes] = has[:, None]
+        return found.astype(np.int64)
+
+    def _all_free(self, free: Array, rows: Array) -> Array:
+        """The free thousandths of GPUs of each node."""
+        found: Array = WHOLE * free[:, list(self._of_gpu)].sum(axis=1) + rows[:, -1]
+        return found
 
     def _usable(self, free: Array, rows: Array) -> tuple[Array, Array]:
         """By one pod and by filling. rows: see _of_cards."""
@@ -131,7 +169,8 @@ class UsableGpus:
             part = missing[start : start + _BATCH]
             row_of.update(zip(part, range(len(self._rows), len(self._rows) + len(part)), strict=True))
             self._rows = np.concatenate([self._rows, self._new_rows([*map(self._states.cards_of, part)])])
-        return self._rows[[row_of[number] for number in numbers]]
+        rows: Array = self._rows[[row_of[number] for number in numbers]]
+        return rows
 
     def _new_rows(self, sets: Sequence[Sequence[CardAmounts]]) -> Array:
         free, there = _cards(sets, len(self.resources.of_cards))
@@ -150,9 +189,9 @@ class UsableGpus:
 
 def _pods(of_card: Array, count: int) -> Array:
     """The pods that cards serve, each on `count` distinct ones. of_card: how many each card serves."""
-    pods = of_card.sum(axis=1) // count
+    pods: Array = of_card.sum(axis=1) // count
     while count > 1:
-        fewer = np.minimum(of_card, pods[:, None]).sum(axis=1) // count
+        fewer: Array = np.minimum(of_card, pods[:, None]).sum(axis=1) // count
         if (fewer == pods).all():
             break
         pods = fewer

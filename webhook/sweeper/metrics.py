@@ -212,6 +212,13 @@ class Metrics:
             "model",
             "state",
         )
+        self.stranded = self._gauge(
+            "topogate_stranded_gpus",
+            "Free GPUs, and shares of cards, that the next pod cannot use, on average over the pods of the "
+            "cluster, by what the node lacks.",
+            "model",
+            "cause",
+        )
         self.largest = self._gauge(
             "topogate_largest_gang_gpus",
             "The largest gang of whole nodes that fits into one domain of a level, in GPUs.",

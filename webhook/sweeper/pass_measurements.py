@@ -13,6 +13,7 @@ from typing import Final
 from webhook.kube.times import since_1970
 from webhook.placement import Snapshot
 from webhook.placement.snapshot import Block, NodeState, place_of
+from webhook.placement.stranded_gpus import stranded_gpus
 from webhook.scheduling.gpu_counts import NodeGpus, count_gpus, node_gpus, used_gpus
 from webhook.scheduling.gpus import Counting
 from webhook.sweeper.context import Pass
@@ -117,6 +118,7 @@ class PassMeasurements:
         before = self._clock()
         stock = self._stock = take_stock(snapshot, self._counting)
         replace_values(self._metrics.gpus, stock.gpus)
+        replace_values(self._metrics.stranded, stock.stranded)
         replace_values(self._metrics.largest, stock.largest)
         replace_values(self._metrics.domains, stock.domains)
         self._metrics.unplaced.value = stock.unplaced
@@ -194,6 +196,8 @@ class Stock:
     largest: Mapping[tuple[str, str], int]
     domains: Mapping[tuple[str, str], int]
     unplaced: int
+    stranded: Mapping[tuple[str, str], float] = field(default_factory=dict)
+    """(model, cause) -> GPUs; see placement.stranded_gpus."""
 
 
 def take_stock(snapshot: Snapshot, counting: Counting) -> Stock:
@@ -209,7 +213,19 @@ def take_stock(snapshot: Snapshot, counting: Counting) -> Stock:
         for level, by_use in zip(levels, own.domains, strict=True):
             domains.update({(level, state): count for state, count in by_use.items()})
     unplaced = sum(own.unplaced for own in blocks)
-    return Stock(levels, gpus, _largest_of(blocks, levels, shown), domains, unplaced)
+    stranded = _stranded(snapshot, counting, shown)
+    return Stock(levels, gpus, _largest_of(blocks, levels, shown), domains, unplaced, stranded)
+
+
+def _stranded(
+    snapshot: Snapshot, counting: Counting, shown: Mapping[str, str]
+) -> Mapping[tuple[str, str], float]:
+    """See Stock.stranded. On nodes with several models it counts for the first."""
+    found: Counter[tuple[str, str]] = Counter()
+    for name, causes in stranded_gpus(snapshot).items():
+        for each in node_gpus(snapshot.nodes[name].node, counting)[:1]:
+            found.update({(shown[each.model], cause): amount for cause, amount in causes.items()})
+    return {key: amount / 1000 for key, amount in found.items()}
 
 
 def _shown(models: Set[str]) -> Mapping[str, str]:

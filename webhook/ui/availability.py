@@ -1,12 +1,13 @@
 """Free capacity by model, and nodes out of use, for the page's first screen. Pure."""
 
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
 import msgspec
 
+from webhook.placement.stranded_gpus import stranded_words
 from webhook.ui.picture import EXCLUDED, FREE, NodeTile, Shown, lineage
 
 UPPER_LEVELS: Final = 2
@@ -31,7 +32,8 @@ class ModelCapacity(Shown, frozen=True):
 
     gpus: including those in use on other nodes, see NodeTile.gpus_by_model.
     free: neither used nor reserved; whole: free ones on wholly free nodes; freest: for each level, coarsest
-    first, the domain with most of `whole`; [] without wholly free nodes.
+    first, the domain with most of `whole`; [] without wholly free nodes. stranded: in words, free capacity
+    that the next pod cannot use, "" without any; see placement.stranded_gpus.
     """
 
     model: str
@@ -39,6 +41,7 @@ class ModelCapacity(Shown, frozen=True):
     free: int
     whole: int
     freest: list[FreestDomain]
+    stranded: str = ""
 
 
 class TroubledNode(Shown, frozen=True):
@@ -64,10 +67,16 @@ class _ModelSum:
     free: int = 0
     whole: int = 0
     by_domain: Counter[str] = field(default_factory=Counter)
+    stranded: Counter[str] = field(default_factory=Counter)
 
 
-def capacity_by_model(tiles: Iterable[NodeTile]) -> list[ModelCapacity]:
-    """The capacity of each model, the model with most GPUs first."""
+def capacity_by_model(
+    tiles: Collection[NodeTile], stranded: Mapping[str, Counter[str]] | None = None
+) -> list[ModelCapacity]:
+    """The capacity of each model, the model with most GPUs first.
+
+    stranded: by node, see placement.stranded_gpus; on nodes with several models it counts for the first.
+    """
     sums: dict[str, _ModelSum] = {}
     for tile in tiles:
         for model, (gpus, used) in tile.gpus_by_model.items():
@@ -78,12 +87,29 @@ def capacity_by_model(tiles: Iterable[NodeTile]) -> list[ModelCapacity]:
             if tile.state == FREE:
                 total.whole += gpus
                 total.by_domain[tile.domain] += gpus
+    _add_stranded(sums, tiles, stranded or {})
     rows = [
-        ModelCapacity(model, total.gpus, total.free, total.whole, _freest(total.by_domain))
+        ModelCapacity(
+            model,
+            total.gpus,
+            total.free,
+            total.whole,
+            _freest(total.by_domain),
+            stranded_words(total.stranded),
+        )
         for model, total in sums.items()
         if total.gpus
     ]
     return sorted(rows, key=lambda row: (-row.gpus, row.model))
+
+
+def _add_stranded(
+    sums: dict[str, _ModelSum], tiles: Iterable[NodeTile], stranded: Mapping[str, Counter[str]]
+) -> None:
+    for tile in tiles:
+        models = [*tile.gpus_by_model]
+        if models and not tile.reserved_for:
+            sums[models[0]].stranded.update(stranded.get(tile.name, Counter()))
 
 
 def _freest(by_lowest: Counter[str]) -> list[FreestDomain]:

@@ -14,6 +14,7 @@ from webhook.configuration.settings import Settings
 from webhook.inquiry.resource_adder import ResourceAdder
 from webhook.kube.objects import Pod
 from webhook.placement import Snapshot
+from webhook.placement.stranded_gpus import stranded_gpus
 from webhook.scheduling.gpus import Counting
 from webhook.sweeper.extension import WatchedCollection
 from webhook.sweeper.observe.cache import ClusterCache
@@ -113,7 +114,7 @@ class Artist:
         named |= {row.namespace for row in gangs}
         named |= {tile.reserved_for.partition("/")[0] for tile in picture.nodes.values() if tile.reserved_for}
         tiles = picture.nodes.values()
-        capacity, troubles = capacity_by_model(tiles), find_troubles(tiles)
+        capacity, troubles = capacity_by_model(tiles, stranded_gpus(snapshot)), find_troubles(tiles)
         return Scene(
             self._version, time.time(), view, snapshot, picture, gangs, frozenset(named), capacity, troubles
         )

@@ -37,7 +37,8 @@ function drawRoom({ room, levels }, show) {
     ...upper.map((level) => el("th", { scope: "col", title: `GPUs on wholly free nodes of the ${level} that has most of them` }, `Most in a ${level}`)))]);
   const rows = room.slice(0, MOST_MODELS).map((each) => el("tr", {},
     el("th", { scope: "row" }, modelName(each.model)),
-    el("td", {}, el("b", {}, String(each.free)), ` of ${each.gpus}`),
+    el("td", {}, el("b", {}, String(each.free)), ` of ${each.gpus}`,
+      each.stranded ? el("div", { class: "facts" }, each.stranded) : ""),
     el("td", {}, String(each.whole)),
     ...upper.map((_, level) => freest(each, level, show))));
   if (room.length > MOST_MODELS) {
