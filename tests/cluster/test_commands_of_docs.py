@@ -68,13 +68,13 @@ PATIENCE: Final = 120.0
 READER: Final = ROOT / "manifests/components/reader/role.yaml"
 READER_BINDING: Final = "topogate-readers-of-a-test"
 
-TORN_DOWN: Final = "docs/operators/uninstall.md"
-"""Its commands remove what the others need, see tests/cluster/test_leaving.py."""
+UNINSTALL: Final = "\n## Uninstall\n"
+"""From this heading on, commands remove what the others need, see tests/cluster/test_leaving.py."""
 
 
 def commands(page: Path) -> list[str]:
     """The commands of a page that are run here, each as one line."""
-    found = FENCE.findall(page.read_text())
+    found = FENCE.findall(page.read_text().partition(UNINSTALL)[0])
     blocks = [
         re.sub(f"^{indent}", "", body, flags=re.M) for indent, language, body in found if language in SHELL
     ]
@@ -105,9 +105,8 @@ def pages_to_run() -> list[Path]:
     """Pages with commands that no page before them has."""
     found: dict[str, Path] = {}
     for page in DOCS:
-        if page.relative_to(ROOT) != Path(TORN_DOWN):
-            for command in commands(page):
-                found.setdefault(command, page)
+        for command in commands(page):
+            found.setdefault(command, page)
     return list(dict.fromkeys(found.values()))
 
 

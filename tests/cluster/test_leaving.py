@@ -107,7 +107,7 @@ def test_installed_used_upgraded_under_load_and_uninstalled_without_a_trace(
 
     cluster.wait_for("the pods of the first version to be gone", lambda: tags() == {"second"})
 
-    # and uninstalled, as docs/operators/uninstall.md says
+    # and uninstalled, as docs/operators/install.md#uninstall says
     create_job(api, namespace, "too-large", 40, {GPUS: 8})
     wait_for_pods(cluster, namespace, lambda pods: len(gates(pods)) == 40, "a gang that has to wait")
     for kind, name in (
@@ -141,7 +141,7 @@ def test_installed_used_upgraded_under_load_and_uninstalled_without_a_trace(
 def test_after_its_namespace_was_deleted_first_the_docs_release_what_waits_and_remove_the_rest(
     cluster: Cluster, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """docs/operators/uninstall.md, `If it was removed in another order`."""
+    """docs/operators/install.md, `If it was removed in another order`."""
     made = Installation(cluster)
     made.apply(facts_of(nodes.grid(SHAPE)))
     namespace = create_namespace(cluster)

@@ -50,9 +50,9 @@ def test_each_component_is_an_option_of_the_chart_that_is_tried_and_on_the_page_
     tried = (ROOT / "tests/releases/test_chart.py").read_text()
     untried = [each for each in components if f'"{each}"' not in tried]
     assert untried == [], "add it to TABLE in tests/releases/test_chart.py"
-    rows = table_rows("install-options.md")
+    rows = table_rows("install.md")
     undocumented = {each for each in components if not any(f"`components/{each}`" in row for row in rows)}
-    assert undocumented <= {"cert-manager"}, "add a row to docs/operators/install-options.md"
+    assert undocumented <= {"cert-manager"}, "add a row to docs/operators/install.md"
 
 
 def table_rows(page: str) -> list[str]:

@@ -1,5 +1,6 @@
 """The docs as a site. hack/check builds it strictly; here is what its hook for links out of docs adds."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -7,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from hack.local.build import ROOT
+from tests.repository.pages import anchors
 
 
 @pytest.fixture(scope="module")
@@ -41,3 +43,14 @@ def test_no_page_loads_anything_from_another_host(site: Path) -> None:
 def test_an_address_from_before_pages_were_merged_leads_to_the_page_of_now(site: Path) -> None:
     old = (site / "operators/karpenter/index.html").read_text()
     assert 'url=../autoscaler/#karpenter-and-scaling-down"' in old
+
+
+def test_every_old_address_leads_to_a_heading_that_exists() -> None:
+    text = (ROOT / "hack/site/mkdocs.yml").read_text()
+    redirects = re.findall(r"^ {8}(\S+\.md): ([^\s#]+)#?(\S*)$", text, re.MULTILINE)
+    assert len(redirects) > 50
+    assert [
+        old
+        for old, page, anchor in redirects
+        if (anchor and anchor not in anchors(ROOT / "docs" / page)) or not (ROOT / "docs" / page).exists()
+    ] == []
