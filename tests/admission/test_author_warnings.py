@@ -244,7 +244,7 @@ WARNED = {
 }
 
 
-@pytest.mark.promise("R52", "R214", "S1")
+@pytest.mark.promise("R52", "R215", "S1")
 @pytest.mark.parametrize("case", WARNED)
 def test_the_author_is_warned_of(case: str) -> None:
     made, want = WARNED[case]

@@ -303,7 +303,7 @@ def repeated(*actions: tuple[Callable[[], None], float]) -> Iterator[None]:
             thread.join()
 
 
-@pytest.mark.promise("O177")
+@pytest.mark.promise("O174")
 def test_no_pod_is_lost_while_certificates_are_rotated_although_the_webhook_fails_closed(
     module_cluster: Cluster, called_webhook: Webhook, rotator: Rotation
 ) -> None:
@@ -373,7 +373,7 @@ def connect(webhook: Webhook, bundle: bytes) -> None:
         pass
 
 
-@pytest.mark.promise("S11", "O178")
+@pytest.mark.promise("S11", "O176")
 def test_the_shipped_role_suffices_for_the_shipped_command(
     module_cluster: Cluster, rotator: Rotation, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -41,7 +41,7 @@ def test_a_pod_with_claims_alone_is_gated_where_the_configuration_asks_for_it(
 TIER_AND_MODEL = "tiers: [{name: x, priorityClassName: x}]\nmodels: [{name: x, labels: {a: b}}]\n"
 
 
-@pytest.mark.promise("R129")
+@pytest.mark.promise("R125")
 @pytest.mark.parametrize("model_request", sorted(keys.REQUEST_ANNOTATIONS))
 def test_without_the_policy_a_pod_with_claims_is_gated_for_any_topology_request(model_request: str) -> None:
     wishing = msgspec.convert(

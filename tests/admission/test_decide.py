@@ -100,7 +100,7 @@ def test_the_gates_list_is_made_where_it_is_missing(spec: dict[str, Any], want: 
     assert [(op.path, op.value) for op in decided(pod).operations] == want
 
 
-@pytest.mark.promise("O226")
+@pytest.mark.promise("O225")
 def test_an_author_who_gates_a_pod_with_the_policys_own_prefix_keeps_that_gate() -> None:
     pod = gpu_pod()
     pod["spec"]["schedulingGates"] = [{"name": OWN_PREFIX + "mine"}]
@@ -431,7 +431,7 @@ def with_gates(*gates: dict[str, str]) -> dict[str, Any]:
     return {**pod, "spec": {**pod["spec"], "schedulingGates": list(gates)}}
 
 
-@pytest.mark.promise("R242", "O361")
+@pytest.mark.promise("R242")
 def test_where_kueue_has_chosen_the_nodes_the_pod_is_left_to_it_and_its_author_is_warned() -> None:
     decision = decided(with_gates(KUEUE_PLANS))
     assert (decision.outcome, decision.reason, decision.operations) == ("left-alone", "kueue-topology", ())
@@ -440,7 +440,7 @@ def test_where_kueue_has_chosen_the_nodes_the_pod_is_left_to_it_and_its_author_i
     )
 
 
-@pytest.mark.promise("R242", "O362")
+@pytest.mark.promise("R242")
 def test_where_kueue_may_yet_choose_nodes_it_is_first_and_the_author_is_warned() -> None:
     """Its webhook for plain pods adds both gates, whether it will choose nodes or not."""
     decision = decided(with_gates(KUEUE_ADMITS, KUEUE_PLANS))

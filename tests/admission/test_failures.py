@@ -117,7 +117,7 @@ def is_listening(webhook: Webhook) -> bool:
         return True
 
 
-@pytest.mark.promise("S33", "O212")
+@pytest.mark.promise("O212")
 @pytest.mark.parametrize(
     "trouble", [stopped, killed, expired, of_another_authority], ids=lambda f: f.__name__
 )
@@ -131,7 +131,7 @@ def test_pods_are_created_as_written_when_the_webhook_is(
     assert not create(api, opted_in, gpu_pod("p"))["spec"].get("schedulingGates")
 
 
-@pytest.mark.promise("S33", "O212")
+@pytest.mark.promise("O212")
 def test_a_webhook_that_hangs_delays_a_pod_by_its_timeout_and_no_longer(
     module_cluster: Cluster, restored: Webhook, opted_in: str
 ) -> None:
@@ -211,7 +211,7 @@ NOT_CALLED = {
 }
 
 
-@pytest.mark.promise("R39", "S45")
+@pytest.mark.promise("R39")
 @pytest.mark.parametrize("case", NOT_CALLED)
 def test_the_api_server_does_not_even_call_for_a_pod_that_is(
     case: str, module_cluster: Cluster, restored: Webhook, opted_in: str, liar: Neighbour
@@ -247,7 +247,7 @@ def test_under_failure_policy_fail_no_pod_comes_past_a_webhook_that_is_down(
     module_cluster.wait_for("the API server to know the new failurePolicy", is_refused)
 
 
-@pytest.mark.promise("O228")
+@pytest.mark.promise("O227")
 def test_a_webhook_that_is_stopped_answers_what_is_under_way_and_loses_no_pod(
     module_cluster: Cluster, restored: Webhook, opted_in: str
 ) -> None:

@@ -236,7 +236,7 @@ def many_gates(count: int, prefix: str) -> dict[str, Any]:
     return body
 
 
-@pytest.mark.promise("S31")
+@pytest.mark.promise("S29")
 def test_a_pod_with_hundreds_of_our_gates_is_refused_when_it_is_created(
     guarded: Cluster, namespace: str
 ) -> None:
@@ -246,7 +246,7 @@ def test_a_pod_with_hundreds_of_our_gates_is_refused_when_it_is_created(
         create(guarded.api(), namespace, gated("", keys.GATE, *(f"a.io/{n}" for n in range(64))))
 
 
-@pytest.mark.promise("S31")
+@pytest.mark.promise("S29")
 def test_a_pod_with_as_many_gates_of_ours_as_are_allowed_is_guarded_released_and_deleted(
     guarded: Cluster, namespace: str
 ) -> None:

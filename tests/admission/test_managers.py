@@ -48,7 +48,7 @@ def test_a_cpu_only_pod_has_none_either() -> None:
     assert managers_after(body, Policy()) == []
 
 
-@pytest.mark.promise("O111", "O109")
+@pytest.mark.promise("O109")
 @pytest.mark.parametrize(
     ("body", "policy"),
     [

@@ -306,7 +306,7 @@ RULES: Final = (
 )
 
 
-@pytest.mark.promise("O337")
+@pytest.mark.promise("O336")
 def test_no_warning_speaks_of_what_a_later_webhook_can_change() -> None:
     """The API server passes on the warnings of both calls: so each is a rule that stays true."""
     warnings = set[str]()

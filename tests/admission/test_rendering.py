@@ -89,7 +89,7 @@ def test_what_the_api_server_adds_is_no_drift_and_another_policy_is() -> None:
     assert list(differences(other, found)) == ["webhooks[0].matchConditions[4].expression"]
 
 
-@pytest.mark.promise("O57")
+@pytest.mark.promise("O56")
 def test_config_check_names_what_has_drifted_from_the_configuration(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -107,7 +107,7 @@ def test_config_check_names_what_has_drifted_from_the_configuration(
     assert "has drifted; run topogate config render" in output
 
 
-@pytest.mark.promise("O57")
+@pytest.mark.promise("O56")
 @pytest.mark.parametrize(("is_in_force", "status"), [(True, 0), (False, 1)], ids=["in force", "drifted"])
 def test_config_check_reads_what_is_in_force_from_standard_input(
     is_in_force: bool, status: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -128,7 +128,7 @@ def test_a_run_that_waits_takes_each_step_as_soon_as_it_is_due(scene: Scene) -> 
     assert scene.server.objects.keys() == {WEBHOOKS, SERVED}
 
 
-@pytest.mark.promise("O175")
+@pytest.mark.promise("O174")
 def test_a_rotation_resumes_where_a_killed_one_stopped(scene: Scene) -> None:
     """Each step by another process."""
     scene.process().run()
@@ -139,7 +139,7 @@ def test_a_rotation_resumes_where_a_killed_one_stopped(scene: Scene) -> None:
     assert [action for action in actions if action] == ROTATION
 
 
-@pytest.mark.promise("O326")
+@pytest.mark.promise("O176")
 def test_an_expired_certificate_is_replaced_at_once_when_its_secret_can_be_written_again(
     scene: Scene,
 ) -> None:

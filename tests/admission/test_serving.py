@@ -275,7 +275,7 @@ def test_it_is_not_ready_while_the_classes_are_not_known(webhook: Webhook) -> No
     assert detail["certificate"] == "valid"
 
 
-@pytest.mark.promise("O213")
+@pytest.mark.promise("O212")
 def test_an_expired_certificate_makes_it_unready_and_is_named(own_webhook: Webhook) -> None:
     pair = own_webhook.pair
     own_webhook.write_pair(short_lived(-60))
@@ -296,7 +296,7 @@ def _unverified() -> ssl.SSLContext:
     return context
 
 
-@pytest.mark.promise("O400", "O54")
+@pytest.mark.promise("O54")
 def test_a_new_configuration_is_taken_up_and_a_broken_one_leaves_the_old_in_force(
     own_webhook: Webhook,
 ) -> None:

@@ -17,7 +17,7 @@ from webhook.admission import app, certificates
 EXPIRY = "topogate_certificate_expiry_timestamp_seconds"
 
 
-@pytest.mark.promise("O213")
+@pytest.mark.promise("O212")
 @pytest.mark.parametrize(
     "content", [certificates.issue(HOSTS).certificate, b"garbage"], ids=["of another key", "garbage"]
 )

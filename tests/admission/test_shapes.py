@@ -105,7 +105,7 @@ def complaint(installed: Installed, shape: Shape) -> str:
     return "" if found == wanted else f"stored {json.dumps(found)}, wanted {json.dumps(wanted)}"
 
 
-@pytest.mark.promise("R1", "R39", "S45", "O58", "O361", "O243")
+@pytest.mark.promise("R1", "R39", "O58", "R242", "O243")
 def test_the_api_server_stores_what_is_wanted_and_nothing_else(installed: Installed) -> None:
     assert len({shape.name for shape in SHAPES}) == len(SHAPES)
     complaints = {shape.name: complaint(installed, shape) for shape in SHAPES}
@@ -169,7 +169,7 @@ _WORKLOADS: Final[dict[str, tuple[str, dict[str, Any]]]] = {
 }
 
 
-@pytest.mark.promise("S45")
+@pytest.mark.promise("R39")
 def test_pods_of_a_real_controller_are_gated_except_those_of_a_daemonset(installed: Installed) -> None:
     api, found = installed.cluster.api(), dict[str, list[dict[str, Any]]]()
     spaces = (installed.plain, installed.spaces[shapes.OPEN])

@@ -25,7 +25,7 @@ def test_no_container_gets_another_card_or_tile_whoever_is_killed(count: allocat
     assert count.kills["manager"] > 0
 
 
-@pytest.mark.promise("O29")
+@pytest.mark.promise("O27")
 def test_pods_that_cannot_be_distinguished_are_refused(count: allocations.Count) -> None:
     assert count.ambiguous_refused > 0
     assert count.reasons["none of them is guessed"] == count.ambiguous_refused
@@ -37,6 +37,5 @@ def test_refusals_stay_with_those_that_could_not_be_distinguished_or_were_in_the
     assert count.refused <= count.ambiguous_refused + sum(count.kills.values())
 
 
-@pytest.mark.promise("O32")
 def test_it_stays_small(count: allocations.Count) -> None:
     assert count.peak_bytes < 60 * 10**6

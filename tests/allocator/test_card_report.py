@@ -136,7 +136,7 @@ def identifies(setup: Setup, seconds: float = 1) -> list[str | None]:
     return [reported[keys.IDENTIFIES_PODS_ANNOTATION] for reported in setup.tick(seconds)]
 
 
-@pytest.mark.promise("O332")
+@pytest.mark.promise("I33")
 @pytest.mark.parametrize(("is_new", "serves"), [(False, True), (True, False), (False, False)])
 def test_one_that_guesses_or_does_not_serve_does_not_report_that_it_identifies_pods(
     setup: Setup, is_new: bool, serves: bool
@@ -146,7 +146,7 @@ def test_one_that_guesses_or_does_not_serve_does_not_report_that_it_identifies_p
     assert identifies(setup) == [None]
 
 
-@pytest.mark.promise("O332")
+@pytest.mark.promise("I33")
 def test_when_another_plugin_takes_the_cards_over_that_is_reported_at_once(setup: Setup) -> None:
     setup.tick()
     setup.serves = False
@@ -155,7 +155,7 @@ def test_when_another_plugin_takes_the_cards_over_that_is_reported_at_once(setup
     assert identifies(setup) == ["true"]
 
 
-@pytest.mark.promise("O332")
+@pytest.mark.promise("I33")
 def test_of_a_kubelet_that_was_put_back_and_cannot_be_asked_nothing_is_claimed(kubelet: Kubelet) -> None:
     """As after a failed upgrade of the node: what the newer one knew does not hold for the older."""
     now, noted = [100.0], dict[str, str | None]()

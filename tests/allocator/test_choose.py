@@ -208,7 +208,7 @@ def test_devices_are_of_the_cards_wanted_and_as_many_as_there_are(
         assert device in found or wanted_of_card < must_of_card
 
 
-@pytest.mark.promise("O28")
+@pytest.mark.promise("O27")
 @given(free_devices, st.integers(0, 12), st.data())
 def test_a_default_takes_all_cards_once_before_any_twice(
     available: set[str], size: int, data: st.DataObject
@@ -226,7 +226,7 @@ def test_a_default_takes_all_cards_once_before_any_twice(
             assert more <= 1 or chosen[other] == have[other] or chosen[card] == forced[card]
 
 
-@pytest.mark.promise("O28")
+@pytest.mark.promise("O27")
 def test_defaults_fill_cards_from_the_highest_number_down_as_plans_do_from_the_lowest_up() -> None:
     free = {f"card{number}-{share}" for number in (2, 9, 10) for share in range(2)}
     order = []

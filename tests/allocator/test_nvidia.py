@@ -131,7 +131,7 @@ def test_a_card_that_is_split_into_mig_instances_is_not_handed_out_whole(
     assert faults(nvidia).keys() == {"GPU-1-x"}
 
 
-@pytest.mark.promise("O374")
+@pytest.mark.promise("O300")
 @pytest.mark.parametrize("part", ["sriov_numvfs", "physfn", "mdev_supported_types"])
 def test_a_card_for_virtual_machines_is_left_out_here_as_in_the_labels(
     nvidia: Nvidia, tmp_path: Path, part: str
@@ -334,7 +334,7 @@ class StuckLibrary(Library):
         super().nvmlInit()
 
 
-@pytest.mark.promise("O368")
+@pytest.mark.promise("O36")
 def test_a_library_that_does_not_answer_holds_up_no_pod(caplog: pytest.LogCaptureFixture) -> None:
     a, b, *_ = ADDRESSES
     library = StuckLibrary([b], [a], [], [])

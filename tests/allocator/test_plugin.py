@@ -56,7 +56,7 @@ def test_a_card_that_fails_or_is_removed_is_unhealthy_and_the_others_stay(
     assert set(kubelet.wait_for_devices(3).values()) == {"Unhealthy"}
 
 
-@pytest.mark.promise("O50")
+@pytest.mark.promise("O49")
 def test_a_new_card_is_listed(kubelet: Kubelet, site: Site) -> None:
     site.cards.append(card(7))
     site.inventory.look()
@@ -87,7 +87,7 @@ def test_the_pod_after_one_that_was_refused_gets_its_own_tiles_of_the_same_devic
     assert dict(site.allocate("card1-0").envs)["ZE_AFFINITY_MASK"] == "1"
 
 
-@pytest.mark.promise("O376")
+@pytest.mark.promise("O44")
 def test_a_plugin_is_asked_while_a_call_lasts_and_for_a_moment_after_it(site: Site) -> None:
     assert not site.plugin.is_asked(90)
     during: list[bool] = []
@@ -178,7 +178,7 @@ def test_tiles_beside_cards_of_another_resource_are_refused(site: Site) -> None:
         site.allocate("card1-0")
 
 
-@pytest.mark.promise("O37")
+@pytest.mark.promise("O36")
 @pytest.mark.parametrize("site", [{"pod": planned("card1"), "use_cdi": True}], indirect=True)
 def test_where_cdi_is_asked_for_a_card_is_named_and_its_files_are_left_to_the_runtime(site: Site) -> None:
     answer = site.allocate("card1-0")
@@ -187,7 +187,7 @@ def test_where_cdi_is_asked_for_a_card_is_named_and_its_files_are_left_to_the_ru
     assert not answer.mounts
 
 
-@pytest.mark.promise("O37")
+@pytest.mark.promise("O36")
 def test_the_cdi_file_describes_each_card(tmp_path: Path) -> None:
     assert cdi.keep(tmp_path, [card(1, links=(LINK,))]) == ""
     (file,) = tmp_path.iterdir()

@@ -207,7 +207,6 @@ print(len(pods), int(most) * 1024)
 """
 
 
-@pytest.mark.promise("O32")
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_large_pods_of_any_tenant_do_not_cost_the_allocator_60_mb(server: Server, tmp_path: Path) -> None:
     token = tmp_path / "token"

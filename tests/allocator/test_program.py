@@ -113,7 +113,7 @@ def wait_for(condition: Callable[[], bool], log: Path) -> None:
         time.sleep(0.02)
 
 
-@pytest.mark.promise("O375")
+@pytest.mark.promise("O44")
 @pytest.mark.parametrize("away", ["the API server", "the kubelet"])
 def test_it_takes_no_resource_before_it_could_serve_a_pod(
     kubelet: Kubelet, server: ApiServer, start: Start, tmp_path: Path, away: str
@@ -136,7 +136,7 @@ def test_it_takes_no_resource_before_it_could_serve_a_pod(
     wait_for(lambda: len(kubelet.registered) == 2, log)
 
 
-@pytest.mark.promise("O375")
+@pytest.mark.promise("O44")
 def test_the_next_allocator_waits_beside_the_one_that_serves_and_takes_over_when_it_ends(
     kubelet: Kubelet, server: ApiServer, start: Start, tmp_path: Path
 ) -> None:
@@ -190,7 +190,7 @@ class Asked(Plugin):
         self.now += seconds
 
 
-@pytest.mark.promise("O376")
+@pytest.mark.promise("O44")
 @pytest.mark.parametrize(
     ("until", "pauses", "ends"),
     [(0, 0, 0), (1.5, 0, 1.5), (60, 0.1, 2.0), (60, 0, 8.0)],
@@ -204,7 +204,7 @@ def test_an_allocator_that_is_stopped_serves_on_until_the_kubelet_asks_for_nothi
     assert plugin.now == pytest.approx(ends, abs=0.05)
 
 
-@pytest.mark.promise("O41")
+@pytest.mark.promise("O35")
 @pytest.mark.parametrize("who", ["system:node:n", None], ids=["as its node", "as itself, before 1.36"])
 def test_it_takes_no_resource_before_it_may_read_pods_and_annotates_its_node_then(
     kubelet: Kubelet, server: ApiServer, log: Path, who: str | None
@@ -222,7 +222,7 @@ def test_it_takes_no_resource_before_it_may_read_pods_and_annotates_its_node_the
     }
 
 
-@pytest.mark.promise("O332")
+@pytest.mark.promise("I33")
 def test_it_takes_back_that_it_knows_whom_it_serves_when_it_ends(
     server: ApiServer, process: Popen[str], log: Path
 ) -> None:

@@ -133,7 +133,7 @@ def test_while_it_is_registered_the_kubelets_book_is_looked_at_every_few_seconds
     assert 3 <= len(looks) <= 5
 
 
-@pytest.mark.promise("O50")
+@pytest.mark.promise("O49")
 def test_without_cards_nothing_is_offered_until_one_comes(kubelet: Kubelet, site: Site) -> None:
     other = Site(kubelet)
     other.inventory = Inventory(lambda: other.cards)
@@ -151,7 +151,7 @@ def test_without_cards_nothing_is_offered_until_one_comes(kubelet: Kubelet, site
     other.close()
 
 
-@pytest.mark.promise("O43")
+@pytest.mark.promise("O44")
 def test_after_the_kubelets_restart_it_is_registered_again_on_a_new_socket(
     kubelet: Kubelet, site: Site
 ) -> None:
@@ -306,7 +306,7 @@ def test_after_a_second_plugin_has_come_and_gone_the_resource_is_ours_again(
     assert kubelet.offers[MONITORING][0] == kubelet.registered[-1].endpoint != "rival.sock"
 
 
-@pytest.mark.promise("O43")
+@pytest.mark.promise("O44")
 def test_a_kubelets_restart_right_after_a_look_at_other_plugins_is_not_waited_out(
     kubelet: Kubelet, site: Site
 ) -> None:

@@ -81,7 +81,7 @@ def test_an_init_container_in_another_hierarchy_is_refused_where_tiles_are_at_st
         assert world.prefer()[0] == ["card2-0"]
 
 
-@pytest.mark.promise("O27", "O29")
+@pytest.mark.promise("O27")
 def test_it_waits_500_milliseconds_for_a_plan_and_three_seconds_for_certainty() -> None:
     assert Patience() == Patience(for_plan=0.5, for_certainty=3)
 
@@ -116,7 +116,7 @@ def test_a_pod_without_annotation_gets_a_default_after_a_while_and_one_event() -
     assert world.events == [("p", "CardsByDefault")]
 
 
-@pytest.mark.promise("O28")
+@pytest.mark.promise("O27")
 def test_a_default_keeps_off_the_cards_of_planned_pods_that_still_come() -> None:
     world = World()
     later = LocalPod(
@@ -126,7 +126,7 @@ def test_a_default_keeps_off_the_cards_of_planned_pods_that_still_come() -> None
     assert world.prefer()[0] == ["card2-0"]
 
 
-@pytest.mark.promise("O29")
+@pytest.mark.promise("O27")
 def test_two_pods_that_fit_are_refused_with_their_names_and_both_get_an_event() -> None:
     world = World()
     world.pods = lambda _: (pod("a", "card0"), pod("b", "card1"))
@@ -143,7 +143,7 @@ def test_ambiguity_that_passes_is_waited_for() -> None:
     assert world.prefer()[0] == ["card1-0"]
 
 
-@pytest.mark.promise("O29")
+@pytest.mark.promise("O27")
 def test_two_pods_that_fit_get_a_default_only_where_that_was_asked_for() -> None:
     world = World()
     world.pods = lambda _: (pod("a", "card0"), pod("b", "card1"))
@@ -269,7 +269,7 @@ def test_a_request_that_fits_no_pod_is_refused() -> None:
         world.prefer(size=2)
 
 
-@pytest.mark.promise("O241")
+@pytest.mark.promise("O25")
 @pytest.mark.parametrize("error", [NodeApiError(0, "no answer"), ListingError("no answer")])
 def test_a_side_that_does_not_answer_is_asked_again_and_then_nothing_is_given(error: Exception) -> None:
     world = World()

@@ -199,12 +199,12 @@ def test_an_overlay_takes_the_component_and_the_server_accepts_it(cluster: Clust
     assert "daemonset.apps/allocator" in result.stdout
 
 
-@pytest.mark.promise("O51")
+@pytest.mark.promise("O46")
 def test_it_may_write_events_about_cards_in_its_own_name(client: ApiClient) -> None:
     post(client, reported())
 
 
-@pytest.mark.promise("O51", "O46")
+@pytest.mark.promise("O46")
 def test_it_annotates_its_own_node_with_the_cards_it_offers_and_those_used_without_a_plan(
     cluster: Cluster, client: ApiClient
 ) -> None:
@@ -228,7 +228,7 @@ def test_it_annotates_its_own_node_with_the_cards_it_offers_and_those_used_witho
     assert reported[keys.IDENTIFIES_PODS_ANNOTATION] == "true"
 
 
-@pytest.mark.promise("O51")
+@pytest.mark.promise("O46")
 @pytest.mark.parametrize(
     ("node", "metadata", "more", "words"),
     [
@@ -259,7 +259,7 @@ def test_a_token_that_is_bound_to_no_pod_annotates_no_node(cluster: Cluster, tmp
         patch(client_with(cluster, tmp_path, None), {"annotations": {keys.OFFERED_CARDS_ANNOTATION: ""}})
 
 
-@pytest.mark.promise("O51")
+@pytest.mark.promise("O46")
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
@@ -281,7 +281,7 @@ def test_a_token_that_is_bound_to_no_pod_may_write_no_event(cluster: Cluster, tm
         post(client_with(cluster, tmp_path, None), reported())
 
 
-@pytest.mark.promise("O51")
+@pytest.mark.promise("O46")
 @pytest.mark.parametrize(
     ("method", "path"),
     [

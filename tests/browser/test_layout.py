@@ -50,7 +50,7 @@ def busy(busy_page: Served) -> Iterator[Served]:
         busy_page.page.locator(select).select_option("")
 
 
-@pytest.mark.promise("R233")
+@pytest.mark.promise("R191")
 def test_the_first_screen_shows_what_waits_why_and_where_there_is_free_capacity(busy: Served) -> None:
     page = sized(busy, LAPTOP)
     first = page.locator("#waiting-list li").first
@@ -63,7 +63,7 @@ def test_the_first_screen_shows_what_waits_why_and_where_there_is_free_capacity(
     expect(page.locator("#summary")).to_have_text("64 nodes, 228 of 504 GPUs used, 7 gangs wait")
 
 
-@pytest.mark.promise("R233")
+@pytest.mark.promise("R191")
 def test_a_node_that_fails_and_one_out_of_use_are_named_first(busy: Served) -> None:
     expect(busy.page.locator("#troubles-list li")).to_contain_text([FAILING, CORDONED])
     busy.page.get_by_role("button", name=FAILING).click()

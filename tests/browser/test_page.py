@@ -61,7 +61,7 @@ def test_a_bound_pod_changes_its_node_from_free_to_used_without_a_reload(
     expect(page.locator("#summary")).to_contain_text("8 of 64 GPUs used")
 
 
-@pytest.mark.promise("R192")
+@pytest.mark.promise("R191")
 def test_a_waiting_gang_shows_the_sentences_of_topogate_explain_and_its_nearest_domain(
     page: Page, eight_nodes: Cluster, namespace: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

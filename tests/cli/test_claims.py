@@ -63,7 +63,7 @@ def test_all_is_well_where_claims_are_placed(claims: tuple[str, ...]) -> None:
     assert "gpu.nvidia.com" in sentence
 
 
-@pytest.mark.promise("R300")
+@pytest.mark.promise("R248")
 @pytest.mark.parametrize(
     ("played", "state", "sentence", "remedy"),
     [

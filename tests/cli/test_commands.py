@@ -235,7 +235,7 @@ def helped(command: str, capsys: pytest.CaptureFixture[str]) -> str:
     return capsys.readouterr().out
 
 
-@pytest.mark.promise("R244")
+@pytest.mark.promise("R243")
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_common_option_means_the_same_everywhere_and_stands_on_the_page(
     command: str, capsys: pytest.CaptureFixture[str]
@@ -284,7 +284,7 @@ def on_a_terminal(monkeypatch: pytest.MonkeyPatch, **environment: str) -> Iterat
     os.close(master)
 
 
-@pytest.mark.promise("R244")
+@pytest.mark.promise("R243")
 def test_on_a_terminal_a_long_reason_is_cut_with_an_ellipsis_unless_all_is_asked_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -302,13 +302,13 @@ def test_the_map_fits_the_terminal(columns: str) -> None:
     assert max(map(len, printed)) <= int(columns)
 
 
-@pytest.mark.promise("R244")
+@pytest.mark.promise("R243")
 def test_in_a_pipe_nothing_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "40")
     assert terminal.table(ROWS).endswith("r" * 100)
 
 
-@pytest.mark.promise("R244")
+@pytest.mark.promise("R243")
 @pytest.mark.parametrize(
     ("environment", "wanted"), [({}, True), ({"NO_COLOR": "1"}, False), ({"TERM": "dumb"}, False)], ids=str
 )
@@ -358,6 +358,6 @@ def test_every_command_has_a_hint_or_a_reason_to_have_none() -> None:
     assert COMMANDS.keys() - main.NEXT.keys() == WITHOUT_NEXT
 
 
-@pytest.mark.promise("R244")
+@pytest.mark.promise("R243")
 def test_a_pipe_has_no_colours() -> None:
     assert not terminal.is_coloured()

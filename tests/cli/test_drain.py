@@ -85,7 +85,7 @@ def test_without_yes_it_lists_what_it_would_do_and_does_nothing(
     assert gated(guarded.api(), namespace) == before
 
 
-@pytest.mark.promise("S28", "O220", "O233")
+@pytest.mark.promise("S28", "O220", "O232")
 def test_it_releases_every_pod_although_only_the_sweeper_may(
     guarded: Cluster, namespace: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -97,7 +97,7 @@ def test_it_releases_every_pod_although_only_the_sweeper_may(
     assert gated(guarded.api(), namespace) == {"b": [OTHER]}
 
 
-@pytest.mark.promise("O234")
+@pytest.mark.promise("O232")
 def test_it_deletes_every_pod(guarded: Cluster, namespace: str, capsys: pytest.CaptureFixture[str]) -> None:
     make(guarded.api(), namespace, "a", keys.GATE)
     make(guarded.api(), namespace, "not-ours", OTHER)
@@ -115,7 +115,7 @@ def test_it_keeps_to_the_namespace_that_it_is_given(guarded: Cluster, namespace:
     assert gated(guarded.api(), other) == {"a": [keys.GATE]}
 
 
-@pytest.mark.promise("O351")
+@pytest.mark.promise("S28")
 def test_it_works_where_the_guards_and_the_sweeper_are_gone_already(cluster: Cluster, namespace: str) -> None:
     probes = create_namespace(cluster)
     cluster.wait_for("the guards to be gone", lambda: not are_enforced(cluster, probes))
@@ -135,7 +135,7 @@ def test_it_names_the_right_that_is_missing(
     assert "0 pods released, 1 still wait." in output.out
 
 
-@pytest.mark.promise("O235")
+@pytest.mark.promise("O232")
 def test_it_names_what_would_hold_new_pods(guarded: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
     guarded.kubectl("apply", "-f", str(ROOT / "manifests" / "base" / "webhook-configuration.yaml"))
     assert drain(guarded, "--release") == 0
@@ -143,7 +143,7 @@ def test_it_names_what_would_hold_new_pods(guarded: Cluster, capsys: pytest.Capt
     assert "MutatingWebhookConfiguration topogate exists: new pods are gated again" in reported
 
 
-@pytest.mark.promise("O235")
+@pytest.mark.promise("O232")
 def test_it_lists_the_jobs_that_make_gated_pods_by_themselves(
     guarded: Cluster, namespace: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -44,7 +44,7 @@ def test_a_gang_that_fits_is_reported_with_its_domain() -> None:
     assert "Now: the sweeper's next pass places it: 2 pods placed on 1 block" in text
 
 
-@pytest.mark.promise("R332")
+@pytest.mark.promise("R331")
 def test_a_gang_whose_controller_is_deleted_has_the_sweepers_reason() -> None:
     lost = LostOwner("its controller Job/train is deleted, so its pods are neither placed nor released")
     reading = dataclasses.replace(
@@ -165,7 +165,7 @@ def test_the_preferences_that_a_plan_does_not_meet_are_shown_for_a_planned_pod()
     assert f"Its plan avoids the node {GRID[0].name} (its GPU failed)." in lines
 
 
-@pytest.mark.promise("O78")
+@pytest.mark.promise("O77")
 def test_the_fair_order_is_shown_to_who_may_read_what_all_have_used() -> None:
     fair = FairOrder(weights={"ns": 3.0, "team-b": 2.0})
     used = {"ns": {"H100": 6e5}, "team-b": {"H100": 3e5}, "team-c": {"H100": 1e5}}
@@ -411,7 +411,7 @@ def test_a_missing_pod_is_reported() -> None:
         list(explain(cluster([]), "ns", "nothing", Settings()))
 
 
-@pytest.mark.promise("O226")
+@pytest.mark.promise("O225")
 def test_a_configured_gate_prefix_decides_which_pods_are_ours() -> None:
     pods = [decode(pod_json("p", schedulingGates=[{"name": "example.com/wait-a"}]))]
     mine = dataclasses.replace(Settings(), gate_prefix="example.com/wait-")

@@ -141,7 +141,7 @@ def test_the_shipped_configuration_and_classes_are_those_of_the_manifests() -> N
     )
 
 
-@pytest.mark.promise("R335")
+@pytest.mark.promise("R334")
 def test_objects_that_share_a_gang_by_mistake_are_named_also_from_file_to_file(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -160,7 +160,7 @@ def test_objects_that_share_a_gang_by_mistake_are_named_also_from_file_to_file(
     ]
 
 
-@pytest.mark.promise("R335")
+@pytest.mark.promise("R334")
 def test_objects_that_rightly_share_a_gang_have_no_fault(tmp_path: Path) -> None:
     file = tmp_path / "two.yaml"
     parts = [job(gang="train", gang_size="8"), job(gang="train", gang_size="8")]

@@ -45,7 +45,7 @@ def test_each_template_of_a_job_is_looked_at() -> None:
     assert faults(launched({"spec": pod_spec(8)}), LABELLED) == []
 
 
-@pytest.mark.promise("R257")
+@pytest.mark.promise("R240")
 @pytest.mark.parametrize(
     ("annotations", "level"),
     [

@@ -65,7 +65,7 @@ def test_jobs_that_wait_until_others_have_completed_are_left_out_with_a_note(
     assert "note: pods x-eval are created once others have completed: they are not placed here" in printed.err
 
 
-@pytest.mark.promise("O85")
+@pytest.mark.promise("O52")
 @pytest.mark.parametrize("mode", ["least-free", "balanced"])
 def test_a_removed_mode_is_refused_with_those_that_there_are(
     mode: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -362,7 +362,7 @@ def test_a_gang_of_several_templates_is_placed_as_the_sweeper_places_it(
     ] == expected
 
 
-@pytest.mark.promise("R75")
+@pytest.mark.promise("R74")
 def test_a_cpu_only_pod_costs_the_others_nothing_and_is_shown(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -22,7 +22,7 @@ from webhook.sweeper.observe.gangs import key_of
 from webhook.sweeper.observe.membership import LostOwner
 
 
-@pytest.mark.promise("R326")
+@pytest.mark.promise("R325")
 @pytest.mark.parametrize("count", [4, 3])
 def test_a_gang_finds_no_place_on_nodes_that_are_reserved_for_one_that_waits(
     count: int, tmp_path: Path

@@ -112,7 +112,7 @@ def test_run_becomes_a_task_with_just_what_was_asked() -> None:
     }  # fmt: skip
 
 
-@pytest.mark.promise("R162")
+@pytest.mark.promise("R161")
 def test_the_service_of_a_gang_selects_its_workers_before_they_are_ready_and_is_deleted_with_the_task() -> (
     None
 ):
@@ -148,7 +148,7 @@ def work(kind: str, spec: dict[str, Any] | None = None, status: dict[str, Any] |
     return Work(kind, {"metadata": metadata, "spec": spec or {}, "status": status or {}})
 
 
-@pytest.mark.promise("R158")
+@pytest.mark.promise("R150")
 @pytest.mark.parametrize(
     ("status", "state"),
     [
@@ -164,7 +164,7 @@ def test_a_jobs_state_has_the_words_of_a_task(status: dict[str, Any], state: str
     assert work(JOB, status=status).state == state
 
 
-@pytest.mark.promise("R151")
+@pytest.mark.promise("R150")
 @pytest.mark.parametrize("written", ["w", "gputask/w", "task/w"])
 def test_ps_takes_the_names_that_it_prints_and_those_that_others_take(written: str) -> None:
     assert written in ps._names(work(TASK))
@@ -178,7 +178,7 @@ def test_a_jobs_gpus_are_counted_over_its_containers() -> None:
     assert works.gpus_of(work(TASK, {"gpu-amount": "4"})) == 4
 
 
-@pytest.mark.promise("R152")
+@pytest.mark.promise("R150")
 def test_lines_of_several_workers_stand_behind_their_ranks() -> None:
     assert task_logs._prefixed(3, "text", 12) == "[ 3] text"
     assert task_logs._prefixed(0, "text", 1) == "text"
@@ -226,7 +226,7 @@ def test_without_a_kubeconfig_kubectl_reads_those_that_we_read(monkeypatch: pyte
     ]  # fmt: skip
 
 
-@pytest.mark.promise("O417")
+@pytest.mark.promise("O210")
 def test_a_command_in_a_pod_without_a_kubeconfig_has_the_rights_of_its_service_account(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -284,7 +284,7 @@ def test_the_namespace_is_the_kubeconfigs_where_none_is_given(tmp_path: Path) ->
     assert session.namespace_of(argparse.Namespace(namespace="x", kubeconfig=file, context=None)) == "x"
 
 
-@pytest.mark.promise("R151")
+@pytest.mark.promise("R150")
 def test_a_table_row_has_gang_size_model_and_reason() -> None:
     spec = {"gpu-amount": "8", "workers": 3, "gpu": "h100", "priority": "high"}
     row = ps._row(work(TASK, spec, {"phase": "Waiting", "reason": "Needs room."}), {})
@@ -292,7 +292,7 @@ def test_a_table_row_has_gang_size_model_and_reason() -> None:
     assert row[-1] == "Needs room."
 
 
-@pytest.mark.promise("R155")
+@pytest.mark.promise("R150")
 @pytest.mark.parametrize("end", [KeyboardInterrupt(), ApiError(0, "Unreachable", "no answer")], ids=repr)
 def test_an_interrupted_restart_reports_that_the_job_is_suspended(
     end: BaseException, capsys: pytest.CaptureFixture[str]

@@ -86,7 +86,7 @@ def test_what_is_no_namespace_is_a_sentence_and_reaches_no_server(
 # --- rights ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.promise("R158")
+@pytest.mark.promise("R150")
 def test_who_may_not_read_tasks_still_sees_jobs_and_a_note(run: Run) -> None:
     server = Server({"/gputasks": FORBIDDEN, "/jobs": items(job("j0")), "/placements": items()})
     status, out, err = run(server, "ps")
@@ -108,7 +108,7 @@ def test_who_may_not_read_tasks_names_a_job_without_its_kind(run: Run) -> None:
     assert (status, err) == (1, "topogate logs: j0 has no pods yet\n")
 
 
-@pytest.mark.promise("R158")
+@pytest.mark.promise("R150")
 @pytest.mark.parametrize("command", [["ps"], ["logs", "x"]], ids=str)
 def test_who_may_read_neither_gets_the_servers_words(run: Run, command: list[str]) -> None:
     status, _, err = run(Server({"s": FORBIDDEN, "/x": FORBIDDEN}), *command)

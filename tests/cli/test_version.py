@@ -25,7 +25,6 @@ MISTAKEN = {
 """Programs that run for long, with arguments by which they end at once."""
 
 
-@pytest.mark.promise("O260")
 @pytest.mark.parametrize("program", PROJECT["scripts"])
 def test_every_program_prints_its_version(
     program: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -42,7 +41,6 @@ def test_every_program_that_runs_for_long_is_here() -> None:
     assert {*MISTAKEN, "topogate", "kubectl-topogate"} == set(PROJECT["scripts"])
 
 
-@pytest.mark.promise("O260")
 @pytest.mark.parametrize(("program", "arguments"), MISTAKEN.items())
 def test_the_first_line_of_a_log_names_the_program_and_its_version(
     program: str, arguments: tuple[str, ...], tmp_path: Path

@@ -88,7 +88,7 @@ def test_a_gang_that_kueue_evicts_while_it_waits_is_placed_once_it_is_admitted_a
     wait_for_pods(installed.cluster, team, of_job("second", all_run(2)), "the second gang to run")
 
 
-@pytest.mark.promise("O370")
+@pytest.mark.promise("O369")
 def test_pods_that_kueue_has_placed_run_on_and_their_gpus_are_taken_for_gangs_of_topogate(
     installed: Installation, team: str
 ) -> None:

@@ -108,7 +108,7 @@ def test_while_a_planned_node_is_taken_none_is_bound_and_then_all(installed: Clu
     wait_for_pods(installed, tenant, lambda pods: len(bound(pods)) == 8, "all to be bound")
 
 
-@pytest.mark.promise("R304")
+@pytest.mark.promise("R275")
 def test_a_job_that_kueue_suspends_loses_its_pod_group_and_is_bound_as_one_when_it_is_resumed(
     installed: Cluster, tenant: str
 ) -> None:
@@ -205,7 +205,7 @@ def editor_of(cluster: Cluster, namespace: str) -> Api:
     return editor
 
 
-@pytest.mark.promise("R292")
+@pytest.mark.promise("R274")
 def test_by_the_pages_policy_tenants_name_only_some_priority_classes_in_pod_groups(
     installed: Cluster, tenant: str
 ) -> None:

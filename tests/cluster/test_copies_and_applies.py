@@ -80,7 +80,7 @@ def test_a_bare_pod_may_be_applied_again_unless_it_has_node_affinity_of_its_own(
     assert (refused.returncode, refusal in refused.stderr) == (1, True), refused.stderr
 
 
-@pytest.mark.promise("R214")
+@pytest.mark.promise("R215")
 def test_a_copy_of_a_placed_pod_is_warned_of_the_pin_and_runs_once_it_is_made_without(
     installed: Installation, opted_in: str
 ) -> None:

@@ -111,7 +111,7 @@ def test_the_guards_are_all_that_every_installation_has() -> None:
     assert {*GUARDS, *ISSUER_GUARDS} == bindings
 
 
-@pytest.mark.promise("O211")
+@pytest.mark.promise("O210")
 def test_the_command_prints_a_line_a_finding_and_exits_with_a_status_for_scripts(
     installed: Installation, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -122,7 +122,7 @@ def test_the_command_prints_a_line_a_finding_and_exits_with_a_status_for_scripts
     assert {each["check"] for each in found} >= {"admission", "leader", "guards"}
 
 
-@pytest.mark.promise("O417")
+@pytest.mark.promise("O210")
 def test_the_pod_of_helm_test_may_check_everything_and_create_pods_as_dry_runs_alone(
     installed: Installation,
 ) -> None:
@@ -173,7 +173,7 @@ def test_a_guard_that_only_warns_is_named(installed: Installation, guard: str) -
     assert (finding.state, guard in finding.sentence) == (State.ILL, True)
 
 
-@pytest.mark.promise("O239")
+@pytest.mark.promise("O350")
 @pytest.mark.parametrize(
     ("minor", "state"), [("31", State.ILL), ("32", State.WELL), ("36+", State.WELL)], ids=str
 )
@@ -210,7 +210,7 @@ def test_the_doctor_changes_nothing(installed: Installation) -> None:
     assert acts == [each for each in acts if each in (*tried, *asked)]
 
 
-@pytest.mark.promise("O211")
+@pytest.mark.promise("O210")
 def test_who_may_read_nothing_gets_a_sentence_and_an_exit_status(
     installed: Installation, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -450,7 +450,7 @@ def test_a_node_whose_device_plugin_has_unhealthy_devices_is_a_named_finding(
     assert finding.sentence == f"node {node} has 1 of 8 devices of {resource} unusable{named}"
 
 
-@pytest.mark.promise("O349")
+@pytest.mark.promise("O348")
 def test_a_memory_limit_that_the_cluster_outgrows_is_reported_before_it_kills_the_sweeper(
     installed: Installation,
 ) -> None:

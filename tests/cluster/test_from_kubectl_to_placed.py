@@ -53,7 +53,7 @@ def train(installed: Installation) -> Iterator[Train]:
     delete_namespace(installed.cluster, namespace)
 
 
-@pytest.mark.promise("R4")
+@pytest.mark.promise("R3")
 def test_a_gang_runs_in_one_block_with_consecutive_ranks_on_neighbours(train: Train) -> None:
     assert blocks_of(train.pods) == {"b0"}
     by_rank = sorted(train.pods, key=lambda pod: int(pod["metadata"]["annotations"][marks.JOB_INDEX_KEY]))
@@ -145,7 +145,7 @@ def test_a_gang_that_does_not_fit_shows_the_reason_and_runs_when_it_fits(
     wait_for_pods(installed.cluster, opted_in, all_run(6), "six running pods")
 
 
-@pytest.mark.promise("R173", "R174", "R199")
+@pytest.mark.promise("R173", "R199")
 def test_a_waiting_gang_and_its_reason_are_shown_by_kubectl_by_events_and_by_topogate(
     installed: Installation, opted_in: str
 ) -> None:
@@ -231,7 +231,7 @@ def gpus_of(installed: Installation, namespace: str) -> dict[str, list[int]]:
     return {row[0]: [int(row[-1 - n]) for n in (4, 3, 2, 0)] for row in rows}
 
 
-@pytest.mark.promise("R151", "R154", "R155", "R156")
+@pytest.mark.promise("R150", "R156")
 def test_a_task_is_started_paused_restarted_and_stopped_from_the_command_line(
     installed: Installation, opted_in: str
 ) -> None:
@@ -293,7 +293,7 @@ def test_a_rehearsed_task_starts_nothing_and_is_shown_with_its_place_and_who_wai
     assert tasks["items"] == []
 
 
-@pytest.mark.promise("R158")
+@pytest.mark.promise("R150")
 def test_the_commands_for_tasks_work_with_a_job(installed: Installation, opted_in: str) -> None:
     cluster = installed.cluster
     create_job(installed.api, opted_in, "plain", 2, {"nvidia.com/gpu": 8})

@@ -66,7 +66,7 @@ def all_objects(cluster: Cluster) -> list[str]:
     return [f"{kind}/{each.get('namespace', '')}/{each['name']}" for kind, each in metadata]
 
 
-@pytest.mark.promise("R29", "O227", "O231")
+@pytest.mark.promise("O231", "O227")
 @pytest.mark.kubernetes("1.36")
 def test_installed_used_upgraded_under_load_and_uninstalled_without_a_trace(
     installation: Installation, capsys: pytest.CaptureFixture[str]
@@ -137,7 +137,7 @@ def test_installed_used_upgraded_under_load_and_uninstalled_without_a_trace(
     assert {pod["metadata"]["uid"] for pod in pods} <= {pod["metadata"]["uid"] for pod in running}
 
 
-@pytest.mark.promise("O366")
+@pytest.mark.promise("O231")
 def test_after_its_namespace_was_deleted_first_the_docs_release_what_waits_and_remove_the_rest(
     cluster: Cluster, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -172,7 +172,7 @@ def sweeping(cluster: Cluster, file: Path) -> Iterator[int]:
             process.terminate()
 
 
-@pytest.mark.promise("R254")
+@pytest.mark.promise("O108")
 @pytest.mark.parametrize("kind", ["Job", "LeaderWorkerSet with a PodGroup for each replica"])
 def test_where_the_configuration_leaves_a_gang_its_owner_an_administrator_and_a_metric_see_it(
     installed: Installation, tmp_path: Path, kind: str

@@ -441,7 +441,7 @@ def job_file(folder: Path, metadata: dict[str, Any], gpus: int, **spec: Any) -> 
     return file
 
 
-@pytest.mark.promise("R257")
+@pytest.mark.promise("R240")
 @pytest.mark.parametrize(
     ("metadata", "gpus", "spec", "expected"),
     [

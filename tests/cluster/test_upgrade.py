@@ -350,7 +350,7 @@ def labels(cluster: Cluster) -> dict[str, dict[str, str]]:
     }
 
 
-@pytest.mark.promise("O327", "O328", "O330")
+@pytest.mark.promise("O327")
 @pytest.mark.parametrize(
     "is_back",
     [
@@ -403,7 +403,7 @@ def comparable(schema: Any, other: Any) -> Any:
     return {key: comparable(value, others.get(key)) for key, value in existing.items()}
 
 
-@pytest.mark.promise("O329")
+@pytest.mark.promise("O327")
 @pytest.mark.parametrize("kind", ["placements", "gputasks"])
 def test_objects_of_the_previous_version_are_valid_and_differ_by_new_fields_alone(
     previous: Path, kind: str

@@ -54,7 +54,7 @@ def test_the_shipped_configuration_is_whole() -> None:
     }
 
 
-@pytest.mark.promise("O84")
+@pytest.mark.promise("O83")
 def test_the_shortest_configuration_gates_the_usual_gpus_and_changes_no_default() -> None:
     found = parse(HEAD)
     assert found.policy == Policy()
@@ -97,12 +97,12 @@ DEFAULTS = {
 }
 
 
-@pytest.mark.promise("O59", "O84", "O191")
+@pytest.mark.promise("O60", "O83", "O191")
 def test_a_default_is_that_of_the_docs() -> None:
     assert {path: attrgetter(path)(Configuration()) for path in DEFAULTS} == DEFAULTS
 
 
-@pytest.mark.promise("O69", "O79", "O93", "O95", "O96", "O98", "O258", "O230")
+@pytest.mark.promise("O65", "O79", "O93", "O90", "O96", "O98", "O148", "O327")
 def test_a_number_that_nobody_sets_is_that_of_the_docs() -> None:
     assert AVOID_SECONDS == 600, "a pod of the same controller was refused within ten minutes"
     assert ENDING_SECONDS == 600, "victims have taken ten minutes to end"
@@ -243,7 +243,7 @@ WRONG = {
 """Whole documents, and a part of their fault."""
 
 
-@pytest.mark.promise("O85")
+@pytest.mark.promise("O52")
 def test_a_fault_is_named_by_its_path() -> None:
     cases = WRONG | {HEAD + text + "\n": words for text, words in WRONG_AFTER_HEAD.items()}
     found = {
@@ -254,7 +254,7 @@ def test_a_fault_is_named_by_its_path() -> None:
     assert found == {}
 
 
-@pytest.mark.promise("O52", "O85")
+@pytest.mark.promise("O52")
 def test_all_faults_are_named_at_once() -> None:
     found = faults_of(
         HEAD

@@ -134,7 +134,7 @@ def test_a_fault_of_an_old_file_is_one_of_the_new(old: str, fault: str, tmp_path
     assert fault in str(caught.value)
 
 
-@pytest.mark.promise("O402")
+@pytest.mark.promise("O401")
 def test_a_program_takes_the_old_files_and_names_the_command_that_replaces_them(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

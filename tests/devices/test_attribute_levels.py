@@ -23,7 +23,7 @@ def test_the_attributes_of_a_topology_are_found() -> None:
     assert attribute_keys(Topology()) == ()
 
 
-@pytest.mark.promise("W16")
+@pytest.mark.promise("R144")
 @pytest.mark.parametrize(
     ("value", "label"), [("a.1", "a.1"), (7, "7"), (True, "true")], ids=["text", "number", "truth"]
 )
@@ -37,7 +37,7 @@ def test_an_attribute_of_another_domain_is_another() -> None:
     assert labels(slice_of("n", [gpu("g0", **{KEY.removeprefix("device:"): "a"})])) == ({KEY: "a"}, [])
 
 
-@pytest.mark.promise("R145")
+@pytest.mark.promise("R144")
 def test_a_node_whose_devices_disagree_is_in_no_domain_and_that_is_logged() -> None:
     found, problems = labels(slice_of("n", [gpu(f"g{n}", cliqueID=f"c{n}") for n in range(4)]))
     assert found == {}
@@ -65,7 +65,7 @@ def test_what_names_no_attribute_is_reported(wrong: str) -> None:
         parse(text)
 
 
-@pytest.mark.promise("R144", "O21", "W16")
+@pytest.mark.promise("R144", "O21")
 def test_a_level_may_be_read_from_devices() -> None:
     text = f"{HEAD}topology: {{levels: {{block: example.com/block, clique: '{KEY}'}}}}\n"
     assert parse(text).settings.topology == TOPOLOGY

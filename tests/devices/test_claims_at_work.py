@@ -71,7 +71,7 @@ def reasons(cluster: Cluster, namespace: str) -> list[str]:
     return [each.get("status", {}).get("reason", "") for each in cluster.api().json("GET", path)["items"]]
 
 
-@pytest.mark.promise("R126", "R129")
+@pytest.mark.promise("R126", "R125")
 def test_a_gang_with_claims_is_packed_by_the_devices_that_are_free(
     with_devices: Cluster, namespace: str
 ) -> None:
@@ -85,7 +85,7 @@ def test_a_gang_with_claims_is_packed_by_the_devices_that_are_free(
     assert allocated(with_devices) == dict.fromkeys(places, 8)
 
 
-@pytest.mark.promise("R138")
+@pytest.mark.promise("R133")
 def test_a_gang_whose_resource_a_device_class_stands_for_is_packed_beside_claims(
     with_devices: Cluster, namespace: str
 ) -> None:
@@ -103,7 +103,7 @@ def test_a_gang_whose_resource_a_device_class_stands_for_is_packed_beside_claims
     assert set(allocated(with_devices).values()) == {8}
 
 
-@pytest.mark.promise("R137")
+@pytest.mark.promise("R133")
 def test_partitions_and_shares_are_placed_where_they_fit(with_devices: Cluster, namespace: str) -> None:
     api = with_devices.api()
     api.request("DELETE", SLICES)
@@ -170,7 +170,7 @@ def test_pods_with_claims_on_other_classes_than_the_policy_s_are_released_withou
     assert pinned == {"nic": False, "gpu": True}
 
 
-@pytest.mark.promise("R144", "W16")
+@pytest.mark.promise("R144")
 def test_a_level_of_the_topology_may_be_an_attribute_of_the_devices(
     with_devices: Cluster, namespace: str
 ) -> None:
@@ -230,7 +230,7 @@ def test_a_pod_whose_claims_cannot_be_answered_waits_with_the_reason(
     assert [gate["name"] for gate in pods[0]["spec"]["schedulingGates"]] == [keys.GATE]
 
 
-@pytest.mark.promise("R281")
+@pytest.mark.promise("R141")
 @pytest.mark.parametrize(
     "broken",
     [
@@ -267,7 +267,7 @@ def test_after_a_defect_a_gang_with_claims_waits_and_runs_once_it_is_mended(
     sweep(with_devices, namespace, SETTINGS, lambda pods: run_all(pods, "job", 2), "the gang to run")
 
 
-@pytest.mark.promise("R135")
+@pytest.mark.promise("R126")
 def test_a_pod_with_an_allocated_claim_is_placed_where_its_devices_are(
     with_devices: Cluster, namespace: str
 ) -> None:

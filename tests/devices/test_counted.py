@@ -128,7 +128,7 @@ def cluster(*pods: Any, **supplied: Any) -> Any:
     )
 
 
-@pytest.mark.promise("R146", "O205")
+@pytest.mark.promise("R146", "O200")
 def test_devices_of_a_gpu_class_are_the_gpus_of_their_node() -> None:
     assert counted(cluster()) == {"n": (8, 8), "m": (4, 4)}
 
@@ -173,7 +173,7 @@ def test_the_classes_of_gpus_are_found_by_name(patterns: tuple[str, ...], found:
     assert gpu_classes(["nic", "gpu", f"x.{DRIVER}"], patterns) == found
 
 
-@pytest.mark.promise("R147")
+@pytest.mark.promise("R146")
 def test_a_gpu_of_which_a_partition_was_given_is_free() -> None:
     whole = device_class("whole", 'device.attributes["gpu.example.com"].kind == "whole"')
     there = slice_of("n", [gpu("g0", kind="whole"), gpu("p0", kind="part")])
@@ -220,7 +220,7 @@ def test_devices_are_gpus_in_the_metrics() -> None:
     }
 
 
-@pytest.mark.promise("R147")
+@pytest.mark.promise("R146")
 def test_gpus_that_a_pod_with_claims_waits_for_are_not_counted_as_wanted() -> None:
     scene = drawn(pod("p", "c", node="n"), pod("waits", "d"))
     (row,) = (row for row in scene.gangs if row.waiting)
@@ -228,7 +228,7 @@ def test_gpus_that_a_pod_with_claims_waits_for_are_not_counted_as_wanted() -> No
     assert sum(domain.waiting for domain in scene.picture.domains) == 0
 
 
-@pytest.mark.promise("R130")
+@pytest.mark.promise("R125")
 @pytest.mark.parametrize(
     ("classes", "claims", "is_read"),
     [((), (), False), (("nic",), (), False), (("gpu",), (), True), ((), ("c",), True)],

@@ -76,7 +76,7 @@ def capacity_of(
     }
 
 
-@pytest.mark.promise("R138")
+@pytest.mark.promise("R133")
 def test_a_resource_that_a_class_stands_for_is_counted_in_devices() -> None:
     assert capacity_of(supply(gpus("n", 8), classes=(CLASS,)), asking("p", 2)) == {"n": 4, "m": 0}
 
@@ -112,7 +112,7 @@ def test_a_pod_that_was_sent_takes_devices_while_its_claim_is_not_made() -> None
     assert capacity_of(supplied, asking("p", 2), asking("r", 2, node="n")) == {"n": 3, "m": 0}
 
 
-@pytest.mark.promise("R138")
+@pytest.mark.promise("R133")
 def test_a_node_whose_device_plugin_offers_the_resource_counts_as_ever() -> None:
     supplied = supply(gpus("n", 8), classes=(CLASS,))
     runs = asking("r", 1, node="m")

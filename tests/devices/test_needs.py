@@ -74,7 +74,7 @@ def test_only_the_newest_generation_of_a_pool_counts() -> None:
     assert one(claim_spec(exactly(1)), old, new) == {"n": 1}
 
 
-@pytest.mark.promise("R132")
+@pytest.mark.promise("R133")
 @pytest.mark.parametrize(
     ("toleration", "pods"),
     [
@@ -93,7 +93,7 @@ def test_a_tainted_device_is_given_to_those_alone_that_tolerate_it(toleration: B
     assert one(claim_spec(exactly(1, tolerations=tolerations)), there) == {"n": pods}
 
 
-@pytest.mark.promise("R136")
+@pytest.mark.promise("R133")
 def test_devices_that_must_match_are_counted_together() -> None:
     there = slice_of("n", [gpu(f"g{n}", numa=n % 2) for n in range(6)])
     same = ({"matchAttribute": "gpu.example.com/numa"},)
@@ -102,7 +102,7 @@ def test_devices_that_must_match_are_counted_together() -> None:
     assert one(claim_spec(exactly(4), constraints=same), there) == {"n": 0}
 
 
-@pytest.mark.promise("R136")
+@pytest.mark.promise("R133")
 def test_devices_that_must_differ_are_not_given_together() -> None:
     there = slice_of("n", [gpu(f"g{n}", numa=n % 2) for n in range(6)])
     apart = ({"distinctAttribute": "gpu.example.com/numa"},)
@@ -129,7 +129,7 @@ def test_admin_access_needs_devices_and_takes_none() -> None:
     assert one(claim_spec(exactly(2, adminAccess=True)), gpus("n", 2), gpus("m", 1)) == {"n": 20, "m": 0}
 
 
-@pytest.mark.promise("R142")
+@pytest.mark.promise("R126")
 def test_pods_with_different_claims_on_the_same_devices_take_them_from_each_other() -> None:
     small = claim_spec(exactly(2))
     large = claim_spec(exactly(4, selectors=selecting(MODEL.format("H100"))))
@@ -156,7 +156,7 @@ def test_claims_that_can_never_be_met_keep_nobody_else_s_pods_off() -> None:
     assert capacity_of(found, waiting) == {"n": 1}
 
 
-@pytest.mark.promise("R142")
+@pytest.mark.promise("R126")
 def test_pods_of_one_gang_with_different_claims_leave_each_other_enough() -> None:
     heterogeneous = slice_of("n", [gpu(f"g{n}", model="H100" if n else "H200") for n in range(8)])
     for_h200 = claim_spec(exactly(1, selectors=selecting(MODEL.format("H200"))))
@@ -167,7 +167,7 @@ def test_pods_of_one_gang_with_different_claims_leave_each_other_enough() -> Non
     assert [capacity_of(each, both[0]) for each in (apart, together)] == [{"n": 8}, {"n": 1}]
 
 
-@pytest.mark.promise("R142")
+@pytest.mark.promise("R126")
 def test_what_a_pass_has_planned_for_others_is_left_to_them() -> None:
     supplied = supply(gpus("n", 8), claims=(
         claim("c", claim_spec(exactly(6))), claim("d", claim_spec(exactly(3, selectors=selecting("true")))),
@@ -195,7 +195,7 @@ def test_pods_with_claims_on_other_devices_take_nothing_from_each_other() -> Non
     assert capacity_of(found, waiting) == {"n": 2} == capacity_of(found, waiting, sent)
 
 
-@pytest.mark.promise("R135")
+@pytest.mark.promise("R126")
 def test_a_pod_with_an_allocated_claim_is_placed_on_the_nodes_of_its_devices_alone() -> None:
     only = {"key": "metadata.name", "operator": "In", "values": ["m"]}
     where = given("g0", pool="m") | {"nodeSelector": {"nodeSelectorTerms": [{"matchFields": [only]}]}}

@@ -51,7 +51,7 @@ def selected(engines: int) -> Body:
     return claim_spec(exactly(1, selectors=selecting(ENGINES.format(engines))))
 
 
-@pytest.mark.promise("R137")
+@pytest.mark.promise("R133")
 def test_partitions_are_given_while_the_counters_of_their_gpu_last() -> None:
     assert one(selected(3), *parted(7, 3, 3, 3, 1)) == {"n": 2}
     assert one(selected(7), *parted(7, 3, 3, 3, 1)) == {"n": 1}
@@ -82,7 +82,7 @@ def test_a_large_partition_takes_the_place_of_all_the_small_ones_it_may_displace
     assert capacity_of(found, waiting, sent) == {"n": 4}
 
 
-@pytest.mark.promise("R137")
+@pytest.mark.promise("R133")
 def test_shares_are_given_while_the_capacity_lasts() -> None:
     assert one(wanting("30Gi"), shared()) == {"n": 2}
     assert one(claim_spec(exactly(1)), shared()) == {"n": 1}

@@ -112,7 +112,7 @@ def test_a_pass_looks_at_no_bound_pod_for_claims() -> None:
     assert problems(view) == ("", "")
 
 
-@pytest.mark.promise("R281")
+@pytest.mark.promise("R141")
 def test_after_a_defect_pods_with_claims_wait_and_no_others(caplog: pytest.LogCaptureFixture) -> None:
     of_claims, of_plain = problems(Case(failing(lambda: True)).view())
     assert of_claims.startswith(WAITS)
@@ -149,7 +149,7 @@ def test_where_claims_are_off_pods_with_some_wait_and_no_others() -> None:
     assert of_plain == ""
 
 
-@pytest.mark.promise("R281")
+@pytest.mark.promise("R141")
 @pytest.mark.parametrize("missing", COLLECTIONS, ids=lambda each: each.kind)
 def test_what_cannot_be_read_lets_pods_with_claims_wait_and_is_named(missing: Any) -> None:
     case = Case(DEVICE_CLAIMS)

@@ -128,14 +128,14 @@ def test_a_gang_needs_a_pod_group_of_all_pods_of_its_plan() -> None:
     assert policy_of(Scene(minimum=2)) == {"gang": {"minCount": 2}}
 
 
-@pytest.mark.promise("R291")
+@pytest.mark.promise("R275")
 def test_of_a_gang_with_pods_from_before_the_setting_the_others_are_bound_together() -> None:
     """A pod's schedulingGroup never changes, and one that came past admission has none."""
     (old,) = (gpu_pod("p0", metadata=msgspec.to_builtins(member(0).metadata)),)
     assert policy_of(Scene(old, member(1), member(2))) == {"gang": {"minCount": 2}}
 
 
-@pytest.mark.promise("R276")
+@pytest.mark.promise("R275")
 @pytest.mark.parametrize(
     "scene",
     [Scene(cards=True), Scene(loose=True), Scene(anywhere=True)],
@@ -194,7 +194,7 @@ def test_nothing_waits_or_is_written_once_the_pod_group_is_there(case: str) -> N
     assert (hold_releases(view), list(writes_of(view))) == (set(), [])
 
 
-@pytest.mark.promise("R273")
+@pytest.mark.promise("I1")
 @pytest.mark.parametrize("case", MISFITS)
 def test_the_pods_wait_until_it_is(case: str) -> None:
     view = Scene().view(MISFITS[case])
@@ -309,7 +309,7 @@ def test_a_gang_keeps_its_minimum_while_a_pod_of_it_has_no_valid_plan(has_begun:
     assert hold_releases(scene.view(None)) == ({"p2"} if has_begun else {"p0", "p1", "p2"})
 
 
-@pytest.mark.promise("R290")
+@pytest.mark.promise("R272")
 @pytest.mark.parametrize("has_begun", [True, False])
 def test_a_gang_keeps_its_minimum_while_a_replacement_finds_no_node(has_begun: bool) -> None:
     scene = Short(*(released(number) if has_begun else member(number) for number in range(2)), member(2))

@@ -125,7 +125,7 @@ def test_a_gang_is_bound_though_kube_scheduler_has_missed_that_its_pod_group_was
         until("both to be bound", lambda: scene.bound() >= {"a", "b"})
 
 
-@pytest.mark.promise("R290")
+@pytest.mark.promise("R272")
 def test_of_two_gangs_whose_replacements_find_no_node_one_is_bound_and_one_waits(scene: Scene) -> None:
     """Each is planned and unreleased, and lacks a node; what they hold together is enough for one of them."""
     scene.add_nodes(3, first=3)
@@ -244,7 +244,7 @@ def test_by_a_pod_group_of_a_higher_class_its_pods_preempt_in_1_36_and_are_not_b
         delete(scene.api, f"{PRIORITY_CLASSES}/{scene.namespace}-{name}")
 
 
-@pytest.mark.promise("R301")
+@pytest.mark.promise("R272")
 def test_no_pod_is_evicted_for_a_gang_while_a_foreign_pod_group_has_its_name(scene: Scene) -> None:
     """The name is taken once the plan names the victims, and before the sweeper makes its PodGroup."""
     classes = {gang: f"{scene.namespace}-{gang}" for gang in ("low", "high")}
@@ -280,7 +280,7 @@ def test_no_pod_is_evicted_for_a_gang_while_a_foreign_pod_group_has_its_name(sce
         delete(scene.api, f"{PRIORITY_CLASSES}/{name}")
 
 
-@pytest.mark.promise("R273")
+@pytest.mark.promise("I1")
 def test_whichever_write_the_sweeper_dies_at_the_next_one_binds_the_gang(scene: Scene) -> None:
     scene.add("a", "b", "c")
     undisturbed = scene.mortal()

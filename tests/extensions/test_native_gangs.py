@@ -76,7 +76,7 @@ def test_a_group_that_is_not_there_takes_no_place_for_its_pods() -> None:
     )
 
 
-@pytest.mark.promise("R252")
+@pytest.mark.promise("R250")
 @pytest.mark.parametrize(
     ("least", "own", "expected"),
     [(None, None, None), (4, None, None), (2, None, 2), (2, 3, 3), (3, 2, 3), (0, None, None)],
@@ -120,7 +120,7 @@ def test_each_group_of_a_gang_has_a_domain_of_its_own_key() -> None:
     assert [(len(part.uids), part.required_level) for part in gang.parts] == [(3, None), (2, "subblock")]
 
 
-@pytest.mark.promise("R253")
+@pytest.mark.promise("R251")
 @pytest.mark.parametrize("key", ["example.com/zone", "subblock", "node"])
 def test_a_key_that_is_no_label_of_a_level_is_reported(key: str) -> None:
     (gang,) = gangs_of({"g": group(2, key)}, *pods(2))
@@ -210,7 +210,7 @@ def test_pods_of_other_preemption_policies_than_kube_scheduler_binds_together_ar
     assert gang.problems == ()
 
 
-@pytest.mark.promise("R253")
+@pytest.mark.promise("R251")
 def test_values_that_repeat_under_several_parents_are_reported() -> None:
     (gang,) = gangs_of({"g": group(2, RACK)}, *pods(2))
     (problem,) = gang.problems
@@ -218,7 +218,7 @@ def test_values_that_repeat_under_several_parents_are_reported() -> None:
     assert gangs_of({"g": group(2, BLOCK)}, *pods(2))[0].problems == ()
 
 
-@pytest.mark.promise("R253")
+@pytest.mark.promise("R251")
 def test_whoever_names_the_group_of_another_gang_gets_an_event() -> None:
     both = gangs_of({"g": group(4)}, *pods(2, job="mine"), *pods(2, job="theirs"))
     assert [gang.fault for gang in both] == ["", ""]
@@ -269,7 +269,7 @@ def end_of(policy: Policy, *members: Pod, labels: dict[str, dict[str, str]] | No
     return PassEnd(view, policy, (), False, namespaces={"in": IN} if labels is None else labels)
 
 
-@pytest.mark.promise("R254")
+@pytest.mark.promise("O108")
 def test_the_owner_of_a_gang_that_is_left_alone_gets_one_event_and_its_pods_are_counted() -> None:
     policy = Policy(adopts_native_gangs=False)
     given = end_of(policy, *pods(3, job="train", node="n0", **{REQUIRED: "block"}))

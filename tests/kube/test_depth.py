@@ -46,7 +46,7 @@ def test_what_is_below_the_levels_is_null_and_the_rest_as_it_was(
     assert json.loads(shallow(text, levels)) == cut(value, levels)
 
 
-@pytest.mark.promise("I56")
+@pytest.mark.promise("O252")
 @pytest.mark.parametrize("mappings", [True, False])
 @pytest.mark.parametrize("levels", [900, 997, 1000, DEEPEST])
 def test_an_object_of_very_many_levels_hides_no_other_in_a_list(levels: int, mappings: bool) -> None:

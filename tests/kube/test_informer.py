@@ -33,7 +33,6 @@ def path(namespace: str) -> str:
 # --- lists and watches -----------------------------------------------------------------------------
 
 
-@pytest.mark.promise("W35")
 @LISTS
 def test_a_list_of_several_pages_is_whole(
     cluster: Cluster, api: Observed, path: str, stream_lists: bool, monkeypatch: pytest.MonkeyPatch
@@ -178,7 +177,7 @@ def test_a_copy_that_is_stopped_ends_its_watch_at_once(cluster: Cluster, api: Ob
 # --- objects that cannot be read -------------------------------------------------------------------
 
 
-@pytest.mark.promise("I56")
+@pytest.mark.promise("O252")
 @LISTS
 def test_one_unreadable_object_in_a_list_is_named_and_hides_no_other(
     cluster: Cluster,

@@ -132,7 +132,7 @@ STEPS = st.lists(
 )
 
 
-@pytest.mark.promise("O321")
+@pytest.mark.promise("O320")
 @pytest.mark.parametrize("names", [("a", "b"), ("same", "same")], ids=["two-names", "one-name"])
 @settings(max_examples=150, deadline=None, derandomize=True)
 @given(steps=STEPS)
@@ -428,7 +428,7 @@ def test_who_never_led_releases_nothing() -> None:
     assert shelf.lease["spec"]["holderIdentity"] == "a"
 
 
-@pytest.mark.promise("O321")
+@pytest.mark.promise("O320")
 def test_no_request_delays_the_word_that_leadership_is_over() -> None:
     line = Line(Shelf())
     calls: list[tuple[bool, float]] = []
@@ -463,7 +463,7 @@ def test_a_leader_leads_on_while_every_answer_takes_four_seconds() -> None:
     assert shelf.lease["spec"]["leaseTransitions"] == 0
 
 
-@pytest.mark.promise("O321")
+@pytest.mark.promise("O320")
 def test_a_leader_whose_answers_take_longer_than_a_request_may_stops_before_another_begins() -> None:
     shelf = Shelf()
     lines = [Line(shelf), Line(shelf)]

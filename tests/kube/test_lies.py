@@ -198,7 +198,7 @@ def test_what_a_watch_does_not_report_is_seen_by_a_list(
         until("second object", lambda: "second" in sizes(copy))
 
 
-@pytest.mark.promise("O323")
+@pytest.mark.promise("O322")
 def test_what_a_lively_watch_withholds_is_seen_by_the_list_that_is_due(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -298,7 +298,7 @@ def test_no_longer_wait_is_taken_over_from_a_server_than_ours(
         until("second object", lambda: "second" in sizes(copy))
 
 
-@pytest.mark.promise("O322", "O323", "O324")
+@pytest.mark.promise("O322", "O324")
 def test_the_bounds_are_those_of_the_docs() -> None:
     """Not those of this module's tests: two minutes for a silent watch, half an hour for all else."""
     assert client._LONGEST_RETRY_SECONDS == 30

@@ -77,7 +77,7 @@ def test_an_annotation_that_has_a_name_in_the_contract_is_stored(name: str) -> N
     assert (pod(**{key: "x"}).metadata.annotations == {key: "x"}) == (key not in NEVER_READ_HERE)
 
 
-@pytest.mark.promise("W37")
+@pytest.mark.promise("W11")
 @pytest.mark.parametrize("present", [{}, {"topogate.io/reset-failures": "2026-02-01T00:00:00Z"}], ids=str)
 def test_a_reset_of_failures_under_its_name_in_v0_1_counts_unless_the_present_name_is_there(
     present: dict[str, str],

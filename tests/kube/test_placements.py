@@ -168,7 +168,7 @@ def read(spec: dict[str, Any], status: dict[str, Any]) -> Placement:
     return msgspec.convert({"metadata": {"name": "p"}, "spec": spec, "status": status}, Placement)
 
 
-@pytest.mark.promise("O404")
+@pytest.mark.promise("O327")
 @pytest.mark.parametrize(("spec", "status"), V01.values(), ids=V01)
 def test_a_placement_of_v0_1_is_read_whole_and_written_with_the_present_names(
     spec: dict[str, Any], status: dict[str, Any]
@@ -178,7 +178,7 @@ def test_a_placement_of_v0_1_is_read_whole_and_written_with_the_present_names(
     assert written == tuple({RENAMED.get(name, name): part[name] for name in part} for part in (spec, status))
 
 
-@pytest.mark.promise("O404")
+@pytest.mark.promise("O327")
 @pytest.mark.parametrize(("spec", "status"), V01.values(), ids=V01)
 def test_v0_1_lacks_only_the_renamed_fields_of_a_present_placement(
     spec: dict[str, Any], status: dict[str, Any]

@@ -69,13 +69,13 @@ def test_a_short_text_that_stands_for_gigabytes_is_not_read() -> None:
         unpack(binascii.b2a_base64(bomb, newline=False).decode())
 
 
-@pytest.mark.promise("O230")
+@pytest.mark.promise("O327")
 def test_a_plan_that_people_may_read_is_not_packed() -> None:
     plan = PlacementSpec(gang="Job/small", pods=drawn(PLAIN_PODS))
     assert plan.on_the_wire() == msgspec.to_builtins(plan)
 
 
-@pytest.mark.promise("O230", "W32")
+@pytest.mark.promise("O327", "W32")
 def test_a_large_plan_is_packed_and_read_as_if_it_were_not() -> None:
     plan = PlacementSpec(gang="Job/large", size=7, pods=drawn(PLAIN_PODS + 1), later_pod_nodes=["n"])
     wire = plan.on_the_wire()

@@ -292,7 +292,7 @@ def oracle() -> Iterator[MetadataService]:
         yield service
 
 
-@pytest.mark.promise("O13")
+@pytest.mark.promise("O12")
 @pytest.mark.parametrize(
     ("options", "levels"),
     [({}, ("block", "local", "host")), ({"from": "hpc-island"}, ("island", "block", "local", "host"))],
@@ -390,7 +390,7 @@ def test_an_oracle_place_with_a_gap_is_shown_and_does_not_cost_the_identity(
     }
 
 
-@pytest.mark.promise("O16")
+@pytest.mark.promise("O12")
 def test_amazons_identity_is_read_with_a_token() -> None:
     def demand(method: str, headers: dict[str, str]) -> bool:
         lower = {key.lower(): value for key, value in headers.items()}
@@ -440,7 +440,7 @@ def nebius() -> Iterator[MetadataService]:
         yield service
 
 
-@pytest.mark.promise("O256")
+@pytest.mark.promise("O12")
 @pytest.mark.parametrize(
     ("options", "levels"),
     [
@@ -512,7 +512,7 @@ def azure() -> Iterator[MetadataService]:
         yield service
 
 
-@pytest.mark.promise("O257")
+@pytest.mark.promise("O12")
 def test_the_placement_group_at_azure_is_the_place_and_the_machine_a_note(azure: MetadataService) -> None:
     notes = "labeler.topogate.io/azure-"
     assert create_source("azure", {"url": azure.url}, NODE).discover() == Facts(
@@ -576,7 +576,7 @@ def from_labels(labels: dict[str, str]) -> Facts:
     return create_source("node-labels", {"topology": LAYERS}, context).discover()
 
 
-@pytest.mark.promise("O14")
+@pytest.mark.promise("O12")
 def test_a_clouds_labels_are_the_place_in_the_order_configured() -> None:
     labels = dict(zip(LAYERS, ("nn-1", "nn-2", "nn-3"), strict=True))
     assert from_labels(labels | {"other": "x"}).topology == ("nn-1", "nn-2", "nn-3")

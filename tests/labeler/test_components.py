@@ -50,7 +50,7 @@ def test_every_choice_of_components_is_taken_by_the_server(
     assert "warning" not in (answer.stdout + answer.stderr).lower()
 
 
-@pytest.mark.promise("O12", "O34")
+@pytest.mark.promise("O12", "O33")
 def test_components_add_up(module_cluster: Cluster, tmp_path: Path) -> None:
     objects = build(module_cluster, tmp_path, COMPONENTS)
     pod = one(objects, "DaemonSet")["spec"]["template"]["spec"]

@@ -96,7 +96,7 @@ def publish(installed: Installed, want: Wanted) -> int:
     return len(written)
 
 
-@pytest.mark.promise("O34")
+@pytest.mark.promise("O33")
 def test_cards_become_resources_that_are_removed_with_them(installed: Installed) -> None:
     want = wanted(Facts(gpus=CARDS), LEVELS)
     assert publish(installed, want) == 2

@@ -31,7 +31,7 @@ def facts(tmp_path: Path, text: str, node: str = "n1") -> Facts:
     return create_source("file", {"path": str(path)}, Context(node)).discover()
 
 
-@pytest.mark.promise("O15")
+@pytest.mark.promise("O12")
 @pytest.mark.parametrize(
     "text",
     [

@@ -235,7 +235,7 @@ MEDIATED = Card(
 )
 
 
-@pytest.mark.promise("O374")
+@pytest.mark.promise("O300")
 @pytest.mark.parametrize(
     ("cards", "count"),
     [
@@ -311,7 +311,7 @@ def test_a_gpu_of_which_its_driver_makes_no_card_is_broken(gpu: Card) -> None:
 # --- what is there, and not ours ---------------------------------------------------------------------
 
 
-@pytest.mark.promise("O305")
+@pytest.mark.promise("W20")
 def test_gpus_that_are_split_by_mig_are_reported(tmp_path: Path) -> None:
     for minor in range(2):
         inform(tmp_path, f"0000:0{3 + minor}:00.0", minor)
@@ -321,7 +321,7 @@ def test_gpus_that_are_split_by_mig_are_reported(tmp_path: Path) -> None:
     assert (found["count"], found["mig"]) == ("2", "1")
 
 
-@pytest.mark.promise("O305")
+@pytest.mark.promise("W20")
 @pytest.mark.parametrize(
     ("modes", "reported"),
     [(["CPX"] * 2, "CPX"), (["SPX", "CPX"], "mixed"), ([None, None], None)],
@@ -342,7 +342,7 @@ def test_amds_memory_partition_is_a_label_and_its_parts_are_no_further_gpus() ->
     assert (found["memory-partition"], found["count"]) == ("NPS4", "1")
 
 
-@pytest.mark.promise("O305")
+@pytest.mark.promise("W20")
 def test_gaudi_is_reported_and_not_counted() -> None:
     cards = [
         Card(number, "0x1da3", "0x1060", "habanalabs", pci=ACCELERATOR, drm_card=False) for number in range(8)

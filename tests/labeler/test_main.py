@@ -213,7 +213,7 @@ def test_a_wrong_configuration_is_refused_with_file_and_place(document: object, 
     assert sentence in str(error.value)
 
 
-@pytest.mark.promise("O85")
+@pytest.mark.promise("O52")
 def test_all_mistakes_of_a_configuration_are_reported_at_once() -> None:
     with pytest.raises(ConfigError) as error:
         parse_config({"sources": [], "levls": [], "interval": "60s", "x": 1}, "labeler.yaml")
@@ -235,7 +235,7 @@ def test_the_shipped_configurations_are_right() -> None:
     assert found >= 2
 
 
-@pytest.mark.promise("O17")
+@pytest.mark.promise("W20")
 def test_the_source_that_finds_gpus_is_shipped_switched_on() -> None:
     (text,) = _config_texts(ROOT / "manifests/base/labeler.yaml")
     assert [name for name, _ in parse_config(yaml.safe_load(text), "labeler.yaml").sources] == ["udev"]

@@ -111,7 +111,7 @@ WIRE: dict[str, tuple[bytes | Script, str]] = {
 }  # fmt: skip
 
 
-@pytest.mark.promise("O373")
+@pytest.mark.promise("O306")
 @pytest.mark.parametrize(("answer", "sentence"), WIRE.values(), ids=WIRE)
 def test_what_is_no_answer_costs_neither_the_last_facts_nor_the_other_sources(
     server: RawServer, answer: bytes | Script, sentence: str, caplog: pytest.LogCaptureFixture
@@ -129,7 +129,7 @@ def test_what_is_no_answer_costs_neither_the_last_facts_nor_the_other_sources(
     assert len(record.getMessage()) < 1100
 
 
-@pytest.mark.promise("O373")
+@pytest.mark.promise("O306")
 @pytest.mark.parametrize(
     "value",
     [7, 1.5, math.nan, math.inf, True, [], {}, [["x"]], "a\nb", "\ud800", "\x7f", "x" * 2000],
@@ -207,7 +207,7 @@ SLOW: dict[str, Script] = {
 }
 
 
-@pytest.mark.promise("O373")
+@pytest.mark.promise("O306")
 @pytest.mark.parametrize("script", SLOW.values(), ids=SLOW)
 def test_an_answer_ends_before_its_deadline_whatever_drips(server: RawServer, script: Script) -> None:
     """A drip of any kind would last for minutes. None of the threads outlives it."""
@@ -233,7 +233,7 @@ def test_a_name_that_is_looked_up_without_end_is_an_error(monkeypatch: pytest.Mo
     release.set()
 
 
-@pytest.mark.promise("O373")
+@pytest.mark.promise("O306")
 def test_all_questions_of_a_look_have_one_deadline(server: RawServer) -> None:
     """An older service of Nebius is asked six times: a silent one is not waited for six times."""
     server.answer = silence

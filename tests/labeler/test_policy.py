@@ -84,7 +84,7 @@ def test_a_labeler_reads_its_node(api: NodeApi) -> None:
     assert api.metadata()["name"] == "n0"
 
 
-@pytest.mark.promise("S5", "O18")
+@pytest.mark.promise("S5")
 @pytest.mark.parametrize(
     ("body", "sentence"),
     [

@@ -28,7 +28,7 @@ def want(
     return Wanted(labels, annotations or {}, unknown)
 
 
-@pytest.mark.promise("R9", "O237")
+@pytest.mark.promise("R9")
 @pytest.mark.parametrize("metadata", [{}, {"labels": None, "annotations": None}, node({})], ids=str)
 def test_an_unlabelled_node_gets_its_labels_and_the_list_of_them(
     metadata: dict[str, Any], caplog: pytest.LogCaptureFixture
@@ -49,7 +49,7 @@ def test_only_what_differs_is_written(caplog: pytest.LogCaptureFixture) -> None:
     assert caplog.text == "", "its own label is nobody else's"
 
 
-@pytest.mark.promise("O237")
+@pytest.mark.promise("R9")
 def test_an_own_label_that_no_longer_holds_is_removed() -> None:
     metadata = node({RACK: "r", CARDS: "card0"}, {OWNED: f"{CARDS},{RACK}"})
     assert difference(metadata, want({RACK: "r"}), LEVELS) == LabelChange({CARDS: None}, {OWNED: RACK})
@@ -62,7 +62,7 @@ def test_when_nothing_holds_any_more_nothing_of_ours_stays() -> None:
     )
 
 
-@pytest.mark.promise("O237")
+@pytest.mark.promise("R9")
 @pytest.mark.parametrize("label", ["gpu.intel.com/device-id.0300-56c1.count", RACK, "example.com/a"])
 def test_a_label_that_another_client_wrote_stays(label: str) -> None:
     assert not difference(node({label: "theirs"}), want({}), LEVELS)

@@ -38,7 +38,7 @@ def card(number: int, *, numa: int | None = None, memory: int | None = None, til
     )
 
 
-@pytest.mark.promise("O17")
+@pytest.mark.promise("W20")
 def test_one_card_is_described_as_the_device_plugin_describes_it() -> None:
     with Machine(card(0, memory=8086)) as machine:
         expected = {
@@ -123,7 +123,7 @@ def test_twenty_seven_cards_fill_two_labels_and_all_read_back() -> None:
     assert decode_pci_groups(labels) == tuple((n,) for n in range(27))
 
 
-@pytest.mark.promise("O17", "W20")
+@pytest.mark.promise("W20")
 def test_intel_beside_another_vendor_keeps_the_kernels_card_numbers() -> None:
     nvidia = Card(0, vendor="0x10de", device="0x20b2", driver="nvidia", pci={"numa_node": "0"})
     with Machine(nvidia, card(1, numa=1)) as machine:

@@ -384,7 +384,7 @@ def answer_to(cluster: Cluster, account: str, deed: Deed, tenant: str) -> int:
     return 200
 
 
-@pytest.mark.promise("R10", "S9", "S10", "S11", "S13", "S15", "S17", "S58")
+@pytest.mark.promise("R10", "S9", "S10", "S11", "S12", "S14", "S17", "S22")
 def test_with_a_stolen_token_nobody_gets_more_than_the_trust_model_lists(
     module_cluster: Cluster, tenant: str
 ) -> None:

@@ -317,7 +317,6 @@ SINCE = {
 """The minor version of Kubernetes 1 that first served each kind as it is written here and not in beta."""
 
 
-@pytest.mark.promise("R28")
 @pytest.mark.usefixtures("control_plane")
 def test_the_default_overlay_uses_no_kind_that_kubernetes_1_32_lacks() -> None:
     kinds = {

@@ -144,7 +144,7 @@ def test_a_webhook_that_does_not_answer_is_alerted(calm: State, assert_fires: Al
     assert_fires("TopogateWebhookDown", calm.but(WEBHOOK, None))
 
 
-@pytest.mark.promise("O213")
+@pytest.mark.promise("O212")
 def test_pods_that_pass_without_the_webhook_are_alerted(at_work: AtWork, assert_fires: Alerted) -> None:
     """The API server itself counts them: its configuration points to a port where nobody listens."""
     cluster = at_work.cluster
@@ -334,7 +334,7 @@ def test_every_alert_is_fired_by_a_test() -> None:
     assert [name for name in NAMES if f'"{name}"' not in text] == []
 
 
-@pytest.mark.promise("O206", "O209")
+@pytest.mark.promise("O206", "O208")
 def test_the_dashboard_is_json_that_grafana_finds() -> None:
     dashboard = json.loads((COMPONENT / "topogate.json").read_text())
     assert dashboard["uid"] == "topogate"

@@ -82,7 +82,7 @@ def built_with(cluster: Cluster, folder: Path, **more: Any) -> list[dict[str, An
     return list(yaml.safe_load_all(cluster.kubectl("kustomize", str(folder)).stdout))
 
 
-@pytest.mark.promise("O209")
+@pytest.mark.promise("O208")
 def test_the_component_builds_on_the_overlay(control_plane: Cluster, tmp_path: Path) -> None:
     built = built_with(control_plane, tmp_path)
     kinds = [each["kind"] for each in built]

@@ -99,7 +99,6 @@ def test_the_table_is_what_is_served(by: str, scrape: Callable[[Path], str], tmp
     assert served(scrape(tmp_path)) == rows
 
 
-@pytest.mark.promise("O260")
 @pytest.mark.parametrize("scrape", PROGRAMS.values(), ids=PROGRAMS)
 def test_every_program_that_is_scraped_exports_its_version(
     scrape: Callable[[Path], str], tmp_path: Path
@@ -130,7 +129,7 @@ def test_the_tables_labels_are_those_of_the_metrics() -> None:
             assert declared.get(name.removesuffix("_total"), set()) == labels, name
 
 
-@pytest.mark.promise("O201")
+@pytest.mark.promise("O200")
 def test_no_label_can_hold_the_name_of_a_pod_a_gang_or_a_namespace() -> None:
     # One names nodes, those that are avoided: a share of the nodes bounds them.
     rows = table().items()
@@ -158,7 +157,7 @@ def known() -> dict[str, set[str]]:
     return {name: labels | {"job", "pod"} for name, labels in found.items()}
 
 
-@pytest.mark.promise("O209")
+@pytest.mark.promise("O208")
 @pytest.mark.parametrize(("where", "query"), queries(), ids=lambda text: str(text)[:40])
 def test_a_query_names_only_series_and_labels_that_there_are(where: str, query: str) -> None:
     series = set(re.findall(r"\b((?:topogate|apiserver|kube)_\w+|up\b)", query))

@@ -62,7 +62,7 @@ def test_the_webhook_of_the_chart_gates_a_pod(installed: Cluster) -> None:
 
 
 @pytest.mark.promise("O344")
-@pytest.mark.promise("O417")
+@pytest.mark.promise("O210")
 def test_helm_test_finds_nothing_wrong(installed: Cluster) -> None:
     try:
         run(installed, "test", "topogate")

@@ -83,13 +83,13 @@ def person(real_control_plane: Cluster, tmp_path_factory: pytest.TempPathFactory
     clean_real(real_control_plane)
 
 
-@pytest.mark.promise("R152")
+@pytest.mark.promise("R150")
 def test_the_logs_of_all_workers_stand_behind_their_ranks(person: Person) -> None:
     assert person.types("logs", "job/train").stdout == "[0] started 0\n[1] started 1\n"
     assert person.types("logs", "train", "--rank", "1").stdout.endswith("started 1\n")
 
 
-@pytest.mark.promise("R153")
+@pytest.mark.promise("R150")
 @pytest.mark.parametrize("rank", [0, 1])
 def test_exec_runs_a_command_in_the_worker_of_a_rank_and_ends_with_its_status(
     person: Person, rank: int
@@ -100,12 +100,12 @@ def test_exec_runs_a_command_in_the_worker_of_a_rank_and_ends_with_its_status(
     assert (found.stdout, found.returncode) == (f"{rank}\n", 7)
 
 
-@pytest.mark.promise("R153")
+@pytest.mark.promise("R150")
 def test_exec_without_a_command_is_a_shell(person: Person) -> None:
     assert person.types("exec", "train", stdin="echo one; echo two\n").stdout == "one\ntwo\n"
 
 
-@pytest.mark.promise("R153")
+@pytest.mark.promise("R150")
 def test_what_is_typed_after_attach_reaches_the_worker(person: Person) -> None:
     assert person.converses("attach", "train", "--rank", "1", typed="hello\n") == "got hello\n"
     assert "[1] got hello" in person.types("logs", "train").stdout

@@ -51,7 +51,6 @@ def test_every_program_runs_as_restricted_as_its_manifest_requires(installed: Cl
         assert seen["megabytes"] * 2**20 * 1000 < quantities.parse(limit), name
 
 
-@pytest.mark.promise("O260")
 def test_every_program_prints_its_version_in_its_container_and_in_its_log(installed: Cluster) -> None:
     version = build.PROJECT["version"]
     for namespace, component in ((SYSTEM, "webhook"), (SYSTEM, "sweeper"), (LABELER, "labeler")):

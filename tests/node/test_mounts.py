@@ -80,7 +80,7 @@ def host_mounts(path: str, recursive: bool = True) -> tuple[list[dict[str, Any]]
     return made, int(spec["securityContext"]["runAsUser"])
 
 
-@pytest.mark.promise("S54")
+@pytest.mark.promise("S52")
 @pytest.mark.parametrize("path", ["components/allocator/allocator.yaml", "base/labeler.yaml"])
 def test_nothing_in_or_below_the_nodes_folders_can_be_written_to(path: str, tmp_path: Path) -> None:
     mounts, user = host_mounts(path)

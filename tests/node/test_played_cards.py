@@ -73,7 +73,7 @@ def seen_tiles(text: str) -> tuple[set[str], set[tuple[int, int]]]:
     return files, {every[int(entry)] for entry in mask.split(",")}
 
 
-@pytest.mark.promise("S53")
+@pytest.mark.promise("S52")
 def test_the_allocator_has_no_capability_and_writes_to_nothing_but_the_sockets_folder(site: Site) -> None:
     (pod,) = pods_of(site.cluster, ALLOCATOR)
     seen = look_inside(site.cluster, pod)

@@ -241,7 +241,7 @@ def test_a_known_case_has_its_known_cards(node: objects.Node, pod: objects.Pod, 
     assert text_of(node, pod) == expected
 
 
-@pytest.mark.promise("W27")
+@pytest.mark.promise("W26")
 @pytest.mark.parametrize(
     ("names", "expected"),
     [
@@ -257,7 +257,7 @@ def test_a_malformed_request_for_one_card_is_refused_in_words(names: str, expect
     assert problem == f"gas-same-gpu: {expected}"
 
 
-@pytest.mark.promise("W27")
+@pytest.mark.promise("W26")
 def test_one_card_and_linked_cards_exclude_each_other() -> None:
     pod = gpu_pod({"i915": 1}, {"i915": 1}, gas_same_gpu="c1,c2", gas_allocate_xelink="true")
     assert "exclude each other" in text_of(TWO, pod)

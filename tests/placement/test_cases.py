@@ -178,7 +178,7 @@ REFUSED: list[tuple[str, Tree, int, dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.promise("D15")
+@pytest.mark.promise("R175")
 @pytest.mark.parametrize(
     ("tree", "count", "asked", "words"), [case[1:] for case in REFUSED], ids=[case[0] for case in REFUSED]
 )
@@ -247,7 +247,7 @@ def test_two_gangs_in_one_pass_share_what_is_left() -> None:
     assert taken(second.nodes) == {"x2": 1, "x3": 2}
 
 
-@pytest.mark.promise("O263")
+@pytest.mark.promise("O91")
 def test_growth_stays_with_the_pods_that_are_placed() -> None:
     snapshot = Snapshot.build(
         [node(f"n{i}", (f"b{i // 2}", f"r{i}", f"h{i}"), 4) for i in range(4)], [("n2", Usage({"cpu": 1000}))]
@@ -277,7 +277,7 @@ def test_ranks_run_along_the_topology() -> None:
     assert [name in ("x2", "x4") for name in blocks] == sorted(name in ("x2", "x4") for name in blocks)
 
 
-@pytest.mark.promise("O22", "O23")
+@pytest.mark.promise("O22")
 def test_a_node_without_topology_labels_is_used_but_is_close_to_nothing() -> None:
     loose = [node(f"loose{i}", None, 2) for i in range(2)]
     home = [node(f"n{i}", ("b", f"r{i}", f"h{i}"), 1) for i in range(4)]

@@ -20,7 +20,7 @@ def labelled(name: str, labels: dict[str, str], cpu: int = 1) -> NodeInfo:
     return node(name, cpu, **labels)
 
 
-@pytest.mark.promise("O19", "W14")
+@pytest.mark.promise("W14")
 @pytest.mark.parametrize(
     ("labels", "place"),
     [
@@ -58,7 +58,7 @@ def pools() -> list[NodeInfo]:
     return [*racks, *(labelled(f"plain-{n}", {ZONE: "z"}) for n in range(6))]
 
 
-@pytest.mark.promise("O20")
+@pytest.mark.promise("W14")
 @pytest.mark.parametrize(
     ("level", "count", "names"),
     [
@@ -125,7 +125,7 @@ def test_small_gangs_keep_racks_of_eighteen_whole_for_large_ones() -> None:
         snapshot = snapshot.assume(placed(large, snapshot), large)
 
 
-@pytest.mark.promise("R51")
+@pytest.mark.promise("R50")
 @pytest.mark.parametrize(
     ("names", "expected"),
     [
@@ -144,7 +144,7 @@ def test_the_domains_of_a_gang_are_named_in_the_words_of_its_nodes_families(
     assert placed(asked, Snapshot.build([*pools(), bare], [])).spread == expected
 
 
-@pytest.mark.promise("R51")
+@pytest.mark.promise("R50")
 def test_a_gang_without_capacity_gets_a_reason_in_the_words_of_the_nearest_family() -> None:
     racks = [each for each in pools() if not each.name.startswith("plain")]
     none = place(gang_of(4, required_level="subblock"), Snapshot.build(racks, []))

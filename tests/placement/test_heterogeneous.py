@@ -210,7 +210,7 @@ def test_a_gang_in_slices_gets_the_layer_that_lacks_capacity() -> None:
     )
 
 
-@pytest.mark.promise("O380")
+@pytest.mark.promise("O379")
 def test_of_different_pods_those_are_named_that_do_not_fit_and_why() -> None:
     leader = Member("leader", 9, PodClass(pod_class(1).requests, Rules(selector=(("role", "head"),))))
     asked = Gang("g", (*gang_of(2).members, leader))

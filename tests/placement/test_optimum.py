@@ -16,7 +16,7 @@ from webhook.placement import (
 )
 
 
-@pytest.mark.promise("R4", "D16")
+@pytest.mark.promise("R3", "D16")
 @pytest.mark.parametrize("seed", seeds(10))
 def test_identical_pods_get_the_optimum(seed: int) -> None:
     dice = random.Random(seed)
@@ -26,7 +26,7 @@ def test_identical_pods_get_the_optimum(seed: int) -> None:
         agrees(asked, snapshot)
 
 
-@pytest.mark.promise("I20")
+@pytest.mark.promise("I19")
 @pytest.mark.parametrize("seed", seeds(10))
 def test_different_pods_on_fourteen_nodes_of_several_slots_get_the_optimum(seed: int) -> None:
     dice = random.Random(1000 + seed)

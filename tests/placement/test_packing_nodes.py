@@ -24,14 +24,14 @@ def decided(instance: tuple[Gang, Snapshot]) -> bool | None:
     return False if found.proven else None
 
 
-@pytest.mark.promise("I20")
+@pytest.mark.promise("I19")
 @pytest.mark.parametrize(("nodes", "kinds"), [(6, 3), (10, 4), (20, 6)])
 @pytest.mark.parametrize("seed", range(2))
 def test_pods_that_fill_up_to_twenty_nodes_are_packed(nodes: int, kinds: int, seed: int) -> None:
     assert fits(planted(nodes, kinds, 0, seed)) is True
 
 
-@pytest.mark.promise("I20")
+@pytest.mark.promise("I19")
 @pytest.mark.parametrize("slack", [0, 2])
 def test_pods_of_eight_kinds_that_nearly_fill_twenty_nodes_are_packed(slack: int) -> None:
     """slack: what is left over of each resource on a node, at most."""

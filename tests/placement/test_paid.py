@@ -12,7 +12,7 @@ from tests.placement.small import gang_of, pod_class, seeds
 from webhook.placement import Anchor, Assignment, Slice, Snapshot, check, place
 
 
-@pytest.mark.promise("D21")
+@pytest.mark.promise("I19")
 @pytest.mark.parametrize("seed", seeds(60))
 def test_beside_anchors_nearly_everywhere_gangs_get_the_optimum_of_trying_everything(seed: int) -> None:
     dice = random.Random(seed + 77)
@@ -25,7 +25,7 @@ def test_beside_anchors_nearly_everywhere_gangs_get_the_optimum_of_trying_everyt
         agrees(asked, snapshot_with(dice, nodes))
 
 
-@pytest.mark.promise("D21")
+@pytest.mark.promise("I19")
 @pytest.mark.parametrize(
     ("rule", "slots"), [(rule, slots) for rule in ("none", "slices", "odd pods") for slots in (8, 1)]
 )

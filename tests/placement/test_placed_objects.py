@@ -89,7 +89,7 @@ def test_a_node_takes_several_gangs_in_one_pass() -> None:
     assert isinstance(answer(gang(gpus(5), name="third"), after), str)
 
 
-@pytest.mark.promise("D26")
+@pytest.mark.promise("I60")
 def test_a_gang_without_place_takes_no_node_from_the_next_one() -> None:
     snapshot = Snapshot.build([node("a"), node("b")], [])
     assert isinstance(answer(gang(gpus(8), gpus(8), gpus(8), name="too large"), snapshot), str)
@@ -267,7 +267,7 @@ def test_pods_of_one_gang_may_tolerate_different_taints() -> None:
 # --- topology labels ----------------------------------------------------------------------------
 
 
-@pytest.mark.promise("O22", "O23")
+@pytest.mark.promise("O22")
 def test_a_node_without_topology_labels_is_neither_an_error_nor_the_closest() -> None:
     bare, near = node("bare", ()), [node("n1", ("b", "s", "h1")), node("n2", ("b", "s", "h2"))]
     assert where(gang(gpus(8), gpus(8)), bare, *near) == {"p0": "n1", "p1": "n2"}
@@ -290,7 +290,7 @@ def test_a_node_of_both_label_families_is_beside_those_of_the_first() -> None:
     assert where(asked, both, node("first", ("b", "s", "h2"))) == {"p0": "both", "p1": "first"}
 
 
-@pytest.mark.promise("O20")
+@pytest.mark.promise("W14")
 def test_equal_values_in_different_label_families_are_different_places() -> None:
     second = node("second", (), labels=dict(zip(PRERELEASE, ("b", "s", "h"), strict=True)))
     found = where(gang(gpus(8), gpus(8), required_level="block"), node("first"), second)

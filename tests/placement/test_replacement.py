@@ -134,7 +134,7 @@ def test_a_lost_pod_returns_to_the_slice_on_its_own_node() -> None:
     assert found.nodes == {"lost": "n1"}
 
 
-@pytest.mark.promise("O263")
+@pytest.mark.promise("O91")
 @pytest.mark.parametrize(
     ("rank", "expected"), [(1, "a2"), (2, "a2"), (4, "b2")], ids=["between", "end", "start"]
 )
@@ -156,7 +156,7 @@ def test_a_lost_pod_returns_beside_its_neighbours_by_rank(rank: int, expected: s
     assert found.nodes == {"lost": expected}
 
 
-@pytest.mark.promise("O263")
+@pytest.mark.promise("O91")
 @pytest.mark.parametrize("seed", range(6))
 def test_lost_pods_return_as_near_to_their_neighbours_as_the_best_places_allow(seed: int) -> None:
     """The nearest level at which some best assignment has every member beside the nearest rank."""

@@ -109,7 +109,7 @@ def test_what_is_there_counts_whether_of_the_gang_or_a_peer() -> None:
     assert {name[0] for name in placed(alone, snapshot).nodes.values()} == {"a"}
 
 
-@pytest.mark.promise("R49", "R66")
+@pytest.mark.promise("R48", "R62")
 @pytest.mark.parametrize(
     ("gang", "sentence"),
     [
@@ -139,7 +139,7 @@ def test_a_cap_that_leaves_no_capacity_is_named(gang: Gang, sentence: str) -> No
     assert (found.sentence, found.proven) == (sentence, True)
 
 
-@pytest.mark.promise("R66")
+@pytest.mark.promise("R62")
 @pytest.mark.parametrize(
     ("gang", "complaint"),
     [

@@ -46,7 +46,7 @@ def test_the_card_that_the_node_reports_is_not_planned_for_another(has: str, nex
     assert text_of(node, ONE, [running("a", {"i915": 1})]) == next_gets
 
 
-@pytest.mark.promise("O48")
+@pytest.mark.promise("O46")
 def test_what_is_not_reported_is_taken_to_be_given_from_the_highest_card_down() -> None:
     assert text_of(SYNTHETIC_CAPACITY, ONE, [running("a", {"i915": 1})]) == "card0"
     assert text_of(SYNTHETIC_CAPACITY, ONE, [running("a", {"i915": 1}), running("b", {"i915": 1})]) == "no"

@@ -87,7 +87,7 @@ def test_gangs_that_are_together_in_one_domain_are_evicted_where_a_domain_is_req
     assert gone(found) == {"third": ("b", "c")}
 
 
-@pytest.mark.promise("O182")
+@pytest.mark.promise("O180")
 def test_an_elastic_gang_loses_what_it_can_spare_before_any_gang_is_broken() -> None:
     full = cluster({name: name for name in NAMES})
     units = [unit("elastic", "a", "b", "c", spare=2), unit("single", "d")]

@@ -95,7 +95,7 @@ def test_the_node_with_the_fewest_pods_is_emptied_among_equals() -> None:
     assert found.pods == {"c"}
 
 
-@pytest.mark.promise("S48")
+@pytest.mark.promise("O180")
 def test_pods_of_the_same_or_higher_priority_are_no_victims() -> None:
     assert find(gang(1, 8), cluster([("equal", 8, 100)], [("higher", 1, 200)]), OPTIONS, below(100)) is None
 
@@ -161,7 +161,7 @@ def test_a_gang_that_fits_has_no_victims() -> None:
     assert victims([("a", pod("low", 1))], 4, 10) == ()
 
 
-@pytest.mark.promise("S48")
+@pytest.mark.promise("O180")
 def test_pods_of_the_same_or_a_higher_priority_stay() -> None:
     full = [(node, pod(f"p{node}", 10, cpu=2)) for node in "abcd"]
     assert victims(full, 1, 10) is None

@@ -141,7 +141,7 @@ def test_an_upgrade_keeps_the_authority_that_was_issued_and_the_plans(released: 
     released.kubectl("get", "placement", "kept", "-n", "default")
 
 
-@pytest.mark.promise("O367")
+@pytest.mark.promise("O343")
 def test_values_stay_by_reuse_and_a_rollback_brings_back_what_was(released: Cluster) -> None:
     bundle = authority_of(released)
     before = revision_of(released)
@@ -162,7 +162,7 @@ def test_values_stay_by_reuse_and_a_rollback_brings_back_what_was(released: Clus
     assert authority_of(released) == bundle
 
 
-@pytest.mark.promise("O415")
+@pytest.mark.promise("O56")
 def test_a_maximum_is_the_value_of_a_priority_class_of_the_cluster(released: Cluster) -> None:
     values = [
         *IMAGES,
@@ -187,7 +187,7 @@ def test_a_maximum_is_the_value_of_a_priority_class_of_the_cluster(released: Clu
     released.kubectl("delete", "priorityclass", "of-a-team")
 
 
-@pytest.mark.promise("O417")
+@pytest.mark.promise("O210")
 def test_helm_test_runs_the_doctor_and_leaves_none_of_its_rights(released: Cluster) -> None:
     path = f"/api/v1/namespaces/{SYSTEM}/pods/topogate-doctor"
     account = f"/api/v1/namespaces/{SYSTEM}/serviceaccounts/topogate-doctor"

@@ -52,7 +52,7 @@ def with_values(values: dict[str, Any], folder: Path, *sets: str) -> Objects:
     )
 
 
-@pytest.mark.promise("O415")
+@pytest.mark.promise("O56")
 @pytest.mark.usefixtures("control_plane")
 @pytest.mark.parametrize("case", CONFIGURATIONS)
 def test_what_the_api_server_decides_by_itself_follows_the_configuration_of_the_chart(

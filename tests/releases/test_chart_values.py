@@ -164,7 +164,7 @@ def is_parsed(parser: argparse.ArgumentParser, argument: str) -> bool:
     return True
 
 
-@pytest.mark.promise("O382")
+@pytest.mark.promise("O342")
 @pytest.mark.parametrize("program", chart_arguments.PARSERS)
 def test_the_chart_takes_no_argument_that_the_program_refuses_and_some_of_each_option(program: str) -> None:
     parser, pattern = chart_arguments.PARSERS[program](), re.compile(chart_arguments.pattern(program))
@@ -178,7 +178,7 @@ def test_the_chart_takes_no_argument_that_the_program_refuses_and_some_of_each_o
     assert set(without) <= {"-h", "-n", *chart_arguments.NEVER}
 
 
-@pytest.mark.promise("O342", "O382")
+@pytest.mark.promise("O342")
 @pytest.mark.usefixtures("control_plane")
 def test_a_value_that_cannot_be_meant_is_refused_with_its_name() -> None:
     faults = []
@@ -222,7 +222,7 @@ def with_configuration(document: dict[str, Any], folder: Path) -> "subprocess.Co
     return run(*TEMPLATE, "--namespace=kube-system", f"--values={folder / 'values.yaml'}")
 
 
-@pytest.mark.promise("O382")
+@pytest.mark.promise("O342")
 @pytest.mark.usefixtures("control_plane")
 def test_a_configuration_of_another_shape_is_refused_as_the_programs_would_refuse_it(tmp_path: Path) -> None:
     """Each key with a value of another type, and items of other types."""
@@ -423,7 +423,7 @@ OF_YAML: Final = ("written twice", "a key must be text", "cannot be read", "must
 """Faults of a document's text, which Helm reads by itself; a key without a value has its default there."""
 
 
-@pytest.mark.promise("O382")
+@pytest.mark.promise("O342")
 @pytest.mark.usefixtures("control_plane")
 def test_a_configuration_that_the_programs_refuse_is_refused_by_the_chart(tmp_path: Path) -> None:
     wrong = WRONG_AFTER_HEAD | {f"{MODELS}fairOrder: {key}": fault for key, fault in WRONG_FAIR_ORDER.items()}

@@ -70,7 +70,7 @@ def test_a_release_has_a_wheel_an_install_file_a_chart_notes_images_and_checksum
     subprocess.run(["sha256sum", "--check", "--strict", "SHA256SUMS"], cwd=files, check=True)
 
 
-@pytest.mark.promise("O345")
+@pytest.mark.promise("O1")
 def test_two_runs_give_the_same_files(files: Path, tmp_path: Path) -> None:
     """Of the images tests/images/test_build.py shows it."""
     chart.rendered_text.cache_clear()
@@ -160,7 +160,7 @@ def test_a_run_that_ends_early_leaves_nothing_of_a_release(
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 
 
-@pytest.mark.promise("O346")
+@pytest.mark.promise("O341")
 def test_the_api_server_refuses_the_install_file_until_its_own_command_has_named_the_registry(
     files: Path, module_cluster: Cluster
 ) -> None:

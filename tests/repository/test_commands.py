@@ -84,7 +84,6 @@ def test_hack_check_without_words_runs_all_of_its_checks() -> None:
     assert {*re.findall(r"^ +([a-z]+)\) \"", text, re.MULTILINE)} - {"sizes", "changed"} == {*default.split()}
 
 
-@pytest.mark.promise("R202")
 def test_every_benchmark_that_is_named_exists() -> None:
     assert [
         f"{path_in_repository(paper)}: {name}"
@@ -94,7 +93,6 @@ def test_every_benchmark_that_is_named_exists() -> None:
     ] == []
 
 
-@pytest.mark.promise("R202")
 def test_every_section_of_the_benchmarks_names_the_command_of_its_measurements() -> None:
     text = (ROOT / "hack/benchmarks/README.md").read_text()
     sections = re.split(r"\n(?=\*\*[A-Z])", text)[1:]

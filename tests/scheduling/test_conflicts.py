@@ -200,7 +200,7 @@ def test_a_pod_with_a_port_at_every_address_and_at_one_does_not_block_itself() -
     assert not taken_together(rules, [pod, neighbour])
 
 
-@pytest.mark.promise("R112")
+@pytest.mark.promise("R111")
 @pytest.mark.parametrize(
     ("expressions", "names"),
     [([["a", "b"]], {"a", "b"}), ([["a", "b"], ["b", "c"]], {"b"}), ([], None)],

@@ -37,7 +37,7 @@ def neighbourhood(world: World) -> Neighbourhood:
     return Neighbourhood(nodes, there, NAMESPACES)
 
 
-@pytest.mark.promise("R114")
+@pytest.mark.promise("R111")
 @pytest.mark.parametrize("first", range(0, 1200, 200))
 def test_an_order_is_found_where_there_is_one_and_each_pod_of_it_is_taken(first: int) -> None:
     found = missed = 0

@@ -111,7 +111,7 @@ def make_nodes(cluster: Cluster, names: Sequence[str]) -> None:
     register(cluster, [SimulatedNode(name, ("b", "s", name), False, 0).manifest() for name in names])
 
 
-@pytest.mark.promise("R112", "I22")
+@pytest.mark.promise("R111", "I22")
 def test_beside_which_pods_one_may_run_is_what_kube_scheduler_decides(
     cluster: Cluster, namespaces: list[str]
 ) -> None:

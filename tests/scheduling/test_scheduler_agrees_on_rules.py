@@ -64,7 +64,7 @@ def snapshot(world: World) -> Snapshot:
     return Snapshot.build(nodes, [], Topology())
 
 
-@pytest.mark.promise("R111", "R112", "I22")
+@pytest.mark.promise("R111", "I22")
 @pytest.mark.timeout(900 + 3 * PAIRS)
 def test_where_its_rules_allow_a_pod_is_what_kube_scheduler_decides(
     cluster: Cluster, namespaces: dict[str, dict[str, str]]
@@ -104,7 +104,7 @@ def our_decision(world: World, near: Neighbourhood, body: Body) -> str:
     return capacity.reason_against_node(kind, state) or Acceptance(near, {"pod": own}).reason("pod", node)
 
 
-@pytest.mark.promise("R114")
+@pytest.mark.promise("R111")
 @pytest.mark.timeout(900 + 9 * GANGS)
 def test_a_gang_with_rules_is_bound_pod_by_pod_in_the_order_of_its_release(
     cluster: Cluster, namespaces: dict[str, dict[str, str]]

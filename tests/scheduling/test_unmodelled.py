@@ -20,7 +20,7 @@ def spread(when: str) -> dict[str, Any]:
     return {"topologySpreadConstraints": [{"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": when}]}
 
 
-@pytest.mark.promise("R148")
+@pytest.mark.promise("R325")
 def test_claims_are_named_once_where_the_devices_are_not_known() -> None:
     pods = [decode(pod_json(name, resourceClaims=[{"name": "gpu"}])) for name in "ab"]
     assert claim_notes(pods) == [

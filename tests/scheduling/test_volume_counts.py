@@ -18,7 +18,7 @@ from webhook.scheduling.volume_counts import volume_counts
 # --- how many are attached ------------------------------------------------------------------------
 
 
-@pytest.mark.promise("R108")
+@pytest.mark.promise("R106")
 def test_a_node_takes_as_many_volumes_as_its_driver_allows() -> None:
     shelf = Shelf()
     shelf.limit("a", 2)
@@ -169,7 +169,7 @@ def test_a_volume_that_a_single_pod_of_the_pass_got_is_promised_to_no_other() ->
 # --- capacity of drivers--------------------------------------------------------------------------
 
 
-@pytest.mark.promise("R107")
+@pytest.mark.promise("R106")
 @pytest.mark.parametrize(
     ("publishes", "capacity", "maximum", "found"),
     [
@@ -200,7 +200,7 @@ def test_a_volume_is_made_where_its_driver_publishes_capacity_for_it(
 # --- claims for one pod ---------------------------------------------------------------------------
 
 
-@pytest.mark.promise("R110")
+@pytest.mark.promise("R106")
 def test_a_claim_for_one_pod_makes_all_others_wait_and_names_who_has_it() -> None:
     shelf = Shelf()
     shelf.disk("d", ("ReadWriteOncePod",))

@@ -189,7 +189,7 @@ def test_a_running_part_stays_where_deleting_it_would_not_lead_to_the_gang_s_siz
     assert before <= {pod["metadata"]["uid"] for pod in pods if pod["status"]["phase"] == "Running"}
 
 
-@pytest.mark.promise("O226", "W12")
+@pytest.mark.promise("O225", "W12")
 def test_gates_of_the_configured_prefix_are_served_and_the_usual_ones_left(
     two_nodes: Cluster, namespace: str
 ) -> None:
@@ -252,7 +252,7 @@ def wait_for_a_later_second(cluster: Cluster, pods: Pods) -> None:
     cluster.wait_for("the next second", lambda: f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}" > newest)
 
 
-@pytest.mark.promise("R242", "O362", "O103")
+@pytest.mark.promise("R242", "O103")
 def test_a_gang_behind_a_foreign_gate_takes_no_capacity_from_one_that_may_run(
     two_nodes: Cluster, namespace: str
 ) -> None:

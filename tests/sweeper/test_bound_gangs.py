@@ -99,7 +99,7 @@ def add_pod(passes: Passes) -> None:
     passes.journal.note(None, other)
 
 
-@pytest.mark.promise("D13")
+@pytest.mark.promise("I36")
 @pytest.mark.parametrize("happens", [replace_plan, change_pod, add_pod])
 def test_only_what_has_changed_is_looked_at_again(happens: Callable[[Passes], None], passes: Passes) -> None:
     happens(passes)

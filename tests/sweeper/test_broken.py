@@ -79,7 +79,7 @@ def test_what_is_left_is_deleted_once_it_has_been_so_for_some_time() -> None:
     assert gang.once() == ["low-1"]
 
 
-@pytest.mark.promise("O195")
+@pytest.mark.promise("O194")
 def test_where_an_autoscaler_may_bring_a_node_it_is_left_for_ten_minutes() -> None:
     gang = PartlyRunning(settings=Settings(broken_seconds=30, scale_up=ScaleUp("check-capacity")))
     assert gang.once() == []
@@ -134,7 +134,7 @@ def test_only_a_gang_whose_controller_lets_the_others_run_is_left_to_it(
     assert gang.look() == expected
 
 
-@pytest.mark.promise("O198")
+@pytest.mark.promise("O194")
 def test_a_gang_that_has_enough_stays() -> None:
     assert PartlyRunning().look(size=1) == []
 

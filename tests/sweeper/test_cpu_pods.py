@@ -78,7 +78,7 @@ BESIDE: dict[str, Any] = {
 }
 
 
-@pytest.mark.promise("R74", "R75")
+@pytest.mark.promise("R74")
 @pytest.mark.parametrize("case", NEAREST)
 def test_a_launcher_is_placed_on_the_nearest_node_that_it_may_use_and_its_workers_as_without_it(
     case: str,
@@ -214,7 +214,7 @@ def free(orders: Orders) -> bool:
     return bool(orders.plans) and all(each.is_unpinned for each in orders.plans)
 
 
-@pytest.mark.promise("R78")
+@pytest.mark.promise("R76")
 def test_a_gang_of_which_no_pod_asks_for_a_gpu_is_released_at_once() -> None:
     made = placing(
         [node("c", "b0/s0/c")],
@@ -227,7 +227,7 @@ def test_a_gang_of_which_no_pod_asks_for_a_gpu_is_released_at_once() -> None:
     assert orders.plans[0].description == "2 without GPUs released, for kube-scheduler to place"
 
 
-@pytest.mark.promise("R78")
+@pytest.mark.promise("R76")
 def test_one_whose_owner_gives_no_size_is_released_when_it_is_quiet() -> None:
     made = placing([node("c", "b0/s0/c")], launcher(), owner_facts=OwnerFacts())
     assert not made.one().plans

@@ -101,7 +101,7 @@ def test_a_driver_on_cpus_that_the_workers_wait_for_is_placed_where_these_will_b
     assert where(pods, "train-driver")[0].startswith("cpu-b1")
 
 
-@pytest.mark.promise("R78")
+@pytest.mark.promise("R76")
 def test_a_jobset_on_cpus_alone_runs_at_once(tainted: Cluster, namespace: str, defined: list[str]) -> None:
     parts = [replicated("a", 1, CPU), replicated("b", 2, CPU)]
     begin_jobset(tainted, namespace, defined, parts)(1)

@@ -146,7 +146,7 @@ def existence(api: AnsweringApi, clock: Clock | None = None, live: Metadata | No
     return OwnerExistence(cast(Api, api), lambda *_: live, lambda: None, clock or Clock())
 
 
-@pytest.mark.promise("R332")
+@pytest.mark.promise("R331")
 @pytest.mark.parametrize(
     ("answer", "expected"),
     [
@@ -335,7 +335,7 @@ def deletion(two_nodes: Cluster, namespace: str) -> Deletion:
     return Deletion(two_nodes, namespace)
 
 
-@pytest.mark.promise("R332")
+@pytest.mark.promise("R331")
 @pytest.mark.cluster
 def test_a_job_that_is_being_deleted_evicts_nobody_and_its_placement_has_the_reason(
     deletion: Deletion,

@@ -190,7 +190,7 @@ def on_node(pod: Pod, node: str) -> Pod:
     return replace(pod, spec=replace(pod.spec, node_name=node, scheduling_gates=[]))
 
 
-@pytest.mark.promise("R98")
+@pytest.mark.promise("R97")
 @pytest.mark.parametrize(("minimum", "preempts"), [(5, True), (4, False)], ids=["below", "at"])
 def test_growth_beyond_the_minimum_preempts_nobody(minimum: int, preempts: bool) -> None:
     running = [member(number, minimum, node=f"n{number}", priority=10) for number in range(4)]
@@ -200,7 +200,7 @@ def test_growth_beyond_the_minimum_preempts_nobody(minimum: int, preempts: bool)
     assert [plan.preempts for plan in orders.plans] == ([True] if preempts else [])
 
 
-@pytest.mark.promise("R98")
+@pytest.mark.promise("R97")
 @pytest.mark.parametrize(("minimum", "holds"), [(5, True), (4, False)], ids=["below", "at"])
 def test_growth_beyond_the_minimum_holds_no_node(minimum: int, holds: bool) -> None:
     """A node that becomes free is for the gang that asks, unless the gang does not run yet."""

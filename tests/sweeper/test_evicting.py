@@ -226,7 +226,7 @@ def test_each_eviction_is_counted_by_its_cause_and_outcome(status: int, outcome:
     ]
 
 
-@pytest.mark.promise("R122", "S19")
+@pytest.mark.promise("R122", "S14")
 def test_each_deletion_is_counted_by_its_cause_and_has_an_event_of_its_pod() -> None:
     api, metrics = Slow(Clock(), seconds=0), Metrics()
     pods = [job_pod(number, "a") for number in range(3)]

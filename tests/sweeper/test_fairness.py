@@ -330,7 +330,7 @@ def test_gangs_that_wait_hold_no_more_than_a_share_of_the_nodes(share: float, fr
     assert len(places(case.one())) == free
 
 
-@pytest.mark.promise("S47", "I39")
+@pytest.mark.promise("S47")
 def test_an_unused_reservation_is_not_repeated_for_as_long() -> None:
     pods = [*waiting_gang("big", 8), *waiting_gang("huge", 8), BUSY, small("s")]
     case = Placing(Nodes(8, *pods), Settings(reserve_share=1.0, reserve_hold_seconds=100))
@@ -407,7 +407,7 @@ def test_no_sentence_names_pods_of_others_that_asked_the_same() -> None:
     assert "first" not in reasons["theirs"]
 
 
-@pytest.mark.promise("I41")
+@pytest.mark.promise("O100")
 @pytest.mark.parametrize(
     ("seconds", "grace", "fits"),
     [
@@ -425,7 +425,7 @@ def test_a_pod_that_must_end_before_may_use_what_is_reserved(
     assert bool(places(case.one())) is fits
 
 
-@pytest.mark.promise("O104")
+@pytest.mark.promise("O58")
 def test_a_pod_of_a_scheduler_that_is_not_served_gets_no_place_and_a_reason() -> None:
     case = Placing(Nodes(1, gpu_pod("a", schedulerName="nobody"), gpu_pod("b")), Settings())
     orders = case.one()
@@ -522,7 +522,7 @@ SLOW = {"terminationGracePeriodSeconds": 601}
 DELETED = {"deletionTimestamp": "2026-01-01T00:00:00Z", "deletionGracePeriodSeconds": 30}
 
 
-@pytest.mark.promise("I27")
+@pytest.mark.promise("O184")
 @pytest.mark.parametrize(
     ("first", "second", "victim"),
     [

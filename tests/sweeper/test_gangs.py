@@ -231,7 +231,7 @@ def test_the_jobs_of_a_jobset_are_one_gang() -> None:
     assert gang.key == GangKey("ns", "JobSet", "set", "set-uid")
 
 
-@pytest.mark.promise("R42", "W6")
+@pytest.mark.promise("R42")
 @pytest.mark.parametrize("annotation", marks.GANG_SIZE_KEYS)
 def test_the_number_of_pods_that_is_given_counts_before_that_of_the_owner(annotation: str) -> None:
     (gang,) = gather([job_pod(0, annotations={annotation: "8"})], [], lambda _: OwnerFacts(4))

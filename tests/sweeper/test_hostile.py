@@ -149,7 +149,7 @@ def reading(api: Api, ledger: Ledger) -> Iterator[None]:
             reader.join()
 
 
-@pytest.mark.promise("S2", "I59", "I70")
+@pytest.mark.promise("S2", "I21", "I70")
 def test_whatever_one_tenant_writes_another_s_gangs_lose_no_pod_share_no_card_and_wait_not_long(
     installation: Installation,
 ) -> None:

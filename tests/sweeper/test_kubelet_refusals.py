@@ -98,7 +98,7 @@ def placed(pods: list[Pod], refusals: KubeletRefusals, count: int = 3, now: floa
     return places(RefusedPlacing(Nodes(count, *pods), refusals, now).one())
 
 
-@pytest.mark.promise("R216")
+@pytest.mark.promise("R306")
 @pytest.mark.parametrize("reason", REASONS)
 def test_after_a_refusal_for_whatever_reason_the_next_pod_is_placed_elsewhere_while_other_nodes_are_free(
     reason: str,

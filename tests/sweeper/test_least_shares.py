@@ -67,7 +67,7 @@ def keeps(counts: dict[str, int], placed: dict[str, int], skew: int) -> bool:
     return all(final[value] <= min(final.values()) + skew for value, count in counts.items() if count)
 
 
-@pytest.mark.promise("R116")
+@pytest.mark.promise("R115")
 def test_no_layout_uses_fewer_domains_than_one_that_is_called_proven() -> None:
     proven = 0
     for seed in range(80):

@@ -98,7 +98,7 @@ def test_owners_that_can_be_read_again_are_shown_no_more() -> None:
     assert not [line for line in scraped(metrics, Copy()) if line.startswith("topogate_refused_owners{")]
 
 
-@pytest.mark.promise("O203")
+@pytest.mark.promise("O200")
 def test_who_does_not_lead_any_more_shows_nothing_of_the_cluster() -> None:
     metrics = Metrics()
     metrics.count_gangs(["Waiting"])
@@ -138,7 +138,7 @@ class Passes:
         return 0.0
 
 
-@pytest.mark.promise("O400")
+@pytest.mark.promise("O54")
 def test_a_leader_begins_again_with_new_settings_and_not_before(monkeypatch: pytest.MonkeyPatch) -> None:
     store, stopping = ConfigurationStore([]), threading.Event()
     passes = Passes(store, stopping)

@@ -46,7 +46,7 @@ def test_a_pod_that_its_controller_made_loses_its_managed_fields() -> None:
     assert after == pod
 
 
-@pytest.mark.promise("O111")
+@pytest.mark.promise("O109")
 @pytest.mark.parametrize(
     "pod",
     [
@@ -122,7 +122,7 @@ def test_nothing_is_forgotten_where_that_is_switched_off() -> None:
     assert server.pod["metadata"]["managedFields"] == [UPDATED]
 
 
-@pytest.mark.promise("O111")
+@pytest.mark.promise("O109")
 @pytest.mark.parametrize("keeps", [False, True])
 def test_a_setting_switches_it_off(keeps: bool) -> None:
     server, cache = Server(written(UPDATED)), SimpleNamespace(expect=lambda _: None)
@@ -134,7 +134,7 @@ def test_a_setting_switches_it_off(keeps: bool) -> None:
     assert server.pod["metadata"]["managedFields"] == ([UPDATED] if keeps else [{}])
 
 
-@pytest.mark.promise("O112")
+@pytest.mark.promise("O109")
 @pytest.mark.parametrize("status", [400, 403, 409, 422])
 def test_a_cluster_that_refuses_it_has_its_pods_released_all_the_same(status: int) -> None:
     server = Server(written(UPDATED), refuse_forgetting(status))
@@ -143,7 +143,7 @@ def test_a_cluster_that_refuses_it_has_its_pods_released_all_the_same(status: in
     assert not server.pod["spec"]["schedulingGates"]
 
 
-@pytest.mark.promise("O112")
+@pytest.mark.promise("O109")
 def test_a_policy_of_one_namespace_ends_it_for_no_other() -> None:
     server = Server(written(UPDATED), refuse_forgetting(403))
     releaser = Releaser(server, Never(), lambda: True, forgets_managers=True)  # type: ignore[arg-type]
@@ -157,7 +157,7 @@ def test_a_policy_of_one_namespace_ends_it_for_no_other() -> None:
     assert server.pod["metadata"]["managedFields"] == [{}]
 
 
-@pytest.mark.promise("O112")
+@pytest.mark.promise("O109")
 def test_a_namespace_that_has_refused_it_is_not_asked_again() -> None:
     server = Server(written(UPDATED), refuse_forgetting(403))
     releaser = Releaser(server, Never(), lambda: True, forgets_managers=True)  # type: ignore[arg-type]

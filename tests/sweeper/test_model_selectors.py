@@ -247,7 +247,7 @@ def test_the_patch_of_a_pod_adds_to_the_selector_that_its_author_wrote_and_repla
     }
 
 
-@pytest.mark.promise("O218")
+@pytest.mark.promise("O325")
 def test_members_that_nobody_gated_are_reported_and_counted() -> None:
     past = pod("past", gated=False)
     opted_out = pod("out", {keys.INJECT_ANNOTATION: keys.INJECT_NO}, gated=False)

@@ -127,7 +127,7 @@ def test_a_pod_that_no_scheduler_has_looked_at_is_reported_but_not_given_up(reas
     assert causes(released(reason=reason), node(), 100) == [UNTRIED]
 
 
-@pytest.mark.promise("O95")
+@pytest.mark.promise("O90")
 def test_a_pod_for_which_the_scheduler_preempts_has_three_times_as_long() -> None:
     assert causes(released(nominated="n1"), node(), 299) == []
     assert causes(released(nominated="n1"), node(), 300) == ["not-bound"]
@@ -200,7 +200,7 @@ def test_only_a_pod_that_its_controller_makes_again_may_be_deleted(owners: list[
     assert can_come_again(pod, RECREATING) is expected
 
 
-@pytest.mark.promise("O95")
+@pytest.mark.promise("O90")
 def test_the_time_that_victims_take_to_end_is_not_counted() -> None:
     watch, pod = Watch(), released(nominated="n1")
     for seconds in (0.0, ENDING_SECONDS - 1):
@@ -209,7 +209,7 @@ def test_the_time_that_victims_take_to_end_is_not_counted() -> None:
     assert [lost.cause for lost in watch.find(pod, node(), ENDING_SECONDS + 599)] == ["not-bound"]
 
 
-@pytest.mark.promise("O95")
+@pytest.mark.promise("O90")
 def test_nobody_waits_without_end_for_pods_that_take_theirs_to_end() -> None:
     watch, pod = Watch(), released(nominated="n1")
     watch.find(pod, node(), 0.0, {"n1"})

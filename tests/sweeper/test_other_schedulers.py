@@ -35,7 +35,7 @@ def step(*pods: Pod, view: View = VIEW, policy: Policy | None = None, served: Se
     return model_label_step(gather_all(*pods), view, policy or Policy(), served)
 
 
-@pytest.mark.promise("O338")
+@pytest.mark.promise("O58")
 def test_the_gate_of_a_pod_of_another_scheduler_is_removed_and_its_owner_gets_a_warning() -> None:
     orders = step(pod("a", "volcano"))
     assert released(orders) == [("a", "")]
@@ -62,7 +62,7 @@ def test_pods_of_served_schedulers_are_placed() -> None:
     assert (orders.releases, orders.outcomes) == ((), ())
 
 
-@pytest.mark.promise("O338")
+@pytest.mark.promise("O58")
 @pytest.mark.parametrize("by", ["policy", "settings"])
 def test_a_pod_waits_where_policy_and_settings_disagree_on_its_scheduler(by: str) -> None:
     """To remove the gate would start it anywhere, for a mistake of the operator."""
@@ -79,7 +79,7 @@ def test_no_release_is_ordered_while_one_is_not_observed_yet_or_was_refused() ->
     assert model_label_step(gather_all(one), VIEW, Policy(), SERVED, lambda _: True).releases == ()
 
 
-@pytest.mark.promise("O338")
+@pytest.mark.promise("O58")
 def test_a_job_of_another_scheduler_is_left_to_it_without_a_placement(
     definitions: Cluster, namespace: str
 ) -> None:

@@ -97,7 +97,7 @@ def test_the_smaller_part_is_placed_first_where_the_larger_would_take_its_only_p
     assert len(placed) == 5
 
 
-@pytest.mark.promise("R69")
+@pytest.mark.promise("R68")
 def test_none_of_it_is_placed_where_one_part_does_not_fit() -> None:
     made = placing(
         grid([1, 1, 1, 1]),
@@ -114,7 +114,7 @@ SAME_LEVEL = ({REQUIRED: "block"}, {REQUIRED: "block"})
 DIFFERENT_LEVELS = ({REQUIRED: "block"}, {REQUIRED: "subblock"})
 
 
-@pytest.mark.promise("R71", "O199")
+@pytest.mark.promise("R70", "O199")
 @pytest.mark.parametrize(
     ("requests", "expected"), [(SAME_LEVEL, True), (DIFFERENT_LEVELS, False)], ids=["alike", "unlike"]
 )
@@ -125,7 +125,7 @@ def test_a_gang_in_parts_preempts_nobody(requests: tuple[dict[str, str], ...], e
     assert [plan.preempts for plan in plans] == [True] * expected
 
 
-@pytest.mark.promise("R71")
+@pytest.mark.promise("R70")
 @pytest.mark.parametrize(
     ("requests", "expected"), [(SAME_LEVEL, True), (DIFFERENT_LEVELS, False)], ids=["alike", "unlike"]
 )
@@ -217,7 +217,7 @@ def with_labels(pod: Pod, labels: dict[str, str]) -> Pod:
     return msgspec.structs.replace(pod, metadata=metadata)
 
 
-@pytest.mark.promise("R69")
+@pytest.mark.promise("R68")
 def test_whatever_the_cluster_all_parts_have_what_they_request_or_nobody_has_a_place() -> None:
     for seed in range(20):
         check_parts(seed)

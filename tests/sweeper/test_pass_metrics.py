@@ -138,7 +138,7 @@ def test_a_gang_that_is_deleted_before_it_runs_is_not_timed() -> None:
     assert passes.shown("topogate_time_to_running_seconds_count") == {}
 
 
-@pytest.mark.promise("O202")
+@pytest.mark.promise("O200")
 def test_priority_classes_beyond_a_bound_share_a_series() -> None:
     count = MOST_CLASSES + 3
     pods = [gang_pod(f"p{i}", f"g{i}", priorityClassName=f"c{i:03}") for i in range(count)]
@@ -244,7 +244,7 @@ def test_the_cluster_is_added_up_now_and_then_and_no_more() -> None:
     assert passes.shown("topogate_gpus") == {}
 
 
-@pytest.mark.promise("O202")
+@pytest.mark.promise("O200")
 def test_thirty_two_classes_models_and_accounts_have_series_of_their_own() -> None:
     assert {
         MOST_CLASSES,
@@ -255,7 +255,7 @@ def test_thirty_two_classes_models_and_accounts_have_series_of_their_own() -> No
     } == {32}
 
 
-@pytest.mark.promise("O205")
+@pytest.mark.promise("O200")
 def test_the_operator_sets_what_counts_as_a_gpu() -> None:
     settings = Settings(gpu_resources=frozenset({"example.com/chip"}), model_label="chip")
     assert settings.counting.names([GPU, "example.com/chip"]) == ("example.com/chip",)

@@ -16,7 +16,7 @@ from webhook.kube.client import Api, ApiError, Stream
 from webhook.sweeper.observe.cache import NODES, PODS
 
 
-@pytest.mark.promise("R7")
+@pytest.mark.promise("R8")
 def test_a_gang_runs_on_nodes_whose_hostname_label_is_not_their_name(
     misnamed_nodes: Cluster, namespace: str
 ) -> None:

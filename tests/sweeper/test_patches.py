@@ -36,7 +36,7 @@ def terms_of(pod: dict[str, Any]) -> list[dict[str, Any]]:
     return terms
 
 
-@pytest.mark.promise("R7")
+@pytest.mark.promise("R8")
 @pytest.mark.parametrize(
     "affinity",
     [
@@ -60,7 +60,7 @@ def test_a_pod_without_required_node_affinity_gets_one_term_with_the_pin(
         assert value.items() <= after["spec"]["affinity"][key].items()
 
 
-@pytest.mark.promise("R7")
+@pytest.mark.promise("R8")
 def test_the_pin_is_appended_to_every_term_and_earlier_requirements_stay_first() -> None:
     after = released(with_terms({"matchExpressions": [SSD]}, {"matchFields": [NAMED]}))
     assert terms_of(after) == [

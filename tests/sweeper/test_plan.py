@@ -226,7 +226,7 @@ class Written(Api):
         return b"{}"
 
 
-@pytest.mark.promise("W33")
+@pytest.mark.promise("W32")
 @pytest.mark.parametrize("is_proven", [True, False])
 def test_a_placement_records_whether_its_plan_is_proven_the_best(is_proven: bool) -> None:
     placing = Placing(Nodes(1, gpu_pod("p")), Settings(settle_seconds=0))

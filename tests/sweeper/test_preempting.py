@@ -35,7 +35,7 @@ def test_a_victim_is_evicted_whole_its_blocking_pods_last_and_the_plan_waits_for
     assert reason == "evicted with its gang Job/low, 2 pods on nodes, for gang Job/high of priority 100"
 
 
-@pytest.mark.promise("R301")
+@pytest.mark.promise("R272")
 def test_nobody_is_evicted_for_pods_that_cannot_be_released_yet() -> None:
     """As those whose PodGroup is not there: another may have its name, so that they wait for ever."""
     scene = Scene()
@@ -71,7 +71,7 @@ def test_a_pod_that_came_after_its_gang_was_chosen_is_evicted_first_and_with_it(
     assert f"{3 if node else 2} pods on nodes" in reason
 
 
-@pytest.mark.promise("O187")
+@pytest.mark.promise("I30")
 def test_a_gang_of_which_a_pod_is_about_to_be_released_is_not_begun_before_that_one_has_its_node() -> None:
     """It would be sent there, and stand alone."""
     scene = Scene()
@@ -105,7 +105,7 @@ def test_a_gang_that_was_placed_again_while_its_old_pods_end_stays() -> None:
     assert (going(found), found.waiting_uids) == ([], frozenset({"ns-high-0"}))
 
 
-@pytest.mark.promise("O186")
+@pytest.mark.promise("I30")
 def test_a_gang_that_has_got_a_pod_that_is_as_important_is_not_begun() -> None:
     scene = Scene()
     scene.joined_by(member("low", 2, "n2", priority=100))
@@ -114,7 +114,7 @@ def test_a_gang_that_has_got_a_pod_that_is_as_important_is_not_begun() -> None:
     assert found.sentences["ns/high"].endswith("not yet: their gang has pods that must not be evicted for it")
 
 
-@pytest.mark.promise("O188")
+@pytest.mark.promise("O183")
 def test_the_plan_is_released_once_nobody_blocks_it() -> None:
     scene = Scene()
     scene.cluster.pods = [scene.high]
@@ -122,7 +122,7 @@ def test_the_plan_is_released_once_nobody_blocks_it() -> None:
     assert (going(found), found.waiting_uids) == ([], frozenset())
 
 
-@pytest.mark.promise("O188")
+@pytest.mark.promise("O183")
 def test_the_plan_waits_for_victims_that_take_their_time_to_end() -> None:
     scene = Scene()
     scene.cluster.pods = [member("low", n, f"n{n}", metadata=LEAVING) for n in (0, 1)] + [scene.high]
@@ -184,7 +184,7 @@ def test_a_gang_whose_class_never_preempts_gets_no_victims(policy: str, victims:
     assert len(orders.plans) == victims
 
 
-@pytest.mark.promise("I31")
+@pytest.mark.promise("I30")
 def test_a_plan_that_names_gangs_elsewhere_evicts_none_of_them() -> None:
     scene = Scene()
     other = member("other", 0, "n2", namespace="theirs")
@@ -198,7 +198,7 @@ def test_a_plan_that_names_gangs_elsewhere_evicts_none_of_them() -> None:
     assert going(scene.look()) == []
 
 
-@pytest.mark.promise("O193")
+@pytest.mark.promise("O199")
 def test_pods_that_topogate_never_gated_are_left_to_kube_scheduler() -> None:
     scene = Scene()
     del scene.cluster.placements["ns/low"]
@@ -230,7 +230,7 @@ def budget(allowed: int) -> Budgets:
     return Budgets([msgspec.convert(body, PodDisruptionBudget)])
 
 
-@pytest.mark.promise("S16", "O190")
+@pytest.mark.promise("S16", "O180")
 def test_no_pod_of_a_gang_is_evicted_if_a_budget_protects_one() -> None:
     scene = Scene()
     scene.budgets = budget(1)
@@ -267,7 +267,7 @@ def test_no_gang_is_begun_before_it_is_known_whether_a_budget_keeps_it() -> None
     assert found.sentences["ns/high"].endswith("not yet: the PodDisruptionBudgets have not been read")
 
 
-@pytest.mark.promise("O190")
+@pytest.mark.promise("O180")
 def test_a_gang_that_a_budget_allows_is_evicted() -> None:
     scene = Scene()
     scene.budgets = budget(2)
@@ -430,7 +430,7 @@ class WithBudget(Scene):
         self.cluster.placements = {made.key: made, "ns/high": self.cluster.placements["ns/high"]}
 
 
-@pytest.mark.promise("O182")
+@pytest.mark.promise("O180")
 def test_an_elastic_gang_loses_what_it_can_spare() -> None:
     assert going(WithBudget().look()) == ["low-0"]
 

@@ -41,7 +41,7 @@ def placement(cluster: Cluster, namespace: str) -> dict[str, dict[str, object]]:
     return found[0] if found else {"spec": {}, "status": {}}
 
 
-@pytest.mark.promise("R88", "O106")
+@pytest.mark.promise("O106")
 def test_a_gang_of_which_a_quota_allows_a_part_waits_with_the_quotas_message_until_it_is_raised(
     quota: Cluster, namespace: str
 ) -> None:
@@ -64,7 +64,7 @@ def test_a_gang_of_which_a_quota_allows_a_part_waits_with_the_quotas_message_unt
     assert len({pod["spec"]["nodeName"][:10] for pod in named(pods, "train")}) == 1
 
 
-@pytest.mark.promise("R88", "O107")
+@pytest.mark.promise("O106")
 def test_going_on_with_fewer_is_a_setting_and_is_not_shown_as_whole(quota: Cluster, namespace: str) -> None:
     create_job(quota.api(), namespace, "train", 3, template(8))
     settings = Settings(settle_seconds=0.5, patience_seconds=1, start_with_fewer=True)

@@ -75,7 +75,7 @@ def test_a_pod_that_wants_to_be_near_a_missing_one_waits_and_is_placed_there_at_
     assert len(seen) == 1, "it was sent to the right place the first time"
 
 
-@pytest.mark.promise("R123")
+@pytest.mark.promise("R122")
 def test_a_domain_that_breaks_a_rule_is_left_at_once_by_the_successor_too() -> None:
     message = "0/4 nodes are available: 1 node(s) didn't match pod affinity rules."
     term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n0"]}]}
@@ -146,7 +146,7 @@ SPREAD = {
 CLAIM = {"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "c"}}]}
 
 
-@pytest.mark.promise("R123")
+@pytest.mark.promise("R122")
 @pytest.mark.parametrize(
     ("spec", "message", "expected"),
     [

@@ -101,7 +101,7 @@ def names(taken: Sequence[Pair]) -> list[str]:
     return [planned.name for _, planned in taken]
 
 
-@pytest.mark.promise("O332")
+@pytest.mark.promise("I33")
 @pytest.mark.parametrize(
     ("annotations", "expected"),
     [

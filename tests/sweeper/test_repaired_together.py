@@ -47,13 +47,13 @@ def repaired(
     return [each.pod.metadata.name for each in orders.evictions], orders
 
 
-@pytest.mark.promise("O92")
+@pytest.mark.promise("O90")
 def test_all_lost_pods_of_a_job_are_deleted_if_it_can_bear_as_many_failures() -> None:
     names, _ = repaired([lost_pod(index) for index in range(3)], left=3)
     assert names == ["train-0", "train-1", "train-2"]
 
 
-@pytest.mark.promise("O92")
+@pytest.mark.promise("O90")
 def test_none_is_deleted_where_the_job_cannot_bear_all_of_them() -> None:
     # Two of three would leave the gang as broken as before, and the Job at its limit.
     names, orders = repaired([lost_pod(index) for index in range(3)], left=2)

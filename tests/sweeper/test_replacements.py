@@ -50,7 +50,7 @@ def after_loss(case: Placing, lost: set[str], *successors: Pod) -> dict[str, str
 HOMOGENEOUS = [member("a", 1, "n0"), member("b", 1, "n1"), member("c", 1, "n2")]
 
 
-@pytest.mark.promise("O100", "I41")
+@pytest.mark.promise("O100")
 @pytest.mark.parametrize(("gpus", "is_placed"), [(1, True), (7, False)])
 def test_only_a_pod_that_asks_for_what_was_lost_is_placed_on_nodes_reserved_for_others(
     gpus: int, is_placed: bool

@@ -52,7 +52,7 @@ def together(count: int, snapshot: Snapshot) -> tuple[Gang, Acceptance]:
     return gang, Acceptance(Neighbourhood(nodes, []), pods)
 
 
-@pytest.mark.promise("R116")
+@pytest.mark.promise("R115")
 def test_the_zone_that_is_chosen_is_the_one_in_which_the_gang_lies_best() -> None:
     fits = 0
     for seed in range(100):
@@ -75,7 +75,7 @@ def test_the_zone_that_is_chosen_is_the_one_in_which_the_gang_lies_best() -> Non
     assert fits > 20
 
 
-@pytest.mark.promise("R116")
+@pytest.mark.promise("R115")
 def test_no_zone_is_called_the_best_while_another_was_not_looked_at_to_the_end() -> None:
     worse = 0
     for seed in range(140, 150):

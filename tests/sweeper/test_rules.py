@@ -77,7 +77,7 @@ def test_a_gang_is_spread_over_zones_by_its_rule(spec: dict[str, Any], count: in
     assert sorted(zones_of(nodes, places(Placing(nodes, SETTINGS).one()))) == sorted(zones)
 
 
-@pytest.mark.promise("R114")
+@pytest.mark.promise("R111")
 def test_pods_are_planned_in_an_order_in_which_none_breaks_its_rule() -> None:
     nodes = cluster("ab", *gang(6, **spread()))
     order = zones_of(nodes, places(Placing(nodes, SETTINGS).one()))
@@ -100,7 +100,7 @@ def test_a_pod_that_wants_to_be_near_another_waits_for_it_and_is_placed_there() 
     assert places(placing.one()) == {"train-0": "n1"}
 
 
-@pytest.mark.promise("R112")
+@pytest.mark.promise("R111")
 def test_pods_that_run_keep_others_out_of_their_zone_by_their_own_rule() -> None:
     nodes = cluster("aab", *gang(2), resident("alone", "n0", **near("podAntiAffinity")))
     assert zones_of(nodes, places(Placing(nodes, SETTINGS).one())) == ["b", "b"]
@@ -124,7 +124,7 @@ def test_a_gang_for_which_its_rules_leave_no_layout_names_them() -> None:
     assert "pod anti-affinity over topology.kubernetes.io/zone" in outcome.reason
 
 
-@pytest.mark.promise("R117")
+@pytest.mark.promise("R115")
 @pytest.mark.parametrize(("count", "is_found"), [(64, True), (65, False)])
 def test_a_layout_for_different_pods_is_searched_up_to_64_of_them(count: int, is_found: bool) -> None:
     nodes = cluster("ab", *gang(count, **spread())[:-1], gang(count, **spread(2))[-1], gpus=80)
@@ -134,7 +134,7 @@ def test_a_layout_for_different_pods_is_searched_up_to_64_of_them(count: int, is
         assert "no placement was found that also keeps their rules on other pods" in orders.outcomes[0].reason
 
 
-@pytest.mark.promise("R117")
+@pytest.mark.promise("R115")
 @pytest.mark.parametrize(("zones", "is_found"), [(64, True), (65, False)])
 def test_a_layout_is_searched_over_up_to_64_domains_of_a_label(zones: int, is_found: bool) -> None:
     nodes = cluster([f"z{number}" for number in range(zones)], *gang(130, **spread()), gpus=4)
@@ -165,7 +165,7 @@ def test_a_leader_and_workers_of_another_shape_are_spread_together() -> None:
     assert sorted(zones_of(nodes, places(Placing(nodes, SETTINGS).one()))) == ["a", "a", "b", "b"]
 
 
-@pytest.mark.promise("R112")
+@pytest.mark.promise("R111")
 @pytest.mark.parametrize("namespace_knows", [True, False])
 def test_a_namespace_selector_of_affinity_is_judged_by_labels_or_not_at_all(namespace_knows: bool) -> None:
     rule = near("podAffinity", "db", namespaceSelector={"matchLabels": {"team": "b"}})

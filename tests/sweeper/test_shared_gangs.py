@@ -92,7 +92,7 @@ CASES: dict[str, tuple[Sequence[Pod], str]] = {
 }  # fmt: skip
 
 
-@pytest.mark.promise("R335")
+@pytest.mark.promise("R334")
 @pytest.mark.parametrize(("pods", "sentence"), CASES.values(), ids=CASES)
 def test_a_gang_that_controllers_share_by_mistake_has_that_reason(pods: Sequence[Pod], sentence: str) -> None:
     gang = gang_of(*pods)
@@ -116,7 +116,7 @@ def test_operators_may_group_pods_of_several_controllers() -> None:
     assert gang.wrongly_shared == ""
 
 
-@pytest.mark.promise("R335")
+@pytest.mark.promise("R334")
 def test_the_owner_of_the_newest_pods_gets_one_event() -> None:
     first, second = pods_of("Job/a", 2, of(2)), pods_of("Job/longer", 2, of(2))
     gang = gang_of(*second, *first)

@@ -103,7 +103,7 @@ def test_kueues_own_names_are_left_to_kueue() -> None:
     assert gang_of(*(worker(rank, asked) for rank in range(4))).slices == ()
 
 
-@pytest.mark.promise("R53", "R47", "R58")
+@pytest.mark.promise("R52", "R46")
 @pytest.mark.parametrize(
     ("asked", "complaint"),
     [
@@ -158,7 +158,7 @@ def test_pods_with_different_slices_are_parts_with_slices_of_their_own() -> None
     assert sorted(part.slices[0].size for part in gang.parts) == [2, 4]
 
 
-@pytest.mark.promise("R56")
+@pytest.mark.promise("R54")
 def test_pods_without_ranks_make_slices_of_any() -> None:
     gang = gang_of(*(worker(rank, PAIRS, ranked=False) for rank in range(4)))
     assert gang.problems == ("the pods have no ranks: any 2 of them form a slice",)
@@ -169,7 +169,7 @@ def test_pods_without_ranks_make_slices_of_any() -> None:
 NESTED = {LEVEL: "subblock,host", SIZE: "4,2"}
 
 
-@pytest.mark.promise("R47", "R46")
+@pytest.mark.promise("R46")
 def test_slices_in_slices_share_a_domain_each() -> None:
     found = placed(gang_of(*(worker(rank, NESTED) for rank in range(8))), cluster(a1=3, a2=3, b1=3, b2=3))
     assert isinstance(found, dict)

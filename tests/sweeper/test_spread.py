@@ -66,7 +66,7 @@ def test_the_request_is_a_level_and_perhaps_the_most_in_a_domain(
     assert spread_of(value) == requested
 
 
-@pytest.mark.promise("R53")
+@pytest.mark.promise("R52")
 @pytest.mark.parametrize(
     "value", ["", ":2", "block:", "block:0", "block:-1", "block:two", "block:1:2", "block: 2"]
 )
@@ -111,7 +111,7 @@ def test_others_do_not_count(other: Pod) -> None:
     assert placed(blocks(2, 2, 2, pods=(*run, other, replica("new", "block:1")))) == {"new": "b2"}
 
 
-@pytest.mark.promise("R64")
+@pytest.mark.promise("R62")
 @pytest.mark.parametrize(("requested", "expected"), [(None, 5), ("block", 4)])
 def test_nodes_without_topology_labels_are_left_out_of_a_spread(requested: str | None, expected: int) -> None:
     cluster = blocks(1, 1, pods=tuple(replica(f"w{number}", requested) for number in range(5)))
@@ -123,7 +123,7 @@ def test_nodes_without_topology_labels_are_left_out_of_a_spread(requested: str |
     assert ("bare" in found.values()) == (requested is None)
 
 
-@pytest.mark.promise("R49")
+@pytest.mark.promise("R48")
 def test_a_replica_waits_while_every_domain_has_as_many_as_it_may_and_is_placed_when_one_has_left() -> None:
     run = (replica("a", "block:1", "n0"), replica("b", "block:1", "n2"))
     cluster = blocks(2, 2, pods=(*run, replica("new", "block:1")))
@@ -182,7 +182,7 @@ def test_the_replicas_of_a_deployment_are_spread_and_those_of_its_scale_up_as_we
     assert subblocks(6) == ["node-b0-s0"] * 3 + ["node-b0-s1"] * 3
 
 
-@pytest.mark.promise("R65")
+@pytest.mark.promise("R62")
 def test_no_running_replica_is_moved_for_an_even_spread(two_subblocks: Cluster, namespace: str) -> None:
     body = template(2, annotations={REQUEST: "subblock"})
     body["metadata"]["labels"] = {"app": "web"}

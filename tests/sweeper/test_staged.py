@@ -18,7 +18,7 @@ IN_ONE_SUBBLOCK = {keys.REQUIRED_TOPOLOGY_ANNOTATION: "subblock"}
 SETTINGS = Settings(settle_seconds=0, reserve_seconds=1e12)
 
 
-@pytest.mark.promise("R213")
+@pytest.mark.promise("R72")
 @pytest.mark.parametrize("seed", range(2))
 def test_groups_of_one_set_that_exactly_fit_all_run(seed: int) -> None:
     scene = Stages(
@@ -28,7 +28,7 @@ def test_groups_of_one_set_that_exactly_fit_all_run(seed: int) -> None:
     assert scene.sizes() == [4] * 10
 
 
-@pytest.mark.promise("R213")
+@pytest.mark.promise("R72")
 @pytest.mark.parametrize("seed", range(2))
 def test_of_more_groups_than_fit_those_that_do_not_wait_as_a_whole(seed: int) -> None:
     scene = Stages(
@@ -38,7 +38,7 @@ def test_of_more_groups_than_fit_those_that_do_not_wait_as_a_whole(seed: int) ->
     assert scene.sizes() == [4] * 10 + [0] * 3
 
 
-@pytest.mark.promise("R213")
+@pytest.mark.promise("R72")
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("requests", [IN_ONE_SUBBLOCK, {}], ids=["required", "no level"])
 def test_groups_that_need_more_than_the_share_that_may_be_reserved_all_run(
@@ -145,7 +145,7 @@ def test_who_replaces_a_lost_pod_takes_a_node_of_theirs_only_where_nothing_else_
     assert scene.node_of("other-2")
 
 
-@pytest.mark.promise("R213")
+@pytest.mark.promise("R72")
 def test_a_gang_whose_nodes_cannot_be_reserved_has_the_reason() -> None:
     scene = Stages(groups_of(3, 4), [16], settings=SETTINGS)
     scene.finish()
@@ -178,7 +178,7 @@ def test_of_many_groups_that_cannot_begin_yet_one_is_asked_about_in_a_pass(
     assert scene.sizes() == [4] * 16 + [0] * 14
 
 
-@pytest.mark.promise("R213")
+@pytest.mark.promise("R72")
 def test_a_gang_that_alone_needs_more_than_may_be_reserved_begins_where_nobody_else_has_any() -> None:
     scene = Stages([*groups_of(1, 6, name="large"), *groups_of(1, 2, name="small")], [8], settings=SETTINGS)
     scene.finish()
@@ -238,7 +238,7 @@ def test_workers_of_a_gang_that_begins_do_not_pass_over_what_others_hold() -> No
     assert scene.placed(first) == 1
 
 
-@pytest.mark.promise("R213")
+@pytest.mark.promise("R72")
 @pytest.mark.parametrize("requests", [{}, IN_ONE_SUBBLOCK], ids=["no level", "required"])
 def test_a_gang_in_stages_begins_though_all_that_may_be_reserved_is_reserved_for_one_that_never_fits(
     requests: dict[str, str],

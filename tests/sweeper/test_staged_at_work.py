@@ -125,7 +125,7 @@ def test_a_group_whose_workers_do_not_wait_for_their_leader_is_placed_at_once(
     assert len(found) == 1, "one subblock holds the whole group"
 
 
-@pytest.mark.promise("R90")
+@pytest.mark.promise("R72")
 def test_an_ordered_statefulset_does_not_settle_between_its_pods(fragmented: Cluster, namespace: str) -> None:
     body = template(8)
     body["metadata"] = {"labels": {"app": "train"}}

@@ -77,7 +77,7 @@ def test_gpu_nodes_without_topology_labels_are_counted_and_others_not() -> None:
     assert stock_of(Snapshot.build(nodes, [])).unplaced == 1
 
 
-@pytest.mark.promise("O202")
+@pytest.mark.promise("O200")
 def test_models_beyond_a_bound_are_summed_as_one() -> None:
     nodes = [gpu_node(f"n{i}", ("b", f"s{i}", f"h{i}"), f"m{i:03}") for i in range(MOST_MODELS + 5)]
     stock = stock_of(Snapshot.build(nodes, []))

@@ -138,7 +138,7 @@ def test_a_pod_uses_capacity_from_its_plan_to_its_end_and_by_a_plan_of_its_own_n
     assert left_on_n1(cluster) == left
 
 
-@pytest.mark.promise("I59")
+@pytest.mark.promise("I21")
 @pytest.mark.parametrize(
     ("more", "node"),
     [
@@ -216,7 +216,7 @@ def member(name: str, priority: int, *, gpus: int = 1, gated: bool = True) -> Po
     )
 
 
-@pytest.mark.promise("S48", "I45")
+@pytest.mark.promise("O180", "R178")
 @pytest.mark.parametrize(
     ("lender", "what"),
     [

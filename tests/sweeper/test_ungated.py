@@ -86,7 +86,7 @@ def test_gpu_pods_that_were_created_without_a_gate_are_counted_by_namespace() ->
 OWNER = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "d", "uid": "d", "controller": True}
 
 
-@pytest.mark.promise("O339")
+@pytest.mark.promise("O325")
 @pytest.mark.parametrize(
     "other",
     [
@@ -179,7 +179,7 @@ def test_each_namespace_gets_one_event_until_it_has_none_any_more() -> None:
 # --- the true cause --------------------------------------------------------------------------------------
 
 
-@pytest.mark.promise("O339")
+@pytest.mark.promise("O325")
 @pytest.mark.parametrize(
     ("written", "cause"),
     [
@@ -223,7 +223,7 @@ def test_a_bound_pod_that_is_first_seen_after_a_new_list_counts_by_what_its_crea
     assert counts(ungated, WITH_GPU._replace(names_node=True)) == {}
 
 
-@pytest.mark.promise("O339")
+@pytest.mark.promise("O325")
 def test_a_pod_that_was_created_before_its_namespace_opted_in_is_not_counted() -> None:
     clock = Clock()
     ungated = UngatedPods(clock)

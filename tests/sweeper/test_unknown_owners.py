@@ -35,7 +35,7 @@ def reasons(count: int, *pods: Pod) -> dict[str, str]:
     return {each.gang.key.name: each.reason for each in orders.outcomes}
 
 
-@pytest.mark.promise("R231")
+@pytest.mark.promise("R230")
 def test_there_is_a_note_where_some_of_its_pods_could_run() -> None:
     reason = reasons(2, *(step(number) for number in range(3)))["o"]
     assert "capacity for 2 of 3" in reason
@@ -45,7 +45,7 @@ def test_there_is_a_note_where_some_of_its_pods_could_run() -> None:
     assert f'{keys.GANG_MIN_SIZE_ANNOTATION}: "1"' in reason
 
 
-@pytest.mark.promise("R231")
+@pytest.mark.promise("R230")
 @pytest.mark.parametrize(
     ("count", "pods"),
     [

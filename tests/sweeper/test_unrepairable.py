@@ -157,7 +157,7 @@ def test_a_mirror_pod_is_nobody_s_victim() -> None:
     assert places(case.one()) == {}
 
 
-@pytest.mark.promise("S15")
+@pytest.mark.promise("S14")
 @pytest.mark.parametrize(
     ("where", "is_victim"), [("ns", True), ("topogate-system", False), ("kube-system", False)]
 )

@@ -40,7 +40,7 @@ RULES = [{"away_from": "x"}, {"port": 80}]
 IDS = ["anti-affinity", "host port"]
 
 
-@pytest.mark.promise("D13")
+@pytest.mark.promise("I36")
 @pytest.mark.parametrize("rule", [{}, *RULES], ids=["no rules", *IDS])
 def test_a_pass_in_which_nothing_changed_takes_every_state_from_the_one_before(rule: dict[str, Any]) -> None:
     snapshotter = Snapshotter(Cluster(pod("w", "x", **rule), pod("a", "x", node="n1", **rule)), Settings())

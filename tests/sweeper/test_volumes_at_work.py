@@ -99,7 +99,7 @@ def stateful(cluster: Cluster, namespace: str, class_name: str) -> None:
     cluster.api().request("POST", path, body={"metadata": {"name": "x"}, "spec": spec})
 
 
-@pytest.mark.promise("R109")
+@pytest.mark.promise("R106")
 def test_two_pods_of_a_gang_do_not_count_on_the_same_free_volume(
     local_volumes: Cluster, namespace: str
 ) -> None:
@@ -108,7 +108,7 @@ def test_two_pods_of_a_gang_do_not_count_on_the_same_free_volume(
     assert places(pods) == set(LAST)
 
 
-@pytest.mark.promise("R108")
+@pytest.mark.promise("R106")
 def test_a_node_is_given_no_more_volumes_than_its_driver_attaches(
     local_volumes: Cluster, namespace: str
 ) -> None:

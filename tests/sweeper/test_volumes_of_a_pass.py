@@ -32,7 +32,7 @@ def cluster(shelf: Shelf, *pods: Pod) -> WithStorage:
     return nodes
 
 
-@pytest.mark.promise("R109")
+@pytest.mark.promise("R106")
 @pytest.mark.parametrize(("volumes", "placed"), [(3, 2), (4, 4)])
 def test_the_second_gang_waits_for_the_next_pass_unless_there_is_plenty(volumes: int, placed: int) -> None:
     shelf = Shelf()

@@ -105,7 +105,7 @@ def test_a_stateful_set_that_blocks_is_evicted_whole_and_waits_as_a_gang(
     high_runs_and_low_waits(two_nodes, namespace)
 
 
-@pytest.mark.promise("O182")
+@pytest.mark.promise("O180")
 def test_an_elastic_gang_loses_only_what_it_can_spare(two_nodes: Cluster, namespace: str) -> None:
     fill(two_nodes, namespace, annotations={keys.GANG_MIN_SIZE_ANNOTATION: "1"})
     create_job(two_nodes.api(), namespace, "high", 1, template(8, priorityClassName="high"))
@@ -119,7 +119,7 @@ def test_an_elastic_gang_loses_only_what_it_can_spare(two_nodes: Cluster, namesp
     assert len(bound(pods, "low")) == 1
 
 
-@pytest.mark.promise("S16", "O190")
+@pytest.mark.promise("S16", "O180")
 def test_a_gang_is_left_alone_that_a_budget_keeps_where_another_suffices(
     two_nodes: Cluster, namespace: str
 ) -> None:
@@ -186,7 +186,7 @@ def test_what_kube_scheduler_leaves_of_a_gang_is_evicted_as_well(two_nodes: Clus
     )
 
 
-@pytest.mark.promise("O198")
+@pytest.mark.promise("O194")
 def test_what_is_left_of_a_gang_stays_where_that_is_switched_off(two_nodes: Cluster, namespace: str) -> None:
     fill(two_nodes, namespace)
     create_pod(two_nodes.api(), namespace, "other", template(8, gated=False, priorityClassName="high"))

@@ -52,7 +52,7 @@ def allow_none(team: Team, lives: Lives, resource: str) -> str:
     return f"{path}/none"
 
 
-@pytest.mark.promise("R172")
+@pytest.mark.promise("O154")
 def test_what_the_api_server_refuses_is_reported_and_tried_again(team: Team, lives: Lives) -> None:
     quota = allow_none(team, lives, "count/jobs.batch")
     team.create("train", {})
@@ -65,7 +65,7 @@ def test_what_the_api_server_refuses_is_reported_and_tried_again(team: Team, liv
     lives.until("train runs after all", lambda: team.phase("train") == "Running")
 
 
-@pytest.mark.promise("R170", "R172")
+@pytest.mark.promise("R170", "O154")
 def test_why_no_pod_can_be_made_is_reported_until_one_can(team: Team, lives: Lives) -> None:
     quota = allow_none(team, lives, "requests.nvidia.com/gpu")
     team.create("train", {})
@@ -82,7 +82,7 @@ def test_why_no_pod_can_be_made_is_reported_until_one_can(team: Team, lives: Liv
     lives.until("train runs after all", lambda: team.phase("train") == "Running")
 
 
-@pytest.mark.promise("R170", "O171")
+@pytest.mark.promise("R170", "O170")
 def test_a_task_without_a_template_gets_its_pod_in_a_restricted_namespace(team: Team, lives: Lives) -> None:
     label = {"pod-security.kubernetes.io/enforce": "restricted"}
     path = f"/api/v1/namespaces/{team.namespace}"
@@ -110,7 +110,7 @@ def test_a_foreign_job_with_the_tasks_name_stays_and_is_named(team: Team, lives:
     assert team.jobs()["train"]["metadata"]["uid"] == uid
 
 
-@pytest.mark.promise("O157")
+@pytest.mark.promise("O152")
 def test_two_controllers_at_once_make_no_job_twice(team: Team) -> None:
     """Leases keep two apart; where they do not, the API server does."""
     stop, steps = threading.Event(), [0, 0]
@@ -201,7 +201,7 @@ def test_the_job_of_an_earlier_task_is_deleted_even_where_the_garbage_collector_
     assert team.jobs()["train"]["metadata"]["uid"] != first
 
 
-@pytest.mark.promise("O371")
+@pytest.mark.promise("O168")
 def test_pods_of_an_earlier_job_are_deleted_even_where_the_garbage_collector_takes_both_for_one(
     alone: tuple[Team, Lives],
 ) -> None:

@@ -102,7 +102,7 @@ def writes(module_cluster: Cluster) -> list[str]:
     return [*writes, "PATCH gputasks/train/status #1", "PATCH gputasks/short/status #1"]
 
 
-@pytest.mark.promise("O167", "O157")
+@pytest.mark.promise("O152")
 @pytest.mark.parametrize("moment", [BEFORE, AFTER])
 def test_whichever_write_the_controller_dies_at_nothing_is_lost_or_doubled(
     module_cluster: Cluster, writes: list[str], moment: str

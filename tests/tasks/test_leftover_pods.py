@@ -88,14 +88,14 @@ def work(monkeypatch: pytest.MonkeyPatch) -> Any:
     return for_seconds
 
 
-@pytest.mark.promise("O371")
+@pytest.mark.promise("O168")
 def test_for_10_seconds_they_are_left_to_the_garbage_collector(work: Any) -> None:
     played = Played("job-1", left("a"), left("b"))
     work(played, 9.9)
     assert played.calls == []
 
 
-@pytest.mark.promise("O371")
+@pytest.mark.promise("O168")
 def test_then_each_is_deleted_as_it_was_seen(work: Any) -> None:
     played = Played("job-1", left("a"), left("b"))
     work(played, 30.0)
@@ -111,7 +111,7 @@ def test_they_are_deleted_where_no_job_came_after_theirs(work: Any) -> None:
     assert played.asked() == ["GET train", "DELETE a"]
 
 
-@pytest.mark.promise("O371")
+@pytest.mark.promise("O168")
 def test_pods_of_the_job_that_is_there_stay_where_the_copy_of_jobs_is_late(work: Any) -> None:
     played = Played("job-1", left("old"), left("new", "job-1"))
     work(played, 15.0)

@@ -89,7 +89,7 @@ class Dice:
         return found
 
 
-@pytest.mark.promise("O152", "O167")
+@pytest.mark.promise("O152")
 @pytest.mark.parametrize("seed", [1])
 def test_whatever_users_do_while_controllers_die_every_task_has_its_one_job(
     cluster: Cluster, seed: int

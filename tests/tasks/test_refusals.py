@@ -85,7 +85,7 @@ def worked_for(played: Played, monkeypatch: pytest.MonkeyPatch, seconds: float) 
         clock.now += 0.005  # a round trip
 
 
-@pytest.mark.promise("O169")
+@pytest.mark.promise("O152")
 @pytest.mark.parametrize(
     "job", [FOREIGN, UNLABELLED, EARLIER, TOO_NEW], ids=["foreign", "unlabelled", "earlier", "new"]
 )
@@ -116,7 +116,7 @@ def test_the_status_shows_it_all_the_while(
     assert played.task["metadata"]["resourceVersion"] == "3"  # being made; it cannot be
 
 
-@pytest.mark.promise("O169")
+@pytest.mark.promise("O152")
 def test_a_name_that_is_taken_is_tried_after_2_seconds_and_then_less_often_up_to_a_minute(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

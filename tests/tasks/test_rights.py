@@ -146,7 +146,7 @@ def test_who_may_make_jobs_may_make_change_and_delete_tasks(
     someone.delete(name)
 
 
-@pytest.mark.promise("O165")
+@pytest.mark.promise("O158")
 @pytest.mark.parametrize(("role", "may_write"), [("edit", True), ("view", False)])
 def test_who_may_edit_a_namespace_may_write_tasks_there(
     installed: Cluster, team: str, tmp_path: Path, role: str, may_write: bool
@@ -183,7 +183,7 @@ def test_who_may_not_make_jobs_may_not_make_tasks(installed: Cluster, team: str,
         someone.create()
 
 
-@pytest.mark.promise("O158", "O160", "O159")
+@pytest.mark.promise("O158")
 @pytest.mark.parametrize(
     "spec",
     [
@@ -205,7 +205,7 @@ def test_who_may_make_but_not_delete_jobs_ends_no_task_by_a_change(
     someone.change(name, {"metadata": {"labels": {"a": "b"}}})
 
 
-@pytest.mark.promise("O159")
+@pytest.mark.promise("O158")
 @pytest.mark.parametrize("more", [(), (NO_DELETE,)], ids=["no right to jobs", "may make jobs"])
 def test_nobody_without_the_right_to_delete_jobs_has_a_task_collected_with_an_owner(
     installed: Cluster, team: str, tmp_path: Path, more: tuple[dict[str, Any], ...]
@@ -241,7 +241,7 @@ def test_garbage_collection_works_with_the_owners_of_tasks(
     installed.wait_for("the task to be collected", is_gone)
 
 
-@pytest.mark.promise("O160")
+@pytest.mark.promise("O158")
 @pytest.mark.parametrize("spec", [{"suspend": False}, {"attempt": 1}, {"priority": "high"}], ids=str)
 def test_who_may_not_make_jobs_starts_no_task_of_others(
     installed: Cluster, team: str, tmp_path: Path, spec: dict[str, Any]
@@ -253,7 +253,7 @@ def test_who_may_not_make_jobs_starts_no_task_of_others(
     someone.change(name, {"metadata": {"labels": {"a": "b"}}})
 
 
-@pytest.mark.promise("O158", "O159")
+@pytest.mark.promise("O158")
 def test_who_may_not_delete_jobs_ends_no_task(installed: Cluster, team: str, tmp_path: Path) -> None:
     someone = tenant(installed, tmp_path, team, NO_DELETE)
     name = someone.create()
@@ -338,7 +338,7 @@ def test_the_controller_makes_changes_and_deletes_the_job_of_a_task(
     controller.request("DELETE", path)
 
 
-@pytest.mark.promise("S22", "S58")
+@pytest.mark.promise("S22")
 @pytest.mark.parametrize(
     "owner",
     [None, {"kind": "Job"}, {"apiVersion": "falldio.com/v2"}, {"controller": False}, {"name": "another"}],
@@ -353,7 +353,7 @@ def test_the_controller_makes_no_job_that_is_not_a_tasks(
         controller.request("POST", task_objects.jobs_path(team), body=job)
 
 
-@pytest.mark.promise("S23")
+@pytest.mark.promise("O163")
 @pytest.mark.parametrize("namespace", ["kube-system", "topogate-system"])
 def test_the_controller_makes_no_job_beside_the_clusters_own_identities(
     controller: Api, job: dict[str, Any], namespace: str
@@ -371,7 +371,7 @@ def secured(**context: Any) -> dict[str, Any]:
     return having(securityContext=context)
 
 
-@pytest.mark.promise("O163", "S23")
+@pytest.mark.promise("O163")
 @pytest.mark.parametrize(
     "spec",
     [
@@ -460,7 +460,7 @@ def test_the_controller_makes_the_job_of_a_template_with_all_that_may_be(
     controller.request("POST", task_objects.jobs_path(team), body=made)
 
 
-@pytest.mark.promise("S22", "S58")
+@pytest.mark.promise("S22")
 @pytest.mark.parametrize("act", ["PATCH", "DELETE"])
 def test_the_controller_leaves_the_jobs_of_others_alone(
     installed: Cluster, controller: Api, team: str, act: str
@@ -489,7 +489,7 @@ def pod_of(cluster: Cluster, namespace: str, job: str) -> str:
     return names()[0]
 
 
-@pytest.mark.promise("S58")
+@pytest.mark.promise("S22")
 def test_the_controller_deletes_pods_of_the_job_of_a_task(
     installed: Cluster, controller: Api, team: str, job: dict[str, Any]
 ) -> None:
@@ -498,7 +498,7 @@ def test_the_controller_deletes_pods_of_the_job_of_a_task(
     controller.request("DELETE", f"/api/v1/namespaces/{team}/pods/{name}")
 
 
-@pytest.mark.promise("S58")
+@pytest.mark.promise("S22")
 @pytest.mark.parametrize("labelled", [False, True])
 def test_the_controller_deletes_no_pods_of_others(
     installed: Cluster, controller: Api, team: str, labelled: bool
@@ -518,7 +518,7 @@ def test_the_controller_deletes_no_pods_of_others(
         controller.request("DELETE", f"/api/v1/namespaces/{team}/pods/{name}")
 
 
-@pytest.mark.promise("S22", "O164")
+@pytest.mark.promise("S22")
 @pytest.mark.parametrize(
     "change",
     [

@@ -21,7 +21,7 @@ SEED = 3
 KILL_EVERY = 3.0
 
 
-@pytest.mark.promise("O157")
+@pytest.mark.promise("O152")
 @pytest.mark.when_changed(
     "webhook/tasks", "hack/soaks/tasks.py", "hack/soaks/users.py", "manifests/base/tasks.yaml"
 )

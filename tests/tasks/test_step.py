@@ -55,7 +55,7 @@ def test_a_task_that_is_being_deleted_is_left_alone() -> None:
     assert step_of(made) == TaskStep("", "it is being deleted, and its Job with it", made.status)
 
 
-@pytest.mark.promise("O166")
+@pytest.mark.promise("O152")
 def test_a_job_that_was_deleted_by_hand_is_recreated_when_its_pods_are_gone() -> None:
     made = task(status={"phase": RUNNING})
     there = step_of(made, pods=[pod(phase="Running", node="n1")])
@@ -68,7 +68,7 @@ def test_nothing_is_done_while_a_job_is_being_deleted() -> None:
     assert step_of(task({"attempt": 1}), job(**DELETED)).act == ""
 
 
-@pytest.mark.promise("R154")
+@pytest.mark.promise("R150")
 @pytest.mark.parametrize(("spec", "there"), [({"suspend": True}, False), ({"suspend": False}, True)])
 def test_suspending_and_resuming_are_handed_on_to_the_job(spec: dict[str, Any], there: bool) -> None:
     step = step_of(task(spec), job({"suspend": there}))
@@ -88,7 +88,7 @@ def test_another_attempt_ends_the_earlier_job_first_and_then_makes_its_own() -> 
     assert (fresh.act, fresh.status.attempt, fresh.status.start_time) == (CREATE, 1, None)
 
 
-@pytest.mark.promise("R155")
+@pytest.mark.promise("R150")
 def test_an_ended_task_starts_again_with_another_attempt() -> None:
     ended = {"phase": SUCCEEDED, "attempt": 0, "finishTime": "2026-11-21T11:00:00Z"}
     assert step_of(task({"attempt": 0}, ended)).act == ""
@@ -155,7 +155,7 @@ def test_a_failure_has_a_reason() -> None:
     assert (step.status.phase, step.status.reason) == (FAILED, "Too often.")
 
 
-@pytest.mark.promise("O166")
+@pytest.mark.promise("O152")
 def test_what_has_ended_stays_so_without_its_job() -> None:
     ended = step_of(task(), job(status=COMPLETE)).status
     made = task(status={"phase": ended.phase, "attempt": 0, "observedGeneration": 1})
@@ -285,7 +285,7 @@ def complaint(message: str = QUOTA, at: str = "2026-11-21T12:00:00Z") -> Complai
     return msgspec.convert({"metadata": {"name": "e"}, "message": message, "lastTimestamp": at}, Complaint)
 
 
-@pytest.mark.promise("R172")
+@pytest.mark.promise("O154")
 @pytest.mark.parametrize(
     ("workers", "pods", "phase", "reason"),
     [

@@ -186,7 +186,7 @@ SOME_TEMPLATE = st.builds(
 )
 
 
-@pytest.mark.promise("R163")
+@pytest.mark.promise("R149")
 @settings(max_examples=250, deadline=None)
 @given(SOME_TEMPLATE | st.dictionaries(st.sampled_from(["metadata", "spec"]), JSON), st.sampled_from([1, 2]))
 def test_whatever_a_template_holds_it_becomes_a_job_or_a_sentence(
@@ -197,7 +197,7 @@ def test_whatever_a_template_holds_it_becomes_a_job_or_a_sentence(
         assert (made["kind"], bool(json.dumps(made))) == ("Job", True)
 
 
-@pytest.mark.promise("S23", "O163")
+@pytest.mark.promise("O163")
 def test_the_policy_for_the_controllers_token_has_the_same_limits() -> None:
     text = documents("manifests/base/tasks-policies.yaml")
     named = re.search(r"capabilities\.\?add\.orValue\(\[\]\)\.all\(a, a in \[(.*?)\]", text, re.DOTALL)

@@ -55,7 +55,7 @@ def test_workers_become_an_indexed_job_of_that_many_at_once() -> None:
     assert {"name": "TOPOGATE_WORKERS", "value": "4"} in container["env"]
 
 
-@pytest.mark.promise("R162")
+@pytest.mark.promise("R161")
 @pytest.mark.parametrize(
     ("written", "subdomain", "leader"),
     [
@@ -100,14 +100,14 @@ def test_image_command_arguments_and_environment_are_taken_over() -> None:
     assert {"name": "A", "value": "1"} in container["env"]
 
 
-@pytest.mark.promise("O156")
+@pytest.mark.promise("R149")
 def test_without_an_image_the_operators_default_one_runs_its_default_command() -> None:
     given = rules(default_image="reg/shell", default_command=("wait", "here"))
     (container,) = job_wanted(task({}), given)["spec"]["template"]["spec"]["containers"]
     assert (container["image"], container["command"]) == ("reg/shell", ["wait", "here"])
 
 
-@pytest.mark.promise("O156")
+@pytest.mark.promise("R149")
 def test_an_image_alone_runs_its_own_entry_point() -> None:
     (container,) = pod_of(task({"image": "i"}))["containers"]
     assert "command" not in container
@@ -124,7 +124,7 @@ def test_topology_requests_become_annotations() -> None:
     }
 
 
-@pytest.mark.promise("R163")
+@pytest.mark.promise("R149")
 def test_a_template_keeps_what_it_has_and_gets_the_rest() -> None:
     template = {
         "metadata": {"labels": {"app": "x"}, "annotations": {"a": "b"}},
@@ -146,7 +146,7 @@ def test_a_template_keeps_what_it_has_and_gets_the_rest() -> None:
     assert written.spec.template == template
 
 
-@pytest.mark.promise("O155")
+@pytest.mark.promise("R149")
 @pytest.mark.parametrize(("model", "resource"), [("mi300x", "amd.com/gpu"), ("H-100", "nvidia.com/gpu")])
 def test_the_model_decides_which_resource_is_asked_for(model: str, resource: str) -> None:
     (container,) = pod_of(task({"gpu": model}))["containers"]
@@ -238,7 +238,7 @@ def test_a_pod_without_a_template_has_no_token(spec: dict[str, Any]) -> None:
     assert pod_of(task(spec))["automountServiceAccountToken"] is False
 
 
-@pytest.mark.promise("O171")
+@pytest.mark.promise("O170")
 def test_where_no_pod_may_run_as_root_it_declares_that_it_does_not() -> None:
     assert security_of({"image": "i"}, restricted={"team"})["runAsNonRoot"] is True
     assert "runAsUser" not in security_of({"image": "i"}, restricted={"team"})

@@ -19,7 +19,7 @@ def gang(name: str) -> GangRow:
     return next(row for row in busy_scene().gangs if row.name == name)
 
 
-@pytest.mark.promise("R233")
+@pytest.mark.promise("R191")
 def test_free_capacity_is_counted_by_model_with_the_domain_that_has_most() -> None:
     h100, a100 = busy_scene().capacity
     assert (h100.model, h100.gpus, h100.free, h100.whole) == (H100, 256, 60, 48)

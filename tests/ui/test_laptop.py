@@ -130,7 +130,7 @@ def test_it_shows_the_cluster_to_whom_its_kubeconfig_lets_read_it(laptop: Laptop
     assert sum(domain["used"] for domain in picture(laptop)["domains"] if not domain["parent"]) == 8
 
 
-@pytest.mark.promise("R190", "R194")
+@pytest.mark.promise("R190")
 def test_it_asks_the_api_server_as_its_kubeconfigs_user_and_only_to_read(laptop: Laptop) -> None:
     """Watches are noted once they end: so this looks at a page of its own, when it is gone."""
     manifest = {

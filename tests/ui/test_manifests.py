@@ -10,7 +10,7 @@ READING = {"get", "list", "watch"}
 ASKING = {"tokenreviews", "subjectaccessreviews"}
 
 
-@pytest.mark.promise("R194")
+@pytest.mark.promise("R190")
 def test_the_pages_account_reads_and_asks_and_writes_nothing() -> None:
     (role,) = (each for each in yaml.safe_load_all(COMPONENT.read_text()) if each["kind"] == "ClusterRole")
     for rule in role["rules"]:

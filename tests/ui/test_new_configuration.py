@@ -13,7 +13,7 @@ from webhook.ui.serve_page import end_when_changed
 HEAD = "apiVersion: topogate.io/v1beta1\nkind: Configuration\n"
 
 
-@pytest.mark.promise("O400")
+@pytest.mark.promise("O54")
 def test_a_worker_ends_once_the_configuration_has_changed_and_not_for_a_faulty_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -162,7 +162,7 @@ PROBES = {
 }
 
 
-@pytest.mark.promise("S37")
+@pytest.mark.promise("S36")
 @pytest.mark.parametrize("probe", PROBES)
 def test_what_if_does_not_reveal_by_rules_between_pods_what_runs_in_hidden_namespaces(probe: str) -> None:
     rule = {**OVER_NODES, "namespaces": ["mine"], "labelSelector": {"matchLabels": {"app": "probe"}}}
@@ -200,7 +200,7 @@ def test_a_name_is_shown_exactly_where_its_namespace_may_be_listed(allowed: froz
     assert (len(rows), hidden) == ((1, 0) if "b" in allowed else (0, 1))
 
 
-@pytest.mark.promise("S40")
+@pytest.mark.promise("S21")
 def test_an_answer_counts_for_its_time_and_is_then_asked_for_again() -> None:
     now, asked = [0.0], []
 
@@ -255,7 +255,7 @@ def test_a_look_asks_of_no_more_namespaces_than_it_needs() -> None:
     assert api.asked[2:] == [("events", "ns-0")]
 
 
-@pytest.mark.promise("S38")
+@pytest.mark.promise("S43")
 def test_invented_tokens_are_reviewed_so_often_and_keep_no_known_one_out() -> None:
     now, api = [0.0], Counted()
     page = page_of(scene_of(cluster_of([])), asked_by(api, lambda: now[0]))
@@ -292,7 +292,7 @@ def test_a_session_that_has_ended_leaves_no_token_behind(monkeypatch: pytest.Mon
     wait_until(lambda: not access.sessions, "the next one too")
 
 
-@pytest.mark.promise("S38")
+@pytest.mark.promise("S43")
 def test_one_viewer_takes_no_more_than_a_share_of_the_streams() -> None:
     page = page_of(scene_of(cluster_of([])), asked_by(Counted()))
 
@@ -378,7 +378,7 @@ def test_a_header_names_the_viewer_where_a_proxy_is_believed_and_nowhere_else(
             assert (found.user, set(found.groups) - {"system:authenticated"}) == (user.user, {*user.groups})
 
 
-@pytest.mark.promise("S21", "S38", "S40", "S43")
+@pytest.mark.promise("S21", "S43")
 def test_the_bounds_are_those_of_the_trust_model() -> None:
     text = " ".join((ROOT / "SECURITY.md").read_text().split())
     assert access_room.TIDY_SECONDS == 60, "a minute"

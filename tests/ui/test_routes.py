@@ -142,7 +142,7 @@ def test_only_so_many_answers_are_cached_and_those_of_the_latest_version_alone()
     assert [cache.get(8, number) for number in (1, 2)] == ["new", None]
 
 
-@pytest.mark.promise("R192")
+@pytest.mark.promise("R191")
 def test_a_gang_is_explained_in_the_sentences_of_topogate_explain() -> None:
     cluster = cluster_of([*waiting_job(9), bound_pod("a", FIRST)], size=9)
     page = page_of(scene_of(cluster), size=9)

@@ -73,7 +73,7 @@ def test_each_job_of_an_exclusive_jobset_gets_a_domain_of_its_own_before_its_fol
     sweep(two_subblocks, namespace, AT_ONCE, waits, "another JobSet to wait, and to say why")
 
 
-@pytest.mark.promise("R80")
+@pytest.mark.promise("R79")
 def test_subgroups_of_a_group_get_a_domain_each(
     two_subblocks: Cluster, namespace: str, defined: list[str]
 ) -> None:
@@ -229,7 +229,7 @@ def test_a_released_pod_is_where_it_was_sent_whoever_has_that_domain() -> None:
     assert "uid-a0" in valid_plans(placing.view(), placing.backoff, sent).planned
 
 
-@pytest.mark.promise("R80")
+@pytest.mark.promise("R79")
 @pytest.mark.parametrize(("namespace", "expected"), [("ns", {}), ("elsewhere", {"mine": "r0"})])
 def test_groups_of_leader_worker_sets_avoid_those_of_their_own_namespace(
     namespace: str, expected: dict[str, str]
@@ -262,7 +262,7 @@ def bare(name: str, node: str) -> Pod:
     return gpu_pod(name, gpus=0, node=node, metadata=metadata)
 
 
-@pytest.mark.promise("R82")
+@pytest.mark.promise("R79")
 @pytest.mark.parametrize("has_affinity", [True, False])
 def test_an_annotation_alone_takes_no_domain_from_another_namespace(has_affinity: bool) -> None:
     mine = of_set("mine", "a", "ns", has_affinity=has_affinity)

@@ -117,21 +117,21 @@ def reason(nodes: list[Node], *pods: Pod) -> str:
 OVER = pytest.mark.parametrize("over", [SUBBLOCK, POOL], ids=["a-level", "a-label-that-is-no-level"])
 
 
-@pytest.mark.promise("R83")
+@pytest.mark.promise("R79")
 @OVER
 def test_all_jobs_are_placed_in_one_plan_each_in_a_domain_of_its_own(over: str) -> None:
     placed = found(grid([1, 1], [3, 3]), *jobset(2, 2, over=over))
     assert [domains(placed, job) for job in range(2)] == [{"b1s0"}, {"b1s1"}]
 
 
-@pytest.mark.promise("R83")
+@pytest.mark.promise("R79")
 @OVER
 def test_no_job_is_placed_where_not_all_have_a_domain(over: str) -> None:
     message = reason(grid([2, 4]), *jobset(2, 2, 2, over=over))
     assert f"needs 3 domains of {over} to itself: there is capacity for 2" in message
 
 
-@pytest.mark.promise("R83")
+@pytest.mark.promise("R79")
 @OVER
 def test_domains_lie_in_one_block_though_other_blocks_have_tighter_ones(over: str) -> None:
     placed = found(grid([2], [2], [4, 4]), *jobset(2, 2, over=over))
@@ -220,14 +220,14 @@ def test_a_plan_names_the_domain_of_each_job() -> None:
     assert plan.domains == {"Job 0": "b0s0", "Job 1": "b0s1"}
 
 
-@pytest.mark.promise("R86")
+@pytest.mark.promise("R79")
 def test_jobs_of_which_there_are_too_many_are_placed_each_by_itself() -> None:
     pods = [member(job, 0, jobs=129) for job in range(3)]
     orders = sets_on(grid([1, 1]), *pods, owner_facts=OwnerFacts(1)).one()
     assert len(orders.plans) == 2
 
 
-@pytest.mark.promise("R83")
+@pytest.mark.promise("R79")
 @pytest.mark.parametrize("level", ["block", "subblock"])
 def test_a_coarser_level_that_is_required_holds_the_whole_jobset(level: str) -> None:
     request = {keys.REQUIRED_TOPOLOGY_ANNOTATION: level}

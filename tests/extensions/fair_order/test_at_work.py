@@ -126,7 +126,7 @@ def test_the_next_leader_reads_what_the_last_one_wrote(recording: Cluster, clock
     assert second.use == {"a": {"H100": 7.0}}
 
 
-@pytest.mark.promise("O81")
+@pytest.mark.promise("O79")
 def test_what_an_operator_has_written_meanwhile_is_taken_over(recording: Cluster, clock: Clock) -> None:
     leader = Leader(recording, clock)
     leader.one_pass(7.0)
@@ -164,7 +164,7 @@ def test_what_cannot_be_read_is_logged_and_replaced(
     assert decode(text_of(recording)).use == {"a": {"H100": 7.0}}
 
 
-@pytest.mark.promise("O80")
+@pytest.mark.promise("O79")
 def test_without_its_configmap_the_order_continues_and_that_is_logged_once(
     cluster: Cluster, clock: Clock, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -127,7 +127,7 @@ def test_who_has_gpus_comes_behind_who_has_none() -> None:
     assert Case(*WAITING, runs("a")).order() == ["b1", "a1"]
 
 
-@pytest.mark.promise("O59")
+@pytest.mark.promise("O60")
 def test_without_the_policy_s_word_nothing_changes_and_nothing_is_read() -> None:
     case = Case(*WAITING, runs("a"), fair=None)
     assert case.order() == ["a1", "b1"]
@@ -136,7 +136,7 @@ def test_without_the_policy_s_word_nothing_changes_and_nothing_is_read() -> None
     assert case.stored.reads == 0
 
 
-@pytest.mark.promise("O69")
+@pytest.mark.promise("O65")
 def test_use_counts_on_after_a_pod_has_gone_and_decays_by_a_half_life() -> None:
     case = Case(*WAITING, runs("a"), runs("b", "later"), fair=FairOrder(half_life_seconds=HOUR))
     case.order()
@@ -215,7 +215,7 @@ def test_a_pod_without_gpus_counts_nothing() -> None:
     assert Case(*WAITING, runs("a", gpus=0)).order() == ["a1", "b1"]
 
 
-@pytest.mark.promise("O63")
+@pytest.mark.promise("O62")
 def test_namespaces_of_one_account_share_its_position() -> None:
     labels = {"a": {"team": "x"}, "a2": {"team": "x"}, "b": {}}
     fair = FairOrder(account_label="team")
@@ -250,7 +250,7 @@ def test_what_still_runs_counts_for_the_time_between_two_leaders() -> None:
     assert case.order() == ["b1", "a1"]
 
 
-@pytest.mark.promise("O80")
+@pytest.mark.promise("O79")
 @pytest.mark.parametrize("error", [0, 403, 404, 500])
 def test_an_api_server_that_does_not_give_it_stops_no_order(error: int) -> None:
     case = Case(*WAITING, runs("a"), stored=Stored("{" if not error else "", error))
@@ -259,7 +259,7 @@ def test_an_api_server_that_does_not_give_it_stops_no_order(error: int) -> None:
     assert case.stored.reads == 1, "it is asked again a minute later"
 
 
-@pytest.mark.promise("O80")
+@pytest.mark.promise("O79")
 def test_a_clock_that_jumps_by_years_leaves_an_order_by_what_runs() -> None:
     for written in (0.0, NOW + 1e9):
         stored = Stored(encode({"b": {"": 100.0}}, written, FairOrder()))
@@ -318,7 +318,7 @@ def test_a_gang_that_has_waited_for_the_longest_time_comes_first_and_has_a_sente
     assert any("waited so long that it comes first" in text for text in case.hooks.sentences.values())
 
 
-@pytest.mark.promise("O202")
+@pytest.mark.promise("O200")
 def test_the_metrics_show_use_and_share_of_a_bounded_number_of_accounts() -> None:
     crowd = [pod("w", f"n{number:03}") for number in range(100)]
     case = Case(*crowd, runs("n099"))
@@ -330,7 +330,7 @@ def test_the_metrics_show_use_and_share_of_a_bounded_number_of_accounts() -> Non
     assert case.metric("topogate_fair_due_ratio", OTHER) == pytest.approx((100 - MOST_ACCOUNTS) / 100)
 
 
-@pytest.mark.promise("R212")
+@pytest.mark.promise("O79")
 @pytest.mark.parametrize(("took", "due_in"), [(0.1, 5.0), (1.0, 10.0)])
 def test_counting_of_use_takes_a_fiftieth_of_the_time_and_is_deferred_for_10_s_at_most(
     took: float, due_in: float

@@ -26,7 +26,7 @@ def test_it_is_read_as_it_was_written(use: Use) -> None:
     }
 
 
-@pytest.mark.promise("O82")
+@pytest.mark.promise("O79")
 def test_however_many_accounts_there_are_it_fits_and_those_that_used_least_are_left_out() -> None:
     use: Use = {f"{number:05}-{'x' * 57}": {"m" * 60: float(number)} for number in range(20_000)}
     text = encode(use, 0.0, FairOrder())

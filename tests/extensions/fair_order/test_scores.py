@@ -39,12 +39,12 @@ def test_who_has_used_less_for_its_weight_comes_first() -> None:
     assert order(*waiters, use={"a": 200, "b": 300, "c": 150}) == ["b1", "c1", "a1"]
 
 
-@pytest.mark.promise("O71")
+@pytest.mark.promise("O60")
 def test_priority_comes_before_any_use() -> None:
     assert order(waiter("a1", tier=1), waiter("b1"), use={"a": 1e9}) == ["a1", "b1"]
 
 
-@pytest.mark.promise("R178", "O70")
+@pytest.mark.promise("R178", "O60")
 def test_of_one_account_the_oldest_comes_first() -> None:
     assert order(waiter("a2", created=2), waiter("a1", created=1), waiter("a3", created=3)) == [
         "a1",
@@ -59,7 +59,7 @@ def test_without_any_use_gangs_of_weights_1_and_3_alternate_1_to_3() -> None:
     assert (first.count("a"), first.count("b")) == (3, 9)
 
 
-@pytest.mark.promise("O70")
+@pytest.mark.promise("O60")
 def test_a_gang_of_many_gpus_moves_its_account_s_position_back_by_as_much() -> None:
     waiters = [
         waiter("a1", cost=64),
@@ -70,7 +70,7 @@ def test_a_gang_of_many_gpus_moves_its_account_s_position_back_by_as_much() -> N
     assert order(*waiters) == ["a1", "c1", "c2", "a2"]
 
 
-@pytest.mark.promise("O69")
+@pytest.mark.promise("O65")
 def test_what_an_account_has_now_counts_before_it_is_used() -> None:
     known = account_scores({}, {"a": {"m": 8}}, {"c"}, FAIR)
     assert known["a"].score == PROJECTED * FAIR.half_life_seconds * 8
@@ -103,7 +103,7 @@ def test_hundreds_of_gangs_without_gpus_do_not_keep_others_behind_them() -> None
     assert order(*flood, waiter("c1", created=9)).index("c1") == 1
 
 
-@pytest.mark.promise("O64")
+@pytest.mark.promise("O62")
 def test_models_count_by_their_costs() -> None:
     fair = FairOrder(model_costs={"H100": 4.0})
     known = account_scores({"a": {"H100": 100.0}, "b": {"T4": 300.0}}, {}, (), fair)
@@ -123,7 +123,7 @@ def test_one_that_was_not_asked_about_or_does_not_wait_for_capacity_is_not_overd
     assert order(waiter("c1"), waiter("a1", waited=LATE), use={"a": 1e9}) == ["c1", "a1"]
 
 
-@pytest.mark.promise("O75")
+@pytest.mark.promise("O74")
 def test_an_account_that_was_served_as_overdue_waits_as_long_for_the_next() -> None:
     book = Book()
     late = [waiter(f"a{number}", no_fit=True, waited=LATE, created=number) for number in range(3)]

@@ -37,7 +37,7 @@ def test_two_accounts_of_weights_1_and_3_come_within_5_percent_of_that_in_a_day(
     assert isclose(use["b"] / sum(use.values()), 0.75, rel_tol=0.05)
 
 
-@pytest.mark.promise("O72")
+@pytest.mark.promise("O60")
 def test_what_one_account_has_no_gangs_for_the_other_uses() -> None:
     cluster = Cluster(GPUS, WEIGHTS)
     cluster.run(DAY / 2, backlog(Random(1), {"a": 15}))
@@ -82,7 +82,7 @@ def test_a_gang_runs_within_the_longest_wait_though_new_accounts_come_without_en
     assert 4 * HOUR <= cluster.started["old"] <= 5 * HOUR
 
 
-@pytest.mark.promise("O75")
+@pytest.mark.promise("O74")
 def test_a_flood_of_old_gangs_gets_no_more_than_its_share_by_their_age() -> None:
     fair = FairOrder(maximum_wait_seconds=HOUR)
     random = Random(4)

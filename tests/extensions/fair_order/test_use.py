@@ -13,7 +13,7 @@ HOUR = 3600.0
 FAIR = FairOrder(half_life_seconds=HOUR)
 
 
-@pytest.mark.promise("O69")
+@pytest.mark.promise("O65")
 def test_after_a_half_life_50_percent_is_left() -> None:
     assert advanced({"a": {"m": 1000.0}}, HOUR, {}, HOUR) == {"a": {"m": 500.0}}
 

@@ -106,7 +106,7 @@ def test_a_node_where_gangs_of_two_namespaces_failed_is_avoided_by_a_third_while
     sweep(two_subblocks, third, SETTINGS, lambda _: not avoided(api), "that nothing is avoided any more")
 
 
-@pytest.mark.promise("R216", "R306")
+@pytest.mark.promise("R306")
 def test_what_a_kubelet_has_refused_runs_elsewhere(
     two_subblocks: Cluster, tenants: tuple[str, str, str]
 ) -> None:
@@ -140,7 +140,7 @@ def test_what_a_kubelet_has_refused_runs_elsewhere(
     assert stored(api) == []
 
 
-@pytest.mark.promise("R185")
+@pytest.mark.promise("O135")
 def test_a_program_that_fails_wherever_it_runs_condemns_no_node(
     two_subblocks: Cluster, tenants: tuple[str, str, str]
 ) -> None:

@@ -94,7 +94,7 @@ def test_where_the_operator_asks_for_it_a_gang_waits_instead_with_the_reason() -
     assert "avoids the node n0" in reasons(orders)
 
 
-@pytest.mark.promise("R205", "O143")
+@pytest.mark.promise("R204", "O143")
 def test_where_it_is_off_nothing_is_taken_in() -> None:
     settings = replace(SETTINGS, bad_nodes=BadNodes(avoid=Avoid.OFF))
     status = {"phase": "Failed", "containerStatuses": [exited(1, 10)]}
@@ -117,14 +117,14 @@ def test_a_gang_that_has_failed_somewhere_is_placed_elsewhere_first() -> None:
     assert places(made.one()) == {"train-0": "n1"}
 
 
-@pytest.mark.promise("R186", "O138")
+@pytest.mark.promise("O139")
 def test_others_use_a_node_that_fails_for_one_namespace_alone() -> None:
     alone = {"other": bad("n0").for_all}
     orders = placing(Nodes(1, *gang(1)), FailingNodes(for_namespaces=alone)).one()
     assert places(orders) == {"train-0": "n0"}
 
 
-@pytest.mark.promise("O140")
+@pytest.mark.promise("O141")
 def test_a_pod_that_runs_on_proves_and_later_takes_back_what_a_failed_one_shows() -> None:
     cluster = Nodes(2)
     made = HealthPlacing(cluster, SETTINGS)
@@ -219,7 +219,7 @@ def test_a_new_gang_leaves_a_node_of_each_block_free() -> None:
     assert sorted(places(made.one()).values()) == ["n0", "n1", "n3", "n4"]
 
 
-@pytest.mark.promise("O151")
+@pytest.mark.promise("O150")
 def test_a_new_gang_takes_them_if_nothing_else_fits_where_the_operator_allows_it() -> None:
     settings = replace(SETTINGS, spare_nodes=SpareNodes(per_block=1, if_nothing_else_fits=True))
     assert len(places(HealthPlacing(in_blocks(2, 3, *gang(5)), settings).one())) == 5

@@ -60,7 +60,7 @@ def test_without_the_word_of_any_namespace_enough_is_left(names: str) -> None:
     assert list(of(*three("n0", *names)).for_all) == ["n0"]
 
 
-@pytest.mark.promise("O138")
+@pytest.mark.promise("O139")
 def test_a_namespace_avoids_alone_where_only_its_own_gangs_failed() -> None:
     found = of(*three("n0", "a", "a", "a"))
     assert list(avoided_by("a", found)) == ["n0"]
@@ -82,7 +82,7 @@ def test_one_gang_that_fails_often_is_one() -> None:
     assert avoided_by("a", of(*failures)) == {}
 
 
-@pytest.mark.promise("R185", "O136")
+@pytest.mark.promise("O135")
 def test_a_gang_that_fails_on_another_node_too_counts_against_none() -> None:
     also = proven("n1", gang="n0-g0", namespace="a", state=FailureState.OPEN)
     assert of(*three("n0", "a", "b", "c"), also).for_all == {}
@@ -124,14 +124,14 @@ def test_a_node_that_is_gone_is_not_avoided() -> None:
     assert of(*three("gone", "a", "b", "c")).for_all == {}
 
 
-@pytest.mark.promise("O142")
+@pytest.mark.promise("O141")
 def test_of_each_model_a_share_is_avoided_the_worst_first() -> None:
     failures = [each for number in range(6) for each in three(f"n{number}", *"abcd"[: 3 + (number == 5)])]
     found = of(*failures, *three("n6", "a", "b", "c"), *three("n7", "a", "b", "c"))
     assert sorted(found.for_all) == ["n0", "n1", "n5", "n6"]
 
 
-@pytest.mark.promise("O142")
+@pytest.mark.promise("O141")
 def test_the_only_node_of_a_model_is_never_avoided() -> None:
     nodes = {**NODES, "n0": NodeFacts("rare")}
     assert not failing_nodes(three("n0", "a", "b", "c"), nodes, RULES, NOW).for_all
@@ -212,7 +212,7 @@ def test_random_failures_exclude_the_nodes_of_the_rule(failures: list[GangFailur
     assert set(found) == {node for node in NODES if is_bad(node, failures, now)}
 
 
-@pytest.mark.promise("R186")
+@pytest.mark.promise("O139")
 @given(failures_of("abc"), failures_of("h"), st.integers(0, 4000))
 def test_one_hostile_namespace_condemns_no_node_that_others_would_not_almost(
     honest: list[GangFailure], hostile: list[GangFailure], now: int
@@ -226,7 +226,7 @@ def test_one_hostile_namespace_condemns_no_node_that_others_would_not_almost(
         assert {key: each for key, each in found.for_gangs.items() if key[0] != "h"} == alone.for_gangs
 
 
-@pytest.mark.promise("O142")
+@pytest.mark.promise("O141")
 @given(failures_of("abcde"), st.integers(0, 4000), st.floats(0, 1))
 def test_whatever_fails_no_more_than_a_share_of_a_model_is_avoided(
     failures: list[GangFailure], now: int, share: float
@@ -239,7 +239,7 @@ def test_whatever_fails_no_more_than_a_share_of_a_model_is_avoided(
             assert count < sizes[model]
 
 
-@pytest.mark.promise("O142")
+@pytest.mark.promise("O141")
 def test_of_two_nodes_one_stays_in_use_whatever_the_share() -> None:
     failures = [*three("n6", "a", "b", "c"), *three("n7", "a", "b", "c")]
     assert len(of(*failures, rules=replace(RULES, share=1)).for_all) == 1

@@ -19,7 +19,7 @@ def stored_of(*failures: NodeFailure) -> Failures:
     return found
 
 
-@pytest.mark.promise("O134")
+@pytest.mark.promise("O132")
 def test_of_pods_that_were_there_together_the_first_to_fail_is_stored() -> None:
     (stored,) = stored_of(reported("n0", 10), reported("n1", 11), reported("n2", 300))
     assert stored.node == "n0"
@@ -30,7 +30,7 @@ def test_the_first_is_stored_also_if_it_is_reported_last() -> None:
     assert stored.node == "n0"
 
 
-@pytest.mark.promise("O134")
+@pytest.mark.promise("O132")
 def test_of_two_that_fail_in_one_second_neither_node_is_marked_as_failing() -> None:
     (stored,) = stored_of(reported("n0", 10), reported("n1", 10), reported("n2", 10))
     assert stored.node == ""
@@ -152,7 +152,7 @@ def test_nobody_else_proves_it(running: Running) -> None:
     assert state_by(running) is FailureState.OPEN
 
 
-@pytest.mark.promise("O136")
+@pytest.mark.promise("O135")
 def test_two_nodes_that_failed_together_are_never_proven() -> None:
     (stored,) = ledger.judged(
         stored_of(reported("n0", 100), reported("n1", 100)), [equal_pod("n2", 1000)], 10, 600
@@ -160,12 +160,12 @@ def test_two_nodes_that_failed_together_are_never_proven() -> None:
     assert stored.state is FailureState.OPEN
 
 
-@pytest.mark.promise("O140")
+@pytest.mark.promise("O141")
 def test_a_younger_pod_that_runs_well_there_takes_a_failure_back() -> None:
     assert state_by(equal_pod("n0", 600, gang="other", created=101)) is FailureState.CLEARED
 
 
-@pytest.mark.promise("O140")
+@pytest.mark.promise("O141")
 @pytest.mark.parametrize(
     "running",
     [
@@ -192,7 +192,7 @@ def test_what_was_taken_back_stays_so() -> None:
 # --- bounds -------------------------------------------------------------------------------------
 
 
-@pytest.mark.promise("O258")
+@pytest.mark.promise("O148")
 def test_one_namespace_keeps_so_many_failures_and_drops_none_of_others() -> None:
     stored = stored_of(reported("n0", 1, namespace="b"))
     for number in range(ledger.MOST_OF_A_NAMESPACE + 10):
@@ -217,7 +217,7 @@ def test_more_than_are_stored_add_nothing_new_when_they_are_reported_again(
     assert ledger.with_failures(once, *history) is once
 
 
-@pytest.mark.promise("O258")
+@pytest.mark.promise("O148")
 def test_all_together_are_bounded_and_who_has_most_loses_its_oldest() -> None:
     stored: Failures = ()
     for number in range(ledger.MOST + 30):

@@ -230,7 +230,7 @@ def test_what_an_operator_put_in_the_place_of_what_was_removed_counts() -> None:
     assert life.step() == TWO
 
 
-@pytest.mark.promise("O149")
+@pytest.mark.promise("O148")
 def test_what_an_operator_has_emptied_meanwhile_is_forgotten() -> None:
     api = OneConfigMap({"failures": encoded(TWO)})
     life = Life(api, Nodes(2))

@@ -99,7 +99,7 @@ DOES_NOT: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 }
 
 
-@pytest.mark.promise("O133")
+@pytest.mark.promise("O132")
 @pytest.mark.parametrize("why", DOES_NOT)
 def test_it_does_not_count_that(why: str) -> None:
     status, pod = DOES_NOT[why]

@@ -116,7 +116,7 @@ def test_the_request_of_a_deleted_gang_is_deleted(empty: Cluster, namespace: str
     until(empty, one_pass, "nothing to be left", lambda: not left_of(empty, namespace))
 
 
-@pytest.mark.promise("O120")
+@pytest.mark.promise("O114")
 def test_a_gang_that_changes_asks_again(empty: Cluster, namespace: str, one_pass: Any) -> None:
     create_job(empty.api(), namespace, "train", 3, template(8))
     until(empty, one_pass, "the request", lambda: requests_of(empty, namespace))
@@ -166,7 +166,7 @@ def test_a_refused_request_is_reported_and_retried_until_there_are_nodes(
         until(empty, one_pass, "the gang to run", runs)
 
 
-@pytest.mark.promise("O123")
+@pytest.mark.promise("O121")
 def test_nodes_that_were_removed_before_the_gang_could_use_them_are_asked_for_again(
     empty: Cluster, namespace: str, one_pass: Any
 ) -> None:
@@ -244,7 +244,7 @@ def test_whichever_write_a_sweeper_dies_at_the_next_one_asks_once(
     assert request["spec"]["podSets"][0]["podTemplateRef"]["name"] in left_of(empty, namespace)
 
 
-@pytest.mark.promise("O118")
+@pytest.mark.promise("O114")
 def test_pods_that_wait_for_their_quota_ask_for_no_nodes(
     empty: Cluster, namespace: str, one_pass: Any
 ) -> None:

@@ -70,7 +70,7 @@ def test_once_another_attempt_is_there_the_one_before_is_withdrawn() -> None:
     assert (made.asks, [each.metadata.name for each in made.withdrawn]) == ([], ["job-train-1"])
 
 
-@pytest.mark.promise("O120")
+@pytest.mark.promise("O114")
 def test_a_gang_that_asks_for_something_else_withdraws_first_and_then_asks() -> None:
     wanted = want()
     made = steps([wanted], set(), [request(wanted, shape="another")], CHOICES, BEGAN)

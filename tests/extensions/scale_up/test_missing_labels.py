@@ -27,7 +27,7 @@ def node(labels: dict[str, str], created: str = "2026-01-01T00:00:00Z") -> Node:
     return msgspec.convert({"metadata": metadata, "status": status}, Node)
 
 
-@pytest.mark.promise("O129")
+@pytest.mark.promise("O126")
 @pytest.mark.parametrize(
     ("labels", "age", "left"),
     [({}, 10, 50), ({}, 60, None), (PLACE, 10, None), (dict([*PLACE.items()][:1]), 59, 1)],
@@ -62,7 +62,7 @@ def placed(placing: Placing) -> Orders:
     return placing.one()
 
 
-@pytest.mark.promise("O129")
+@pytest.mark.promise("O126")
 @pytest.mark.parametrize("is_on", [True, False])
 def test_a_gang_waits_for_the_labels_of_new_nodes_where_nodes_are_asked_for(is_on: bool) -> None:
     cluster = Nodes(1, gpu_pod("p"))

@@ -114,7 +114,7 @@ def test_no_new_node_is_reserved_for_a_gang_that_may_not_use_it() -> None:
     assert scene.reserved() == []
 
 
-@pytest.mark.promise("O118")
+@pytest.mark.promise("O114")
 @pytest.mark.parametrize(("avoids", "cause"), [(False, Cause.RESERVED), (True, Cause.INSUFFICIENT_CAPACITY)])
 def test_a_gang_that_would_not_fit_where_nodes_are_reserved_may_ask_for_new_ones(
     avoids: bool, cause: Cause
@@ -185,7 +185,7 @@ def test_no_more_than_a_share_of_all_nodes_is_reserved(share: float, reserved: i
     assert len(scene.reserved()) == reserved
 
 
-@pytest.mark.promise("O128")
+@pytest.mark.promise("O126")
 @pytest.mark.parametrize(
     ("share", "is_served", "reserved"),
     [(0.5, True, 3), (0.5, False, 2), (0.0, True, 0)],
@@ -201,7 +201,7 @@ def test_nodes_that_were_made_for_a_gang_are_all_its_own_whatever_the_share(
     assert len(scene.reserved()) == reserved
 
 
-@pytest.mark.promise("O128")
+@pytest.mark.promise("O126")
 @pytest.mark.parametrize(("nodes", "reserved"), [(4, 4), (5, 5), (8, 8), (9, 8)])
 def test_what_was_made_for_one_gang_leaves_others_their_share_and_no_more(nodes: int, reserved: int) -> None:
     settings = Settings(settle_seconds=0, reserve_share=0.5, reserve_seconds=1e12)
@@ -258,7 +258,7 @@ def test_what_is_wrong_with_one_gang_that_has_asked_stops_no_other(monkeypatch: 
     assert "-h-" in holder
 
 
-@pytest.mark.promise("O127")
+@pytest.mark.promise("O126")
 @pytest.mark.parametrize("first", ["g", "h"])
 def test_nodes_are_first_those_of_whom_the_autoscaler_has_served(first: str) -> None:
     scene = Scene(*gang("g", 2), *gang("h", 2))
@@ -271,7 +271,7 @@ def test_nodes_are_first_those_of_whom_the_autoscaler_has_served(first: str) -> 
     assert {name.split("-")[0] for name in places(scene.come(2))} == {first}
 
 
-@pytest.mark.promise("O127")
+@pytest.mark.promise("O126")
 @pytest.mark.parametrize("first", ["g", "h"])
 def test_among_equal_gangs_nodes_are_reserved_first_for_the_one_that_asked_first(first: str) -> None:
     scene = Scene(*gang("g", 2), *gang("h", 2), books=False)

@@ -34,7 +34,7 @@ def test_whose_end_was_seen_is_asked_for_again_a_pause_after_that(reported_at: f
         assert asked(steps([want()], set(), [there], CHOICES, now, since_by_uid(sightings))) == asks
 
 
-@pytest.mark.promise("O130")
+@pytest.mark.promise("O121")
 @pytest.mark.parametrize(
     ("reported_at", "since"),
     [(BEGAN - 1e6, BEGAN), (BEGAN + 30, BEGAN + 30), (BEGAN + 1e6, BEGAN + 100)],

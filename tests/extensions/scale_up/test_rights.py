@@ -72,7 +72,7 @@ def place(request: pytest.FixtureRequest, guarded: tuple[Cluster, str]) -> tuple
     return cluster, request.param, KINDS[request.param].format(namespace)
 
 
-@pytest.mark.promise("S18")
+@pytest.mark.promise("S17")
 def test_the_sweeper_makes_and_removes_its_own(place: tuple[Cluster, str, str]) -> None:
     cluster, kind, path = place
     sweeper = cluster.api().acting_as(SWEEPER)
@@ -80,14 +80,14 @@ def test_the_sweeper_makes_and_removes_its_own(place: tuple[Cluster, str, str]) 
     sweeper.request("DELETE", f"{path}/own")
 
 
-@pytest.mark.promise("O113", "S18")
+@pytest.mark.promise("O113", "S17")
 def test_the_sweeper_makes_no_other(place: tuple[Cluster, str, str]) -> None:
     cluster, kind, path = place
     with pytest.raises(ApiError, match=f"only objects with the label {keys.SCALE_UP_LABEL}"):
         make(cluster.api().acting_as(SWEEPER), kind, path, "other", ours=False)
 
 
-@pytest.mark.promise("S18")
+@pytest.mark.promise("S17")
 def test_the_sweeper_removes_no_other(place: tuple[Cluster, str, str]) -> None:
     cluster, kind, path = place
     make(cluster.api().acting_as(TENANT), kind, path, "others", ours=False)
@@ -95,7 +95,7 @@ def test_the_sweeper_removes_no_other(place: tuple[Cluster, str, str]) -> None:
         cluster.api().acting_as(SWEEPER).request("DELETE", f"{path}/others")
 
 
-@pytest.mark.promise("S18")
+@pytest.mark.promise("S17")
 def test_the_sweeper_changes_none(place: tuple[Cluster, str, str]) -> None:
     cluster, kind, path = place
     sweeper = cluster.api().acting_as(SWEEPER)
@@ -104,14 +104,14 @@ def test_the_sweeper_changes_none(place: tuple[Cluster, str, str]) -> None:
         sweeper.request("PATCH", f"{path}/fixed", body=[CHANGES[kind]], content_type=JSON_PATCH)
 
 
-@pytest.mark.promise("S18")
+@pytest.mark.promise("S17")
 def test_a_tenant_makes_none_that_could_be_the_sweepers(place: tuple[Cluster, str, str]) -> None:
     cluster, kind, path = place
     with pytest.raises(ApiError, match="only the topogate sweeper"):
         make(cluster.api().acting_as(TENANT), kind, path, "forged", ours=True)
 
 
-@pytest.mark.promise("S18")
+@pytest.mark.promise("S17")
 @pytest.mark.parametrize("what", ["the shape", "the label"])
 def test_a_tenant_changes_nothing_of_the_sweepers(place: tuple[Cluster, str, str], what: str) -> None:
     cluster, kind, path = place

@@ -147,7 +147,7 @@ def test_requests_of_gangs_that_need_no_more_nodes_are_withdrawn() -> None:
     assert scene.step() == ["delete podtemplates"]
 
 
-@pytest.mark.promise("O118")
+@pytest.mark.promise("O114")
 @pytest.mark.parametrize("cause", sorted(set(Cause) - {Cause.INSUFFICIENT_CAPACITY, Cause.UNDECIDED}))
 def test_a_gang_that_waits_for_anything_but_capacity_asks_for_nothing(cause: Cause) -> None:
     scene = Scene(gpu_pod("p"), after_seconds=0.0)
@@ -156,7 +156,7 @@ def test_a_gang_that_waits_for_anything_but_capacity_asks_for_nothing(cause: Cau
     assert scene.step(cause) == []
 
 
-@pytest.mark.promise("O118")
+@pytest.mark.promise("O114")
 def test_a_gang_that_no_node_can_help_waits_for_its_request_and_not_for_capacity() -> None:
     annotations = {"topogate.io/gang": "g", keys.REQUIRED_TOPOLOGY_ANNOTATION: "block"}
     pods = [
@@ -186,7 +186,7 @@ def test_of_thousands_of_gangs_of_a_tenant_few_are_looked_at_and_all_get_a_reaso
     assert len(notes) == 2_001
 
 
-@pytest.mark.promise("O121", "O123")
+@pytest.mark.promise("O121")
 @pytest.mark.parametrize(
     ("conditions", "event", "outcome"),
     [
@@ -256,7 +256,7 @@ def test_new_nodes_are_for_gangs_whose_requests_an_autoscaler_works_on(
     assert all((each.placement, each.pods) == (gang.key.placement_key, 1) for each in found)
 
 
-@pytest.mark.promise("O128")
+@pytest.mark.promise("O126")
 @pytest.mark.parametrize(("name", "is_made"), [(CHECK_CAPACITY, False), (CLASS, True)])
 def test_only_classes_that_make_nodes_have_made_any(name: str, is_made: bool) -> None:
     scene = Scene(gpu_pod("p"), after_seconds=0.0)

@@ -85,13 +85,13 @@ def test_a_host_port_is_a_port_as_the_api_server_wants_it() -> None:
     assert port == {"hostPort": 80, "containerPort": 80, "protocol": "TCP"}
 
 
-@pytest.mark.promise("O117")
+@pytest.mark.promise("O114")
 def test_an_elastic_gang_asks_for_its_minimum_alone() -> None:
     enough = {"topogate.io/gang-min-size": "2", "topogate.io/gang-size": "4"}
     assert wanted(*(of_gang(name, annotations=enough) for name in "abcd")).pods == 2
 
 
-@pytest.mark.promise("O117")
+@pytest.mark.promise("O114")
 def test_pods_that_are_made_once_others_run_are_asked_for_as_well() -> None:
     leader, worker = of_gang("leader"), of_gang("worker", 8)
     (gang,) = gather_all(leader)
