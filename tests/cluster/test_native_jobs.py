@@ -195,7 +195,7 @@ def test_where_the_configuration_leaves_a_gang_its_owner_an_administrator_and_a_
     with sweeping(cluster, tmp_path / KEY) as port:
         cluster.wait_for("the Event", is_reported)
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
-            assert "\ntopogate_native_gang_pods_left 8.0\n" in answer.read().decode()
+            assert "\ntopogate_ignored_topology_requests 8.0\n" in answer.read().decode()
     for text, state in ((leaving, State.ODD), (before, State.WELL)):
         data = {"data": {KEY: text}}
         api.request("PATCH", path_of(), body=data, content_type=MERGE_PATCH)

@@ -283,7 +283,12 @@ def test_nodes_on_which_gangs_fail_are_alerted(calm: State, assert_fires: Alerte
     [
         ("TopogateNotSynced", SWEEPER, "topogate_watch_silence_seconds", {"value": 121}),
         ("TopogateGatedPodOld", SWEEPER, "topogate_oldest_gated_pod_seconds", {"value": 6 * 3600 + 1}),
-        ("TopogateGangsUndecided", SWEEPER, "topogate_gangs_waiting", {"value": 1, "cause": "undecided"}),
+        (
+            "TopogateGangsAtWorkBudget",
+            SWEEPER,
+            "topogate_gangs_waiting",
+            {"value": 1, "cause": "work-budget"},
+        ),
         ("TopogateGangsFailing", SWEEPER, "topogate_gangs_waiting", {"value": 1, "cause": "plan-refused"}),
         ("TopogateGangsFailing", SWEEPER, "topogate_gangs_waiting", {"value": 1, "cause": "internal-error"}),
         ("TopogatePodsUnbound", SWEEPER, "topogate_unbound_pods", {"value": 1}),

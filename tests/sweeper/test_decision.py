@@ -35,6 +35,7 @@ from webhook.sweeper.decide.orders import Cause, Done, Orders
 from webhook.sweeper.decide.placing import PlacingMemory
 from webhook.sweeper.decide.reservations import STARVATION, ReservationInput, ReservationLedger, opened
 from webhook.sweeper.decision import STEPS, Decided, Memory, Observation, decide
+from webhook.sweeper.metrics import PHASES
 from webhook.sweeper.observe.cache import ClusterCache
 from webhook.sweeper.observe.gangs import GangKey
 from webhook.sweeper.observe.view import View
@@ -139,10 +140,10 @@ def test_what_waits_for_victims_is_not_released_though_nobody_knows_of_them(
     def failing(_: Observation, __: Decided) -> Decided:
         raise RuntimeError("a defect")
 
-    monkeypatch.setattr(decision, "STEPS", {**STEPS, "victims": failing})
+    monkeypatch.setattr(decision, "STEPS", {**STEPS, "find-victims": failing})
     seen = observation_of(Scene().cluster)
     decided = decide(seen, Memory(), SETTINGS, lambda _: suppress(RuntimeError))
-    assert decided.orders["finish"].releases == ()
+    assert decided.orders["release"].releases == ()
 
 
 def test_where_gangs_are_not_known_what_was_promised_is_done_all_the_same() -> None:
@@ -154,14 +155,14 @@ def test_where_gangs_are_not_known_what_was_promised_is_done_all_the_same() -> N
         yield
 
     decide(observation_of(Nodes(1)), Memory(), SETTINGS, guarded, are_gangs_known=False)
-    assert tried == ["repair", "victims", "finish"]
+    assert tried == ["repair", "find-victims", "release"]
 
 
 def with_release(decided: Decided) -> Decided:
     """In which a pod of an earlier plan is released as well."""
     pod = gpu_pod("earlier")
     releases = ((pod, PlannedPod("earlier", pod.metadata.uid, "n0")),)
-    return replace(decided, orders={**decided.orders, "finish": Orders(releases=releases)})
+    return replace(decided, orders={**decided.orders, "release": Orders(releases=releases)})
 
 
 def test_a_gang_whose_release_has_just_been_refused_gets_no_plan_in_the_same_pass(
@@ -336,3 +337,7 @@ def test_a_pass_without_memory_places_the_same_gangs_on_the_same_nodes(seed: int
             else pod
             for pod in cluster.pods
         ]
+
+
+def test_the_metric_of_a_pass_has_each_step_from_the_start() -> None:
+    assert set(STEPS) <= set(PHASES)

@@ -200,7 +200,7 @@ def test_what_was_not_decided_within_its_bound_is_counted() -> None:
     passes = Passes(Nodes(4, *pods, gpus=6), Settings(settle_seconds=0, patience_seconds=0, options=options))
     (outcome,) = passes.one().outcomes
     assert outcome.cause is Cause.UNDECIDED
-    assert passes.shown("topogate_undecided_decisions_total")['{outcome="waiting"}'] == 1
+    assert passes.shown("topogate_work_budget_reached_total")['{outcome="waiting"}'] == 1
 
 
 def test_causes_are_counted_and_those_that_nobody_waits_for_are_zero() -> None:
@@ -210,7 +210,7 @@ def test_causes_are_counted_and_those_that_nobody_waits_for_are_zero() -> None:
     )
     text = generate_latest(metrics.registry).decode()
     assert 'topogate_gangs_waiting{cause="insufficient-capacity"} 2.0' in text
-    assert 'topogate_gangs_waiting{cause="undecided"} 0.0' in text
+    assert 'topogate_gangs_waiting{cause="work-budget"} 0.0' in text
 
 
 def test_a_model_that_has_left_the_cluster_is_shown_no_more() -> None:

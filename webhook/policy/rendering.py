@@ -135,7 +135,7 @@ def gate(policy: Policy) -> Object:
             *_not_left_alone(policy),
             _served(policy),
             _condition("not-gated", f"!({_gated(policy)})"),
-            _condition("asks-for-gpu-or-wishes", f"{asks_for_gpu(policy)} || {_has_request()}"),
+            _condition("asks-for-gpu-or-requests-topology", f"{asks_for_gpu(policy)} || {_has_request()}"),
             _NOT_PLACED_BY_KUEUE,
         ],
         "mutations": [

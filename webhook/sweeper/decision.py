@@ -148,7 +148,7 @@ class Decided:
     @property
     def without_model_labels(self) -> frozenset[GangKey]:
         """Gangs that are placed once they have their labels."""
-        return frozenset(each.gang.key for each in self.orders.get("model_labels", Orders()).outcomes)
+        return frozenset(each.gang.key for each in self.orders.get("add-node-selectors", Orders()).outcomes)
 
     @property
     def to_apply(self) -> Iterator[Orders]:
@@ -222,12 +222,12 @@ def finish(seen: Observation, now: Decided) -> Decided:
     view, memory = seen.view, now.memory
     queue = _release_queue(seen, now)
     waiting = now.preempting.waiting_uids
-    if "victims" in now.failed:  # it is unknown whether they are gone, and a release cannot be undone
+    if "find-victims" in now.failed:  # it is unknown whether they are gone, and a release cannot be undone
         waiting = frozenset(pod.metadata.uid for _, pods in plans_with_victims(view) for pod in pods)
     pairs = unfinished(view, memory.backoff, memory.sent, waiting | view.not_released)
     taken = stamped(queue.take(pairs), now.timestamps, view.now.ns)
     orders = Orders(releases=taken, reads=tuple(queue.reads))
-    return _with_orders(replace(now, queue=queue), "finish", orders)
+    return _with_orders(replace(now, queue=queue), "release", orders)
 
 
 def remember(seen: Observation, now: Decided) -> Decided:
@@ -263,7 +263,7 @@ def add_model_labels(seen: Observation, now: Decided) -> Decided:
         return backoff.seconds_left(gang, view.now.seconds) > 0
 
     orders = model_label_step(owned, view, seen.policy, now.settings.schedulers, is_paused)
-    return _with_orders(now, "model_labels", orders)
+    return _with_orders(now, "add-node-selectors", orders)
 
 
 def place_gangs(seen: Observation, now: Decided) -> Decided:
@@ -299,7 +299,7 @@ def evict_what_is_left(seen: Observation, now: Decided) -> Decided:
         seen.view, without, causes_of(reasons), unasked, now.memory.broken,
         _allowance(seen, now).why_not_evicted, now.settings,
     )  # fmt: skip
-    return _with_orders(replace(now, memory=replace(now.memory, broken=broken)), "broken", orders)
+    return _with_orders(replace(now, memory=replace(now.memory, broken=broken)), "evict-incomplete", orders)
 
 
 def roll_back_partial_gangs(seen: Observation, now: Decided) -> Decided:
@@ -322,44 +322,44 @@ def warn_of_ungated_pods(seen: Observation, now: Decided) -> Decided:
     """Namespaces whose GPU pods passed admission without a gate get an Event."""
     warnings, warned = warn_of_ungated(seen.ungated, now.memory.ungated)
     now = replace(now, memory=replace(now.memory, ungated=warned))
-    return _with_orders(now, "ungated", Orders(warnings=warnings))
+    return _with_orders(now, "find-ungated", Orders(warnings=warnings))
 
 
 def warn_of_manifest_problems(seen: Observation, now: Decided) -> Decided:
     """The owners of gangs get admission warnings as Events."""
     warnings, known = warn_of_manifests(seen.gangs, seen.policy, now.memory.manifests)
     now = replace(now, memory=replace(now.memory, manifests=known))
-    return _with_orders(now, "manifests", Orders(warnings=warnings))
+    return _with_orders(now, "check-manifests", Orders(warnings=warnings))
 
 
 STEPS: Final[Mapping[str, Step]] = {
     "repair": repair,
-    "victims": victims,
-    "finish": finish,
-    "remember": remember,
+    "find-victims": victims,
+    "release": finish,
+    "update-records": remember,
     "preempt": preempt,
-    "model_labels": add_model_labels,
+    "add-node-selectors": add_model_labels,
     "place": place_gangs,
-    "broken": evict_what_is_left,
+    "evict-incomplete": evict_what_is_left,
     "rollback": roll_back_partial_gangs,
-    "ungated": warn_of_ungated_pods,
-    "manifests": warn_of_manifest_problems,
+    "find-ungated": warn_of_ungated_pods,
+    "check-manifests": warn_of_manifest_problems,
 }
 """By name, in the order in which they decide."""
 
-_OF_PODS: Final = frozenset({"repair", "victims", "finish"})
+_OF_PODS: Final = frozenset({"repair", "find-victims", "release"})
 """Steps that look at pods and plans alone."""
 
 APPLIED: Final = (
-    "finish",
+    "release",
     "repair",
     "preempt",
-    "model_labels",
+    "add-node-selectors",
     "place",
-    "broken",
+    "evict-incomplete",
     "rollback",
-    "ungated",
-    "manifests",
+    "find-ungated",
+    "check-manifests",
 )
 """Whose orders are carried out, in this order: releases first, as evictions may take as long as a pass."""
 

@@ -13,26 +13,29 @@ from webhook.build_info import register_build_info
 
 PHASES: Final = (
     "observe",
+    "read-failures",
     "snapshot",
-    "gather",
-    "complete",
-    "order",
-    "exclude",
-    "remember",
-    "preempt",
-    "finish",
+    "find-gangs",
+    "complete-gangs",
+    "order-gangs",
+    "exclude-nodes",
+    "find-ungated",
     "repair",
-    "model_labels",
+    "find-victims",
+    "release",
+    "update-records",
+    "preempt",
+    "add-node-selectors",
     "place",
-    "broken",
+    "evict-incomplete",
     "rollback",
-    "ungated",
+    "check-manifests",
     "apply",
     "report",
-    "measure",
+    "update-metrics",
     "extensions",
 )
-"""Steps of a pass; finish to rollback include the part of "apply" that carries their orders out."""
+"""Steps of a pass. Those from "repair" to "check-manifests" decide, and "apply" carries their orders out."""
 
 _LONG_SECONDS: Final = (1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 7200, 14400, 43200, 86400)
 """Of the time for which gangs wait, from 1 second to a day."""
@@ -196,7 +199,7 @@ class Metrics:
             "outcome",
         )
         self.undecided = self._counter(
-            "topogate_undecided_decisions_total",
+            "topogate_work_budget_reached_total",
             "Decisions that ended at their work budget: gangs placed (perhaps not best), or waiting.",
             "outcome",
         )

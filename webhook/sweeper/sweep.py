@@ -96,9 +96,9 @@ class Sweeper:
     def sweep(self) -> float:
         """One pass; returns the seconds after which another is due even if nothing changes."""
         seen, gangs = self._observe(), None
-        with self._guarded("gather"):
+        with self._guarded("find-gangs"):
             gangs = self._gather(seen.view)
-        with self._guarded("exclude"):
+        with self._guarded("exclude-nodes"):
             memories = self._hooks.exclude(gangs or (), seen.view, self._memory.extensions)
             self._memory = replace(self._memory, extensions=memories)
         ungated = self._look_for_ungated(seen.view)
@@ -160,7 +160,7 @@ class Sweeper:
         """Take in the pods that have failed since the last pass: here, and for extensions."""
         failed = self._pass.cache.take_failed()
         self._hooks.on_failed(failed)
-        with self._guarded("refusals"):
+        with self._guarded("read-failures"):
             at, seconds = view.now.at.timestamp(), self._pass.settings.bad_nodes.avoid_seconds
             return replace(memory, refusals=memory.refusals.after(failed, view.controller_of, at, seconds))
         return memory
@@ -172,9 +172,9 @@ class Sweeper:
         self._gang_cache.end_pass()
         if self._pass.settings.start_with_fewer:
             gangs = [replace(each, minimum=len(each.pods)) if each.blocked_reason else each for each in gangs]
-        with self._guarded("complete"):
+        with self._guarded("complete-gangs"):
             gangs = self._hooks.complete(gangs, view)
-        with self._guarded("order"):
+        with self._guarded("order-gangs"):
             stages = self._memory.placing.ledger.by_gang(LATER_STAGE)
             gangs, memories = self._hooks.order(
                 gangs, view, causes_of(self._memory.report.reasons), stages, self._memory.extensions
@@ -191,7 +191,7 @@ class Sweeper:
         def had_gate(pod: Pod) -> bool:
             return view.is_ours(pod) or is_in_tree(pod, groups)
 
-        with self._guarded("ungated"):
+        with self._guarded("find-ungated"):
             if policy is not None and labels is not None:
                 read = partial(read_creator_fields, self._pass.api)
                 found = self._ungated.by_cause(policy, labels, read, had_gate)
@@ -229,7 +229,7 @@ class Sweeper:
             self._on_result(done)
             self._hooks.on_result(done)
             self._memory = self._memory.after(done, view, self._now())
-            with self._guarded("measure"):
+            with self._guarded("update-metrics"):
                 self._measurements.on_result(orders, done)
             return done
         return Done(failed=True)
@@ -261,7 +261,7 @@ class Sweeper:
                 self._hooks.sentences, sentences(waiters, view.gang_of),
             )  # fmt: skip
             self._memory = replace(self._memory, report=memory)
-        with self._guarded("measure"):
+        with self._guarded("update-metrics"):
             kinds = (*_KINDS, *(each.kind for each in self._hooks.sources))
             by_kind = {kind.name: ledger.nodes(kind) for kind in kinds}
             self._measurements.note(view, seen.snapshot, by_kind)

@@ -23,7 +23,7 @@ spec:
     - expression: {{ print `!(object.spec.?schedulingGates.orValue([]).exists(g, g.name.startsWith('` (include "topogate.gatePrefix" .) `')))` | quote }}
       name: not-gated
     - expression: {{ print (include "topogate.asksForGpu" (list . "")) ` || ['topogate.io/gang', 'topogate.io/gang-min-size', 'topogate.io/gang-size', 'topogate.io/gpu-model', 'topogate.io/preferred-topology', 'topogate.io/priority', 'topogate.io/required-topology', 'topogate.io/slice-size', 'topogate.io/slice-topology', 'topogate.io/spread-topology'].exists(key, key in object.metadata.?annotations.orValue({}))` | quote }}
-      name: asks-for-gpu-or-wishes
+      name: asks-for-gpu-or-requests-topology
     - expression: '!object.spec.?schedulingGates.orValue([]).exists(g, g.name == ''kueue.x-k8s.io/topology'') || object.spec.schedulingGates.exists(g, g.name == ''kueue.x-k8s.io/admission'')'
       name: not-placed-by-kueue
   matchConstraints:

@@ -412,7 +412,7 @@ data:
           "targets": [
             {
               "refId": "A",
-              "expr": "sum by (outcome) (increase(topogate_undecided_decisions_total[1h]))",
+              "expr": "sum by (outcome) (increase(topogate_work_budget_reached_total[1h]))",
               "legendFormat": "{{ "{{" }}outcome}}"
             }
           ],
@@ -934,11 +934,11 @@ spec:
           for: 10m
           labels:
             severity: warning
-        - alert: TopogateGangsUndecided
+        - alert: TopogateGangsAtWorkBudget
           annotations:
-            runbook_url: {{ printf "%s/operators/runbooks.md#topogategangsundecided" (trimSuffix "/" .Values.monitoring.runbookBase) | quote }}
+            runbook_url: {{ printf "%s/operators/runbooks.md#topogategangsatworkbudget" (trimSuffix "/" .Values.monitoring.runbookBase) | quote }}
             summary: Gangs wait because the search for a place ended at its work budget.
-          expr: max(topogate_gangs_waiting{cause="undecided"}) > 0
+          expr: max(topogate_gangs_waiting{cause="work-budget"}) > 0
           for: 30m
           labels:
             severity: warning

@@ -55,8 +55,8 @@ from webhook.workloads.pod_group_names import native_group_of
 # These gangs are counted, and their owners get an Event.
 
 LEFT: Final = GaugeSpec(
-    "topogate_native_gang_pods_left",
-    "Pods that name a topology, and that gangs.native: leave leaves to kube-scheduler.",
+    "topogate_ignored_topology_requests",
+    "Pods whose topology request has no effect, since gangs.native: leave leaves them to kube-scheduler.",
 )
 
 MOST_EVENTS: Final = 20

@@ -184,7 +184,7 @@ class Cause(StrEnum):
     INVALID_REQUEST = "invalid-request"
     INSUFFICIENT_CAPACITY = "insufficient-capacity"
     RESERVED = "reserved-for-others"
-    UNDECIDED = "undecided"
+    UNDECIDED = "work-budget"
     CLUSTER_CHANGED = "cluster-changed"
     PLAN_REFUSED = "plan-refused"
     PREEMPTING = "preempting"
