@@ -222,7 +222,7 @@ def test_every_package_stands_in_the_table_of_the_architecture() -> None:
 
 def test_everything_that_the_architecture_calls_a_module_is_one() -> None:
     base = {"observe", "decide", "apply", "repair"}
-    for name in re.findall(r"`([\w/]+\.py)`", (DESIGN / "way-of-a-pod.md").read_text()):
+    for name in re.findall(r"`([\w/]+\.py)`", (DESIGN / "life-of-a-pod.md").read_text()):
         first = name.split("/")[0]
         candidates = [ROOT / name, ROOT / "webhook/sweeper" / name] if first in base or "/" in name else []
         candidates += list(ROOT.glob(f"webhook/*/{name}")) if "/" not in name else []

@@ -35,16 +35,20 @@ def test_the_page_lists_every_step_of_a_pass_in_its_order() -> None:
 
 
 def test_the_page_lists_all_that_is_remembered() -> None:
-    text = (DESIGN / "memory.md").read_text()
-    assert first_cells(text) == [each.name for each in fields(Memory)]
+    assert first_cells(chapter_of("What a pass remembers")) == [each.name for each in fields(Memory)]
 
 
 def listed_in(chapter: str) -> list[str]:
     """The first cells of the tables of the chapter, on a page on passes, of which the heading ends so."""
-    text = "".join((DESIGN / name).read_text() for name in ("way-of-a-pass.md", "steps-of-a-gang.md"))
-    chapters = re.split(r"^## ", text, flags=re.MULTILINE)
-    (text,) = (each for each in chapters if each.partition("\n")[0].endswith(chapter))
-    return first_cells(text)
+    return first_cells(chapter_of(chapter))
+
+
+def chapter_of(heading: str) -> str:
+    """What stands below the heading that ends so, on the pages on passes."""
+    text = "".join((DESIGN / name).read_text() for name in ("life-of-a-pod.md", "steps-of-a-gang.md"))
+    chapters = re.split(r"^#{1,3} ", text, flags=re.MULTILINE)
+    (text,) = (each for each in chapters if each.partition("\n")[0].endswith(heading))
+    return text
 
 
 def first_cells(text: str) -> list[str]:

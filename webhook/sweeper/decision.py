@@ -8,8 +8,8 @@ Two inputs are not values. How many gangs a pass asks about depends on how long 
 Jobs are looked up in the live copy (JobOf), as there may be many, of which few matter.
 
 A pass gets the memory of the last one, and returns another. With an empty one it decides the same a little
-later: state that must not be lost is in the API server. docs/design/memory.md says for each field what is
-lost with it.
+later: state that must not be lost is in the API server. docs/design/life-of-a-pod.md says what is
+lost with each field.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set

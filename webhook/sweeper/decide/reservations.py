@@ -2,7 +2,7 @@
 
 A reserved node is empty in the meantime, so reservations are bounded, over all gangs and kinds together: in
 number, by a share of the usable nodes; in time, since a node whose reservation expired unused cannot be
-reserved again for as long as it was reserved. See docs/design/reservations.md.
+reserved again for as long as it was reserved. See docs/operators/reservations.md.
 
 The two kinds below are made in `reservation_kinds`; extensions have their own, each by a ReservationSource.
 The ledger knows nothing else of their kinds.
