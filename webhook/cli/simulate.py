@@ -95,7 +95,9 @@ def _run(args: argparse.Namespace) -> int:
     _show(placed, scene, args)
     for note in scene.notes:
         complain(f"topogate simulate: note: {note}")
-    return 0 if all(any(each.answer.placed for each in replicas) for replicas in _by_maker(placed)) else 1
+    return (
+        0 if all(any(each.answer.placed for each in replicas) for replicas in _by_controller(placed)) else 1
+    )
 
 
 def _check(placed: Sequence[PlacedGang]) -> None:
@@ -144,7 +146,7 @@ def _of_cluster(args: argparse.Namespace, given: Configuration | None) -> Rehear
     return rehearse_manifest(ClusterReading.read(api), found, (configuration or Configuration()).settings)
 
 
-def _by_maker(placed: Sequence[PlacedGang]) -> list[list[PlacedGang]]:
+def _by_controller(placed: Sequence[PlacedGang]) -> list[list[PlacedGang]]:
     """Print each gang by itself, but together the pods of one controller that do not wait for one another."""
     found: dict[GangKey, list[PlacedGang]] = {}
     for each in placed:
@@ -160,7 +162,7 @@ def _show(placed: Sequence[PlacedGang], scene: Rehearsed, args: argparse.Namespa
         session.show(found[0] if len(found) == 1 else {"gangs": named}, args.output)
         return
     victims = VictimNotes(scene.view, scene.settings)
-    for replicas in _by_maker(placed):
+    for replicas in _by_controller(placed):
         if len(replicas) == 1:
             _print(replicas[0], victims)
         else:
@@ -205,7 +207,7 @@ _STEPS_A_POD: Final = 20
 
 
 class VictimNotes:
-    """Which pods the sweeper would evict for gangs without a place; gangs of one shape are searched for once.
+    """Which pods the sweeper would evict for gangs without a place, each distinct request searched for once.
 
     One work budget is for all of them.
     """

@@ -2,10 +2,10 @@
 
 This serves pods whose claims wait for existing volumes, mostly local ones. Each node has as many units as
 pods find volumes there one by one, each claim taking the smallest that fits, as in kube-scheduler. A pod
-takes one unit. It also takes one unit of another shape's resource for each volume that both could use, unless
-those claims differ only by a larger size: they find theirs left. A volume that several nodes can use counts
-if there are as many as claims of the gang and of pods that already have a node. If a gang's volumes may have
-been promised to another gang in the pass, it waits for the next pass.
+takes one unit. It also takes one unit of the resource of other kinds of claims for each volume that both
+could use, unless those claims differ only by a larger size: they find theirs left. A volume that several
+nodes can use counts if there are as many as claims of the gang and of pods that already have a node. If a
+gang's volumes may have been promised to another gang in the pass, it waits for the next pass.
 
 Source of the rules: kube-scheduler's plugin VolumeBinding (findMatchingVolumes, and FindMatchingVolume of
 k8s.io/component-helpers/storage/volume).
@@ -32,14 +32,14 @@ PLENTY: Final = 1_000_000_000
 """The amount of a node where volumes can be provisioned."""
 
 
-Shape = tuple[ClaimKind, ...]
+ClaimKinds = tuple[ClaimKind, ...]
 """The claims of a pod that need existing volumes, the smallest first."""
 
 
-class SharedShape(NamedTuple):
-    """A shape, and for each claim the number of volumes needed if several nodes can use them."""
+class CountedKinds(NamedTuple):
+    """The kinds of a pod's claims, and for each how many volumes it needs if several nodes can use them."""
 
-    shape: Shape
+    kinds: ClaimKinds
     demand: tuple[int, ...]
 
 
@@ -73,54 +73,54 @@ class FreeVolumes:
         self._labelled: dict[str, dict[str, list[str]]] = {}
         self._reach: dict[Alternatives, tuple[str, ...]] = {}
         self._supplies: dict[ClaimKind, _Supply] = {}
-        self._shapes: dict[str, Shape] = {}
-        self._shared: dict[str, SharedShape] = {}
+        self._kinds_of_pods: dict[str, ClaimKinds] = {}
+        self._shared: dict[str, CountedKinds] = {}
         self.problems: dict[str, str] = {}
         self._find(waiting, most)
         if self._shared:
             self._raise_demands(
-                [shape for pod in assigned if pod.spec.volumes and (shape := self._shape(pod))]
+                [kinds for pod in assigned if pod.spec.volumes and (kinds := self._kinds(pod))]
             )
-        self.shapes = tuple(dict.fromkeys(self._shared.values()))
-        self.names = {each: _name(each) for each in self.shapes}
-        self._takes: dict[tuple[Shape, tuple[int, ...] | None], dict[str, int]] = {}
+        self.kind_sets = tuple(dict.fromkeys(self._shared.values()))
+        self.names = {each: _name(each) for each in self.kind_sets}
+        self._takes: dict[tuple[ClaimKinds, tuple[int, ...] | None], dict[str, int]] = {}
         self._promised: Counter[ClaimKind] = Counter()
 
     # --- requests of pods -------------------------------------------------------------------------
 
     def _find(self, waiting: Mapping[str, Sequence[Pod]], most: int) -> None:
         share = _share_of_namespace(waiting, most)
-        known: dict[str, set[Shape]] = {}
+        known: dict[str, set[ClaimKinds]] = {}
         for pods in waiting.values():
-            found = [(pod, shape) for pod in pods if (shape := self._shape(pod))]
-            claims = Counter(kind for _, shape in found for kind in shape)
-            demands: dict[Shape, tuple[int, ...]] = {}
-            for pod, shape in found:
+            found = [(pod, kinds) for pod in pods if (kinds := self._kinds(pod))]
+            claims = Counter(kind for _, kinds in found for kind in kinds)
+            demands: dict[ClaimKinds, tuple[int, ...]] = {}
+            for pod, kinds in found:
                 mine = known.setdefault(pod.metadata.namespace, set())
-                if shape not in mine and len(mine) >= share:
+                if kinds not in mine and len(mine) >= share:
                     self.problems[pod.metadata.uid] = (
                         f"more than {share} kinds of claims on free volumes wait at once in its namespace; "
                         "it waits until others are placed"
                     )
                     continue
-                mine.add(shape)
-                self._shapes[pod.metadata.uid] = shape
-                if shape not in demands:  # a single pod has no competitors
-                    demands[shape] = self._demand(shape, claims if len(found) > 1 else {})
-                self._shared[pod.metadata.uid] = SharedShape(shape, demands[shape])
+                mine.add(kinds)
+                self._kinds_of_pods[pod.metadata.uid] = kinds
+                if kinds not in demands:  # a single pod has no competitors
+                    demands[kinds] = self._demand(kinds, claims if len(found) > 1 else {})
+                self._shared[pod.metadata.uid] = CountedKinds(kinds, demands[kinds])
 
-    def _raise_demands(self, sent: Sequence[Shape]) -> None:
+    def _raise_demands(self, sent: Sequence[ClaimKinds]) -> None:
         """Count the claims of pods that have a node but are not bound to volumes yet."""
-        claims = Counter(kind for shape in sent for kind in shape)
-        raised: dict[SharedShape, SharedShape] = {}
-        for shape, demand in set(self._shared.values()):
-            more = self._demand(shape, claims)
-            own = self._own_demand(SharedShape(shape, demand)) if any(more) else demand
+        claims = Counter(kind for kinds in sent for kind in kinds)
+        raised: dict[CountedKinds, CountedKinds] = {}
+        for kinds, demand in set(self._shared.values()):
+            more = self._demand(kinds, claims)
+            own = self._own_demand(CountedKinds(kinds, demand)) if any(more) else demand
             both = tuple(map(sum, zip(own, more, strict=True)))
-            raised[SharedShape(shape, demand)] = SharedShape(shape, both)
+            raised[CountedKinds(kinds, demand)] = CountedKinds(kinds, both)
         self._shared = {uid: raised[each] for uid, each in self._shared.items()}
 
-    def _shape(self, pod: Pod) -> Shape:
+    def _kinds(self, pod: Pod) -> ClaimKinds:
         found = []
         for volume in pod.spec.volumes:
             claim = self._storage.claim_of(pod, volume)
@@ -129,8 +129,8 @@ class FreeVolumes:
                 found.append(kind)
         return tuple(sorted(found, key=lambda kind: (kind.size, repr(kind))))
 
-    def _demand(self, shape: Shape, claims: Mapping[ClaimKind, int]) -> tuple[int, ...]:
-        """For each claim of a shape, the number of claims that could use its volumes, if any are shared.
+    def _demand(self, kinds: ClaimKinds, claims: Mapping[ClaimKind, int]) -> tuple[int, ...]:
+        """For each claim of these kinds, the number of claims that could use its volumes, if any are shared.
 
         claims: the number of claims by kind.
         """
@@ -138,32 +138,32 @@ class FreeVolumes:
             sum(count for kind, count in claims.items() if self._overlaps(kind, (each,)))
             if self._supply(each).wide
             else 0
-            for each in shape
+            for each in kinds
         )
 
-    def _overlaps(self, kind: ClaimKind, shape: Shape) -> bool:
-        """Whether a claim and a claim of the shape could use the same volume."""
+    def _overlaps(self, kind: ClaimKind, kinds: ClaimKinds) -> bool:
+        """Whether a claim and a claim of one of the kinds could use the same volume."""
         names = self._supply(kind).names
-        return any(not names.isdisjoint(self._supply(each).names) for each in shape)
+        return any(not names.isdisjoint(self._supply(each).names) for each in kinds)
 
     def takes(self, pod: Pod) -> dict[str, int]:
         """The amounts of a pod that waits or that has a node."""
-        if not self.shapes:
+        if not self.kind_sets:
             return {}
         uid = pod.metadata.uid
         own = self._shared.get(uid)
-        shape = own.shape if own is not None else self._shape(pod)
-        key = shape, own.demand if own is not None else None
+        kinds = own.kinds if own is not None else self._kinds(pod)
+        key = kinds, own.demand if own is not None else None
         if key not in self._takes:
-            amounts = {self.names[each]: self._taken(shape, each.shape) for each in self.shapes}
+            amounts = {self.names[each]: self._taken(kinds, each.kinds) for each in self.kind_sets}
             self._takes[key] = {name: amount for name, amount in amounts.items() if amount}
         return self._takes[key]
 
-    def _taken(self, shape: Shape, other: Shape) -> int:
-        if shape == other:
+    def _taken(self, kinds: ClaimKinds, other: ClaimKinds) -> int:
+        if kinds == other:
             return 1
         return sum(
-            self._overlaps(kind, other) and not all(leaves(kind, each) for each in other) for kind in shape
+            self._overlaps(kind, other) and not all(leaves(kind, each) for each in other) for kind in kinds
         )
 
     def with_promised(self, pods: Iterable[Pod]) -> "FreeVolumes":
@@ -172,7 +172,7 @@ class FreeVolumes:
         if not own:
             return self
         made = copy(self)
-        made._promised = self._promised + Counter(kind for each in own for kind in each.shape)
+        made._promised = self._promised + Counter(kind for each in own for kind in each.kinds)
         return made
 
     def is_late(self, pod: Pod) -> bool:
@@ -183,30 +183,30 @@ class FreeVolumes:
         own = self._shared.get(pod.metadata.uid)
         if own is None or not self._promised:
             return False
-        more = self._demand(own.shape, self._promised)
+        more = self._demand(own.kinds, self._promised)
         return any(
             further
             and any(counted <= len(wide) < wanted + further for wide in self._supply(kind).wide.values())
             for kind, counted, wanted, further in zip(
-                own.shape, own.demand, self._own_demand(own), more, strict=True
+                own.kinds, own.demand, self._own_demand(own), more, strict=True
             )
         )
 
-    def _own_demand(self, own: SharedShape) -> tuple[int, ...]:
+    def _own_demand(self, own: CountedKinds) -> tuple[int, ...]:
         """The demand of a gang beside others. A single pod counts no claims, not even its own."""
-        return own.demand if any(own.demand) else self._demand(own.shape, Counter(own.shape))
+        return own.demand if any(own.demand) else self._demand(own.kinds, Counter(own.kinds))
 
     # --- amounts of nodes -------------------------------------------------------------------------
 
     def on(self, node: str) -> dict[str, int]:
         """The amounts of a node."""
-        return {self.names[each]: self._pods(each, node) for each in self.shapes}
+        return {self.names[each]: self._pods(each, node) for each in self.kind_sets}
 
-    def _pods(self, shared: SharedShape, node: str) -> int:
-        """The number of pods of a shape that find volumes on a node, one by one."""
+    def _pods(self, shared: CountedKinds, node: str) -> int:
+        """The number of pods with such claims that find volumes on a node, one by one."""
         labels = self._nodes[node].metadata.labels
         lists: list[Iterator[PersistentVolume]] = []
-        for kind, demand in zip(shared.shape, shared.demand, strict=True):
+        for kind, demand in zip(shared.kinds, shared.demand, strict=True):
             supply = self._supply(kind)
             if any(term_holds(term, node, labels) for term in supply.made):
                 continue
@@ -277,6 +277,6 @@ def _share_of_namespace(waiting: Mapping[str, Sequence[Pod]], most: int) -> int:
     return max(1, most // max(1, len(namespaces)))
 
 
-def _name(shared: SharedShape) -> str:
-    classes = ", ".join(sorted({kind.class_name for kind in shared.shape}))
+def _name(shared: CountedKinds) -> str:
+    classes = ", ".join(sorted({kind.class_name for kind in shared.kinds}))
     return f"free volumes of {classes} ({hashlib.sha256(repr(shared).encode()).hexdigest()[:6]})"

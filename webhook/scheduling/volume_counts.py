@@ -78,7 +78,7 @@ class VolumeCounts:
     def node(self, node: NodeInfo) -> NodeInfo:
         """The node with its amounts for volumes; the same object while nothing changes."""
         has: Mapping[str, int] = self.limits.on(node.name)
-        if self.free.shapes:
+        if self.free.kind_sets:
             has = {**has, **self.free.on(node.name)}
         known = self.completed.get(node.name)
         if known is None or known[0] is not node or known[1] != has:
@@ -110,7 +110,7 @@ def volume_counts(
     free = FreeVolumes(storage, nodes, claimed, users, most)
     by_one = _claims_by_uid(storage, claimed)
     problems = _by_one_pod(storage, claimed, users) if by_one else {}
-    if not (limits.sets or free.shapes or free.problems or by_one):
+    if not (limits.sets or free.kind_sets or free.problems or by_one):
         completed.clear()
         return None
     for name in completed.keys() - nodes.keys():

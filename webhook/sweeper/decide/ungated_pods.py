@@ -124,20 +124,22 @@ class UngatedPods:
         self._find_causes(pods, policy, read)
         found: dict[UngatedCause, dict[str, list[Pod]]] = {}
         for pod in pods:
-            cause = self._causes.get(_maker(pod))
+            cause = self._causes.get(_controller_of(pod))
             if cause in _WHY:
                 found.setdefault(cause, {}).setdefault(pod.metadata.namespace, []).append(pod)
         return found
 
     def _find_causes(self, pods: Sequence[Pod], policy: Policy, read: ReadCreatorFields) -> None:
         """Read one pod of each controller that is not known yet; the others are read in later passes."""
-        by_maker = {_maker(pod): pod for pod in pods}
-        self._causes = {maker: cause for maker, cause in self._causes.items() if maker in by_maker}
-        unread = [each for each in by_maker.items() if each[0] not in self._causes]
-        for maker, pod in unread[:MOST_READS]:
+        by_controller = {_controller_of(pod): pod for pod in pods}
+        self._causes = {
+            controller: cause for controller, cause in self._causes.items() if controller in by_controller
+        }
+        unread = [each for each in by_controller.items() if each[0] not in self._causes]
+        for controller, pod in unread[:MOST_READS]:
             begun = self._clock()
             try:
-                self._causes[maker] = cause_of(read(pod), policy)
+                self._causes[controller] = cause_of(read(pod), policy)
             except NotReadNowError:
                 return  # the next pass reads it again
             if self._clock() - begun >= _SLOW_SECONDS:
@@ -185,7 +187,7 @@ _REMEDY: Final = {
 }
 
 
-def _maker(pod: Pod) -> tuple[str, str]:
+def _controller_of(pod: Pod) -> tuple[str, str]:
     """The namespace and the uid of a pod's controller, or of the pod itself."""
     owner = pod.metadata.controller
     return pod.metadata.namespace, owner.uid if owner is not None else pod.metadata.uid

@@ -86,7 +86,7 @@ class Allowance:
         assert owner is not None
         if job is None:
             return f"its Job {owner.name} cannot be read, which may allow no more failures"
-        times = self.deletions.get(_maker(pods[0]), ())
+        times = self.deletions.get(_controller_of(pods[0]), ())
         recent = [at for at in times if self.now - at < _COUNTED_SECONDS]
         if len(pods) + len(recent) + len(ordered) > job_failures_left(job):
             return f"its Job {owner.name} would reach its backoffLimit and fail; raise it"
@@ -123,10 +123,10 @@ def by_owner(pods: Iterable[Pod]) -> dict[PodId, list[Pod]]:
 
     The uid alone is not enough: an author may write the uid of any controller on a pod.
     """
-    return grouped((_maker(pod), pod) for pod in pods)
+    return grouped((_controller_of(pod), pod) for pod in pods)
 
 
-def _maker(pod: Pod) -> PodId:
+def _controller_of(pod: Pod) -> PodId:
     owner = pod.metadata.controller
     return pod.metadata.namespace, owner.uid if owner else pod.metadata.uid
 
