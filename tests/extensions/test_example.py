@@ -1,4 +1,4 @@
-"""The extension of docs/contributing/extension-example.md as it stands there, and what holds for all."""
+"""The extension of docs/contributing/extensions.md as it stands there, and what holds for all."""
 
 import importlib.util
 import re
@@ -32,7 +32,7 @@ from webhook.sweeper.hooks import ExtensionHooks, Memories
 from webhook.sweeper.observe.cache import ClusterCache
 from webhook.sweeper.observe.gangs import OwnerFacts, PodGang, gather
 
-PAGE = ROOT / "docs/contributing/extension-example.md"
+PAGE = ROOT / "docs/contributing/extensions.md"
 MOST_LINES = 60
 
 

@@ -65,7 +65,7 @@ def of(source: str) -> re.Pattern[str]:
 
 
 def test_each_source_of_the_labeler_stands_in_both_tables_for_operators() -> None:
-    """Failed? Add the source to docs/operators/topology.md: step 5 of docs/contributing/label-source.md."""
+    """Failed? Add the source to docs/operators/topology.md: step 5 of docs/contributing/behaviour.md."""
     assert [
         f"{len(rows)} rows: {source}"
         for source in SOURCES
@@ -74,7 +74,7 @@ def test_each_source_of_the_labeler_stands_in_both_tables_for_operators() -> Non
 
 
 def test_each_vendor_stands_on_the_page_on_gpu_labels() -> None:
-    """Failed? Add a row to docs/operators/gpu-labels.md: step 5 of docs/contributing/gpu-vendor.md."""
+    """Failed? Add a row to docs/operators/gpu-labels.md: step 5 of docs/contributing/behaviour.md."""
     text = (OPERATORS / "gpu-labels.md").read_text()
     assert [vendor for vendor in VENDORS.values() if f"`vendor.{vendor}`" not in text] == []
 
