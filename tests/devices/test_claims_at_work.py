@@ -235,7 +235,7 @@ def test_a_pod_whose_claims_cannot_be_answered_waits_with_the_reason(
     "broken",
     [
         "webhook.extensions.device_claims.needs",
-        "webhook.sweeper.hooks.ExtensionHooks._add_resources",
+        "webhook.sweeper.hooks.ExtensionHooks._with_resources",
     ],
     ids=["a defect of the extension", "a defect of its caller"],
 )

@@ -3,23 +3,22 @@
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 from typing import Any, cast
 
 import pytest
 
 from tests.devices.bodies import claim, claim_spec, collections, exactly, gpus, nodes, pod
+from tests.extensions.made import extension
 from tests.sweeper.clock import Clock
 from webhook.configuration.settings import Settings
-from webhook.extensions import device_claims
 from webhook.extensions.device_claims import COLLECTIONS, DEVICE_CLAIMS
 from webhook.extensions.known import all_extensions, resource_extensions
 from webhook.kube.client import Api
 from webhook.kube.objects import Pod
 from webhook.placement import PodClass
 from webhook.sweeper.context import Pass
-from webhook.sweeper.extension import Extension, ResourcesAdded, ResourcesInput, Switch
-from webhook.sweeper.hooks import ExtensionHooks, Memories
+from webhook.sweeper.extension import Extension, HookInput, ResourcesAdded, Switch
+from webhook.sweeper.hooks import ExtensionHooks
 from webhook.sweeper.observe.cache import ClusterCache
 from webhook.sweeper.observe.view import View
 
@@ -39,6 +38,9 @@ class Objects:
 
     def served(self) -> dict[str, str]:
         return {}
+
+    def namespace_labels(self) -> None:
+        return None
 
     def begin(self) -> None:
         pass
@@ -63,11 +65,9 @@ class Case:
                 extensions=switches,
             )
         )  # fmt: skip
-        self.memories: Memories = {}
 
     def view(self) -> View:
-        view, self.memories = self.hooks.begin(View([CLAIM, PLAIN], [], nodes("n"), {}), self.memories)
-        return view
+        return self.hooks.begin(View([CLAIM, PLAIN], [], nodes("n"), {}), self.hooks.memories)
 
 
 def problems(view: View) -> tuple[str, str]:
@@ -82,12 +82,12 @@ def of_devices(found: PodClass) -> dict[str, int]:
 def failing(when: Callable[[], bool]) -> Extension:
     """The extension for claims, which has a defect while `when` says so."""
 
-    def add(given: ResourcesInput, memory: Any) -> tuple[ResourcesAdded, Any]:
+    def add(given: HookInput, memory: Any) -> tuple[ResourcesAdded, Any]:
         if when():
             raise ZeroDivisionError
-        return device_claims.add_resources(given, memory)
+        return DEVICE_CLAIMS.add_resources(given, memory)
 
-    return replace(DEVICE_CLAIMS, add_resources=add)
+    return extension("device_claims", add_resources=add)
 
 
 def test_a_pod_with_claims_asks_for_the_devices_that_they_name() -> None:
@@ -108,7 +108,7 @@ def test_a_pass_looks_at_no_bound_pod_for_claims() -> None:
     bound = pod("bound", "d", node="n")
     index = View([CLAIM, PLAIN], [bound], nodes("n"), {}).index
     given = View([CLAIM, PLAIN], Others([bound]), nodes("n"), {}, pods=index)
-    view, _ = case.hooks.begin(given, {})
+    view = case.hooks.begin(given, {})
     assert problems(view) == ("", "")
 
 
@@ -124,20 +124,20 @@ def test_a_defect_is_over_with_the_next_pass_without_one_and_its_memory_is_gone(
     failed = [False]
     case = Case(failing(lambda: failed[0]))
     case.view()
-    before = case.memories["device_claims"]
+    before = case.hooks.memories["device_claims"]
     failed[0] = True
     case.view()
-    assert not case.memories
+    assert not case.hooks.memories
     failed[0] = False
     assert problems(case.view()) == ("", "")
-    assert case.memories["device_claims"].supply is not before.supply
+    assert case.hooks.memories["device_claims"].supply is not before.supply
 
 
 def test_where_one_of_several_fails_pods_with_claims_wait() -> None:
-    def broken(given: ResourcesInput, memory: Any) -> tuple[ResourcesAdded, Any]:
+    def broken(given: HookInput, memory: Any) -> tuple[ResourcesAdded, Any]:
         raise ZeroDivisionError
 
-    of_claims, _ = problems(Case(DEVICE_CLAIMS, Extension("broken", add_resources=broken)).view())
+    of_claims, _ = problems(Case(DEVICE_CLAIMS, extension("broken", add_resources=broken)).view())
     assert of_claims.startswith(WAITS)
 
 
@@ -172,23 +172,23 @@ def test_gangs_are_asked_about_again_once_devices_are_known() -> None:
 
 
 def test_an_extension_may_give_labels_to_nodes() -> None:
-    def add(given: ResourcesInput, memory: Any) -> tuple[ResourcesAdded, Any]:
+    def add(given: HookInput, memory: Any) -> tuple[ResourcesAdded, Any]:
         return ResourcesAdded({**given.view.nodes, **nodes("more")}), memory
 
-    assert Case(Extension("labels", add_resources=add)).view().nodes.keys() == {"n", "more"}
+    assert Case(extension("labels", add_resources=add)).view().nodes.keys() == {"n", "more"}
 
 
 def test_a_pass_in_which_nobody_has_claims_sees_the_very_same_view() -> None:
-    def add(given: ResourcesInput, memory: Any) -> tuple[ResourcesAdded, Any]:
+    def add(given: HookInput, memory: Any) -> tuple[ResourcesAdded, Any]:
         return ResourcesAdded(given.view.nodes), memory
 
-    case = Case(Extension("nothing", add_resources=add))
+    case = Case(extension("nothing", add_resources=add))
     plain = View([PLAIN], [], nodes("n"), {})
-    assert case.hooks.begin(plain, {})[0] is plain
+    assert case.hooks.begin(plain, {}) is plain
 
 
 def test_people_who_ask_are_given_what_every_extension_adds() -> None:
-    adding = [each.name for each in all_extensions() if each.add_resources is not None]
+    adding = [each.name for each in all_extensions() if each.has("add_resources")]
     assert [each.name for each in resource_extensions()] == adding
 
 
@@ -205,7 +205,7 @@ lazy = SimpleNamespace(begin=lambda: None)
 served = {served}
 cache = SimpleNamespace(
     served=lambda: served, owners=SimpleNamespace(all_of=lambda name: None), lazy=lazy,
-    read_collections=lambda asked: dict(), take_failed=list,
+    read_collections=lambda asked: dict(), take_failed=list, namespace_labels=lambda: None,
 )
 ExtensionHooks(Pass(None, cache, Settings(), extensions=SWITCHES)).begin(View([], [], {{}}, {{}}), {{}})
 print(any(name.startswith("webhook.devices") for name in sys.modules))

@@ -6,20 +6,21 @@ from typing import Any
 import pytest
 
 from hack.local.cluster import Cluster
+from tests.extensions.made import extension
 from tests.sweeper import mortal
 from tests.sweeper.at_work import create_job, template
 from tests.sweeper.mortal import MortalApi, living
 from webhook.configuration.settings import Settings
 from webhook.sweeper.decide.orders import Cause
-from webhook.sweeper.extension import EndOrders, Extension, PassEnd, Switch
+from webhook.sweeper.extension import EndOrders, Extension, HookInput, Switch
 
 
-def explains(given: PassEnd, memory: Any) -> tuple[EndOrders, Any]:
+def explains(given: HookInput, memory: Any) -> tuple[EndOrders, Any]:
     waiting = [gang.key for gang in given.gangs if given.causes.get(gang.key) is Cause.INSUFFICIENT_CAPACITY]
     return EndOrders(notes=dict.fromkeys(waiting, "more nodes come at noon")), memory
 
 
-def is_broken(given: PassEnd, memory: Any) -> tuple[EndOrders, Any]:
+def is_broken(given: HookInput, memory: Any) -> tuple[EndOrders, Any]:
     raise ZeroDivisionError
 
 
@@ -27,7 +28,7 @@ def on(*extensions: Extension) -> Sequence[Switch]:
     return [Switch(lambda *_: True, lambda found=each: found) for each in extensions]  # type: ignore[misc]
 
 
-NOON, BROKEN = Extension("noon", after_pass=explains), Extension("broken", after_pass=is_broken)
+NOON, BROKEN = extension("noon", after_pass=explains), extension("broken", after_pass=is_broken)
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from typing import Any, cast
 import pytest
 
 from hack.local.build import ROOT
+from tests.extensions.made import extension
 from tests.sweeper.clock import Clock
 from tests.sweeper.cluster import Nodes, Placing, gpu_pod
 from webhook.configuration.settings import Settings
@@ -20,15 +21,13 @@ from webhook.sweeper.context import Pass
 from webhook.sweeper.decide.orders import Done
 from webhook.sweeper.extension import (
     EndOrders,
-    ExplainInput,
     Extension,
+    HookInput,
     Ordered,
-    OrderInput,
-    PassEnd,
     RecordSpec,
     Switch,
 )
-from webhook.sweeper.hooks import ExtensionHooks, Memories
+from webhook.sweeper.hooks import ExtensionHooks
 from webhook.sweeper.observe.cache import ClusterCache
 from webhook.sweeper.observe.gangs import OwnerFacts, PodGang, gather
 
@@ -78,7 +77,6 @@ class Case:
         self.surroundings = Pass(cast(Api, None), cache, Settings(), clock=Clock(), extensions=switches)
         self.hooks = ExtensionHooks(self.surroundings)
         self.placing = Placing(self.cluster, Settings())
-        self.memories: Memories = {}
 
     def gangs(self) -> list[PodGang]:
         view = self.placing.view()
@@ -87,9 +85,9 @@ class Case:
     def order(self) -> list[str]:
         """One pass: the names of the gangs in order."""
         view = self.placing.view()
-        view, self.memories = self.hooks.begin(view, self.memories)
-        ordered, self.memories = self.hooks.order(self.gangs(), view, {}, {}, self.memories)
-        self.memories = self.hooks.after_pass(view, self.memories)
+        view = self.hooks.begin(view, self.hooks.memories)
+        ordered = self.hooks.order(self.gangs(), view, {}, {})
+        self.hooks.after_pass(view)
         return [gang.key.name for gang in ordered]
 
 
@@ -128,19 +126,17 @@ def test_the_example_has_a_line_in_explain(example: Extension) -> None:
     large, small = Case().gangs()
     assert example.explain is not None
     for gang, before in ((large, 1), (small, 0)):
-        lines = list(
-            example.explain(ExplainInput(gang, (large, small), None, None, 0.0, Case().placing.view()))
-        )
+        lines = list(example.explain(HookInput(Case().placing.view(), gangs=(large, small)), gang))
         assert lines == [f"Small first: {before} of the gangs that wait come before it."]
 
 
 def test_a_defect_of_one_extension_stops_neither_the_pass_nor_the_others(
     example: Extension, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def broken(given: OrderInput, memory: Any) -> tuple[Ordered, Any]:
+    def broken(given: HookInput, memory: Any) -> tuple[Ordered, Any]:
         raise ZeroDivisionError
 
-    case = Case(always(Extension("broken", order_gangs=broken)), always(example))
+    case = Case(always(extension("broken", order_gangs=broken)), always(example))
     assert case.order() == ["small", "large"]
     assert "extension_failed name=broken" in caplog.text
 
@@ -155,17 +151,17 @@ def test_a_record_that_no_hook_has_taken_in_is_given_again_and_not_written_over(
             written.extend([options["body"]["data"]] if method == "PATCH" else [])
             return {"metadata": {"resourceVersion": "1"}, "data": {"key": "debts"}}
 
-    def fails_twice(given: OrderInput, memory: Any) -> tuple[Ordered, Any]:
+    def fails_twice(given: HookInput, memory: Any) -> tuple[Ordered, Any]:
         given_records.append(given.record)
         if len(given_records) <= 2:
             raise ZeroDivisionError
         return Ordered(given.gangs), memory
 
-    def writes(given: PassEnd, memory: Any) -> tuple[EndOrders, Any]:
+    def writes(given: HookInput, memory: Any) -> tuple[EndOrders, Any]:
         return EndOrders({"key": "new"}) if given.may_write else EndOrders(), memory
 
     record = RecordSpec("name", seconds=10.0)
-    case = Case(always(Extension("keeps", record=record, order_gangs=fails_twice, after_pass=writes)))
+    case = Case(always(extension("keeps", record=record, order_gangs=fails_twice, after_pass=writes)))
     clock = cast(Clock, case.surroundings.clock)
     case.hooks = ExtensionHooks(replace(case.surroundings, api=cast(Api, Stored())))
     for _ in range(2):
@@ -199,10 +195,10 @@ def test_an_extension_that_is_off_is_not_loaded_and_one_that_is_switched_off_for
     switch = Switch(lambda *_: on[0], lambda: example)
     case = Case(Switch(lambda *_: False, never), switch)
     assert case.order() == ["small", "large"]
-    assert case.memories.keys() == {"small_first"}
+    assert case.hooks.memories.keys() == {"small_first"}
     on[0] = False
     assert case.order() == ["large", "small"]
-    assert not case.memories
+    assert not case.hooks.memories
     assert not case.hooks.sentences
 
 
@@ -223,7 +219,9 @@ from webhook.sweeper.observe.view import View
 from webhook.configuration.settings import Avoid, BadNodes
 from webhook.configuration.settings import Settings
 
-cache = SimpleNamespace(served=dict, owners=SimpleNamespace(all_of=lambda name: None))
+cache = SimpleNamespace(
+    served=dict, namespace_labels=dict, owners=SimpleNamespace(all_of=lambda name: None),
+)
 settings = Settings(bad_nodes=BadNodes(Avoid.OFF))
 view = View([Pod(Metadata(name="train-0"))], [], {}, {})
 ExtensionHooks(Pass(None, cache, settings, extensions=SWITCHES)).begin(view, {})

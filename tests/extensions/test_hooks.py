@@ -8,6 +8,7 @@ from typing import Any, cast
 import pytest
 
 from labeler.contract.event_reasons import EventReason
+from tests.extensions.made import extension
 from tests.sweeper.clock import Clock
 from tests.sweeper.cluster import Nodes, Placing, gpu_pod
 from webhook.configuration.settings import Settings
@@ -29,19 +30,16 @@ from webhook.sweeper.decide.reservations import (
 )
 from webhook.sweeper.extension import (
     EndOrders,
-    ExcludeInput,
     Extension,
+    HookInput,
     NodeEvent,
     Ordered,
-    OrderInput,
-    PassEnd,
     PlanCheck,
-    PlansInput,
     PodEvent,
     RecordSpec,
     Switch,
 )
-from webhook.sweeper.hooks import ExtensionHooks, Memories
+from webhook.sweeper.hooks import ExtensionHooks
 from webhook.sweeper.metrics import CounterSpec
 from webhook.sweeper.observe.cache import ClusterCache
 from webhook.sweeper.observe.gangs import OWN_ERROR, GangKey
@@ -64,7 +62,6 @@ class Scene(Silent):
             extensions=switches,
         )  # fmt: skip
         self.hooks = ExtensionHooks(self.surroundings)
-        self.memories: Memories = {}
 
     def announce(self, pod: Pod, reason: EventReason, note: str) -> None:
         self.events.append((pod.metadata.name, reason, reason.is_warning))
@@ -73,19 +70,19 @@ class Scene(Silent):
         self.events.append((node.metadata.name, reason, reason.is_warning))
 
     def exclude(self, *failed: Pod) -> NodeRules:
-        view, self.memories = self.hooks.begin(self.view, self.memories)
+        view = self.hooks.begin(self.view, self.hooks.memories)
         self.hooks.on_failed(failed)
-        self.memories = self.hooks.exclude(self.gangs, view, self.memories)
+        self.hooks.exclude(self.gangs, view)
         return self.hooks.node_rules
 
     def after_pass(self) -> dict[GangKey, str]:
-        view, self.memories = self.hooks.begin(self.view, self.memories)
+        view = self.hooks.begin(self.view, self.hooks.memories)
         causes = {self.gangs[0].key: Cause.INSUFFICIENT_CAPACITY}
-        self.memories = self.hooks.after_pass(view, self.memories, self.gangs, causes)
+        self.hooks.after_pass(view, self.gangs, causes)
         return dict(self.hooks.notes)
 
 
-def counting(given: PassEnd, memory: int) -> tuple[EndOrders, int]:
+def counting(given: HookInput, memory: int) -> tuple[EndOrders, int]:
     """Notes which call it is, of each gang that found no capacity."""
     waiting = [gang for gang in given.gangs if given.causes.get(gang.key) is Cause.INSUFFICIENT_CAPACITY]
     orders = EndOrders(
@@ -97,7 +94,7 @@ def counting(given: PassEnd, memory: int) -> tuple[EndOrders, int]:
     return orders, memory + 1
 
 
-COUNTING = Extension("counting", 1, counters=(ASKED,), after_pass=counting)
+COUNTING = extension("counting", 1, counters=(ASKED,), after_pass=counting)
 
 
 def test_after_pass_is_given_who_waits_and_why_and_adds_a_note_to_the_reason() -> None:
@@ -107,7 +104,7 @@ def test_after_pass_is_given_who_waits_and_why_and_adds_a_note_to_the_reason() -
 
 
 def test_notes_of_several_extensions_are_one_sentence() -> None:
-    scene = Scene(COUNTING, replace(COUNTING, name="other", memory=5))
+    scene = Scene(COUNTING, extension("other", 5, type(COUNTING)))
     assert list(scene.after_pass().values()) == ["call 1; call 5"]
 
 
@@ -122,24 +119,24 @@ def test_events_counts_and_the_next_pass_are_as_a_hook_orders() -> None:
 
 
 def test_a_pass_is_due_when_the_first_hook_asks_for_it() -> None:
-    def ends(given: PassEnd, memory: Any) -> tuple[EndOrders, Any]:
+    def ends(given: HookInput, memory: Any) -> tuple[EndOrders, Any]:
         return EndOrders(due_seconds=3.0), memory
 
-    scene = Scene(COUNTING, Extension("ends", after_pass=ends))
+    scene = Scene(COUNTING, extension("ends", after_pass=ends))
     scene.after_pass()
-    scene.memories = scene.hooks.after_pass(scene.view, scene.memories)
+    scene.hooks.after_pass(scene.view)
     assert scene.hooks.due_seconds == 3.0
-    scene.hooks.begin(scene.view, scene.memories)
+    scene.hooks.begin(scene.view, scene.hooks.memories)
     assert scene.hooks.due_seconds == float("inf"), "it holds for one pass"
 
 
 def test_a_defect_after_a_pass_stops_neither_the_pass_nor_the_others(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    def broken(given: PassEnd, memory: Any) -> tuple[EndOrders, Any]:
+    def broken(given: HookInput, memory: Any) -> tuple[EndOrders, Any]:
         raise ZeroDivisionError
 
-    scene = Scene(Extension("broken", after_pass=broken), COUNTING)
+    scene = Scene(extension("broken", after_pass=broken), COUNTING)
     assert list(scene.after_pass().values()) == ["call 1"]
     assert "extension_failed name=broken" in caplog.text
 
@@ -175,7 +172,7 @@ def after_a_pass(scene: Scene) -> ReservationLedger:
     return opened(given, scene.hooks.sources, Settings())
 
 
-ON_SHELF = Extension("shelf", source=ReservationSource(SHELF, shelved))
+ON_SHELF = extension("shelf", source=ReservationSource(SHELF, shelved))
 
 
 @pytest.mark.parametrize(("excluded", "nodes"), [("", ["n0"]), ("n0", [])])
@@ -196,23 +193,23 @@ def test_while_reserving_has_a_defect_what_was_reserved_stays_to_its_end(
     seconds: float, nodes: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     ledger = after_a_pass(Scene(ON_SHELF))
-    broken = Scene(Extension("shelf", source=ReservationSource(SHELF, broken_shelf)))
+    broken = Scene(extension("shelf", source=ReservationSource(SHELF, broken_shelf)))
     assert shelf(broken, ledger, seconds) == nodes
     assert "extension_failed name=shelf" in caplog.text
 
 
 def annotating(**annotations: str) -> Extension:
-    def order(given: OrderInput, memory: None) -> tuple[Ordered, None]:
+    def order(given: HookInput, memory: None) -> tuple[Ordered, None]:
         keys = (gang.key.placement_key for gang in given.gangs)
         return Ordered(given.gangs, annotations=dict.fromkeys(keys, annotations)), memory
 
-    return Extension(f"notes {annotations}", order_gangs=order)
+    return extension(f"notes {annotations}", order_gangs=order)
 
 
 def test_pods_get_the_annotations_of_all_extensions() -> None:
     scene = Scene(annotating(color="red"), annotating(size="large"), COUNTING)
-    view, memories = scene.hooks.begin(scene.view, {})
-    scene.hooks.order(scene.gangs, view, {}, {}, memories)
+    view = scene.hooks.begin(scene.view, {})
+    scene.hooks.order(scene.gangs, view, {}, {})
     found = scene.hooks.annotations
     assert found == {gang.key.placement_key: {"color": "red", "size": "large"} for gang in scene.gangs}
 
@@ -220,14 +217,14 @@ def test_pods_get_the_annotations_of_all_extensions() -> None:
 # --- nodes that gangs do not use ----------------------------------------------------------------------
 
 
-def excluding(given: ExcludeInput, memory: tuple[str, ...]) -> tuple[NodeRules, tuple[str, ...]]:
+def excluding(given: HookInput, memory: tuple[str, ...]) -> tuple[NodeRules, tuple[str, ...]]:
     """Excludes the nodes of all pods that have failed by now; one without a node is a defect."""
     assert all(pod.spec.node_name for pod in given.failed)
     memory += tuple(pod.spec.node_name for pod in given.failed)
     return NodeRules((NodeRule(frozenset(memory), "a pod failed there", is_hard=True),)), memory
 
 
-EXCLUDING = Extension("excluding", (), exclude_nodes=excluding)
+EXCLUDING = extension("excluding", (), exclude_nodes=excluding)
 
 
 def names(rules: NodeRules) -> frozenset[str]:
@@ -239,7 +236,7 @@ def test_exclude_nodes_is_given_each_failed_pod_once() -> None:
     assert not names(scene.exclude())
     assert names(scene.exclude(gpu_pod("x", node="n1"))) == {"n1"}
     assert names(scene.exclude()) == {"n1"}
-    assert scene.memories == {"excluding": ("n1",)}
+    assert scene.hooks.memories == {"excluding": ("n1",)}
 
 
 def test_a_failed_pod_that_a_hook_cannot_read_hides_no_exclusion(caplog: pytest.LogCaptureFixture) -> None:
@@ -255,18 +252,18 @@ def test_after_a_defect_of_exclude_nodes_all_stays_excluded_that_was_and_the_log
 ) -> None:
     scene = Scene(EXCLUDING)
     scene.exclude(gpu_pod("x", node="n1"))
-    scene.memories = {"excluding": None}
+    scene.hooks.memories = {"excluding": None}
     assert GangNodes(scene.exclude().of(scene.gangs[0])).hard == {"n1"}
     assert "exclusions_reused name=excluding nodes=1" in caplog.text
 
 
 def test_nodes_that_several_extensions_exclude_are_all_excluded_and_the_harder_one_counts() -> None:
-    def softly(given: ExcludeInput, memory: Any) -> tuple[NodeRules, Any]:
+    def softly(given: HookInput, memory: Any) -> tuple[NodeRules, Any]:
         slow, far = frozenset({"n1", "n2"}), frozenset({"n3"})
         own = NodeRule(far, "is far", applies_to=scene.gangs[0].key)
         return NodeRules((own, NodeRule(slow, "is slow"), NodeRule(slow, "is old", applies_to="ns"))), memory
 
-    scene = Scene(Extension("softly", exclude_nodes=softly), EXCLUDING)
+    scene = Scene(extension("softly", exclude_nodes=softly), EXCLUDING)
     rules = scene.exclude(gpu_pod("x", node="n1"))
     first, second = (GangNodes(rules.of(gang)) for gang in scene.gangs)
     assert first.hard == second.hard == {"n1"}
@@ -292,15 +289,15 @@ def test_failed_pods_are_given_once_it_is_known_whether_there_is_a_record(
         def json(self, *_: Any, **__: Any) -> dict[str, Any]:
             raise ApiError(status, "No", "no answer")
 
-    seen: list[ExcludeInput] = []
+    seen: list[HookInput] = []
 
-    def looks(given: ExcludeInput, memory: Any) -> tuple[NodeRules, Any]:
+    def looks(given: HookInput, memory: Any) -> tuple[NodeRules, Any]:
         seen.append(given)
         return NodeRules(), memory
 
     scene = Scene()
-    extension = Extension("looks", record=RecordSpec("name"), exclude_nodes=looks)
-    switch = Switch(lambda *_: True, lambda: extension)
+    looking = extension("looks", record=RecordSpec("name"), exclude_nodes=looks)
+    switch = Switch(lambda *_: True, lambda: looking)
     api = cast(Api, Refusing())
     scene.hooks = ExtensionHooks(replace(scene.surroundings, api=api, extensions=(switch,)))
     scene.exclude(gpu_pod("x", node="n1"))
@@ -309,12 +306,12 @@ def test_failed_pods_are_given_once_it_is_known_whether_there_is_a_record(
 
 
 def test_events_on_nodes_are_as_a_hook_orders() -> None:
-    def ends(given: PassEnd, memory: Any) -> tuple[EndOrders, Any]:
+    def ends(given: HookInput, memory: Any) -> tuple[EndOrders, Any]:
         return EndOrders(
             events=[NodeEvent(given.view.nodes["n0"], EventReason.NODE_AVOIDED, "a sentence")]
         ), memory
 
-    scene = Scene(Extension("ends", after_pass=ends))
+    scene = Scene(extension("ends", after_pass=ends))
     scene.after_pass()
     assert scene.events == [("n0", "NodeAvoided", True)]
 
@@ -333,13 +330,13 @@ def named_a(pod: Pod) -> bool:
 
 
 def test_plans_that_do_not_hold_are_dropped_and_pods_that_lack_something_are_not_released() -> None:
-    def checks(given: PlansInput) -> PlanCheck:
+    def checks(given: HookInput) -> PlanCheck:
         uids = {pod.metadata.name: pod.metadata.uid for pod in given.view.gated}
         invalid = {uids["a"]} if uids["a"] not in given.sent else set[str]()
         return PlanCheck(not_released={uids["b"]}, invalid=invalid)
 
-    scene = Scene(Extension("checks", check_plans=checks))
-    view, _ = scene.hooks.begin(planned(scene.view), {})
+    scene = Scene(extension("checks", check_plans=checks))
+    view = scene.hooks.begin(planned(scene.view), {})
     seen = scene.hooks.check_plans(view, SentReleases())
     assert seen.planned.keys() == {"uid-b"}
     assert seen.not_released == {"uid-b"}
@@ -352,15 +349,15 @@ def fails(*_: Any) -> Any:
 
 
 DEFECTS = {
-    "it cannot be asked whether it is on": Switch(fails, lambda: Extension("broken"), named_a),
+    "it cannot be asked whether it is on": Switch(fails, lambda: extension("broken"), named_a),
     "it cannot be imported": Switch(lambda _: True, fails, named_a),
     "plans cannot be checked": Switch(
         lambda _: True,
-        lambda: Extension("broken", check_plans=fails, complete_gangs=lambda given: given.gangs),
+        lambda: extension("broken", check_plans=fails, complete_gangs=lambda given: given.gangs),
         named_a,
     ),
     "gangs cannot be completed": Switch(
-        lambda _: True, lambda: Extension("broken", complete_gangs=fails), named_a
+        lambda _: True, lambda: extension("broken", complete_gangs=fails), named_a
     ),
 }
 
@@ -369,7 +366,7 @@ DEFECTS = {
 def test_pods_that_need_an_extension_are_not_placed_while_it_has_a_defect(switch: Switch) -> None:
     scene = Scene()
     scene.hooks = ExtensionHooks(replace(scene.surroundings, extensions=(switch,)))
-    view, _ = scene.hooks.begin(planned(scene.view), {})
+    view = scene.hooks.begin(planned(scene.view), {})
     view = scene.hooks.check_plans(view, SentReleases())
     gangs = scene.hooks.complete(scene.gangs, view)
     assert {gang.key.name: gang.fault for gang in gangs} == {"a": OWN_ERROR, "b": ""}
@@ -379,11 +376,11 @@ def test_pods_that_need_an_extension_are_not_placed_while_it_has_a_defect(switch
 
 def test_pods_that_need_an_extension_are_placed_once_it_works_again() -> None:
     works = [False]
-    switch = Switch(lambda _: works[0] or fails(), lambda: Extension("mended"), named_a)
+    switch = Switch(lambda _: works[0] or fails(), lambda: extension("mended"), named_a)
     scene = Scene()
     scene.hooks = ExtensionHooks(replace(scene.surroundings, extensions=(switch,)))
     for works[0] in (False, True):
-        view, _ = scene.hooks.begin(planned(scene.view), {})
+        view = scene.hooks.begin(planned(scene.view), {})
         view = scene.hooks.check_plans(view, SentReleases())
         faults = {gang.fault for gang in scene.hooks.complete(scene.gangs, view)}
         assert (faults, view.not_released) == (({""}, set()) if works[0] else ({"", OWN_ERROR}, {"uid-a"}))
@@ -393,7 +390,7 @@ def test_the_first_extension_that_is_on_and_divides_gangs_does_so() -> None:
     def divides(given: DivisionInput) -> Iterator[Variant]:
         yield Variant.outside(frozenset({"n0"}), given.gang, "a sentence")
 
-    scene = Scene(Extension("plain"), Extension("divides", divide_gang=divides))
+    scene = Scene(extension("plain"), extension("divides", divide_gang=divides))
     given = DivisionInput(scene.gangs[0], scene.view, (), Settings().topology)
     assert [each.rule.note for each in scene.hooks.divide(given)] == [""], "it is not on yet"
     scene.hooks.begin(scene.view, {})

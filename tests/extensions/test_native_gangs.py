@@ -1,6 +1,5 @@
 """Gangs of Kubernetes' own PodGroups: what these say is applied, and what is left alone is reported."""
 
-import time
 from collections.abc import Hashable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -21,7 +20,7 @@ from webhook.extensions.native_gangs.pod_group_gangs import LEFT, LeftMemory, re
 from webhook.kube.objects import Pod
 from webhook.policy.values import Policy
 from webhook.sweeper.decide.node_rules import GangNodes
-from webhook.sweeper.extension import ExcludeInput, GangsInput, PassEnd
+from webhook.sweeper.extension import HookInput
 from webhook.sweeper.observe.gangs import OwnerFacts, PodGang, gather
 from webhook.sweeper.observe.snapshotter import Snapshotter
 from webhook.workloads.native_gangs import BINDS_ANY_PRIORITY, VERSIONS, NativePodGroup, is_in_tree
@@ -51,7 +50,7 @@ def gangs_of(
         objects[COLLECTIONS[VERSIONS.index(version)]] = {}
         view = replace(view, objects=objects)
     found = gather(view.gated, view.mates, lambda _: OwnerFacts(size, minimum=minimum), view.gang_of)
-    return list(complete_gangs(GangsInput(found, view, Settings())))
+    return list(complete_gangs(HookInput(view, gangs=found)))
 
 
 def test_without_the_api_a_gang_is_what_its_pods_name() -> None:
@@ -263,10 +262,10 @@ def test_a_gang_of_a_tree_of_groups_is_left_to_kube_scheduler() -> None:
     assert both == [True, True, False]
 
 
-def end_of(policy: Policy, *members: Pod, labels: dict[str, dict[str, str]] | None = None) -> PassEnd:
+def end_of(policy: Policy, *members: Pod, labels: dict[str, dict[str, str]] | None = None) -> HookInput:
     cluster = Nodes(4, *members)
     view = Snapshotter(cluster, Settings()).view()
-    return PassEnd(view, policy, (), False, namespaces={"in": IN} if labels is None else labels)
+    return HookInput(view, policy=policy, namespaces={"in": IN} if labels is None else labels)
 
 
 @pytest.mark.promise("O108")
@@ -295,7 +294,7 @@ def test_the_owner_of_a_gang_that_is_left_alone_gets_one_event_and_its_pods_are_
     ],
     ids=["adopted", "no-request", "namespace-not-in", "opted-out"],
 )
-def test_nobody_else_gets_an_event(given: PassEnd) -> None:
+def test_nobody_else_gets_an_event(given: HookInput) -> None:
     orders, _ = report_left(given, LeftMemory())
     assert (orders.events, orders.gauges[LEFT.name]) == ((), {(): 0.0})
 
@@ -309,6 +308,6 @@ def test_a_group_with_a_key_avoids_the_nodes_that_lack_its_label() -> None:
     groups = {"in/g": group(2, BLOCK), "in/h": group(1)}
     view = replace(Snapshotter(cluster, Settings()).view(), objects={GROUPS: groups})
     found = gather(view.gated, view.mates, lambda _: OwnerFacts(), view.gang_of)
-    rules = excluded_by_label(ExcludeInput(found, view, Settings(), (), None, False, time.thread_time))
+    rules = excluded_by_label(HookInput(view, gangs=found))
     hard = {gang.key.name: GangNodes(rules.of(gang)).hard for gang in found}
     assert hard == {"g": {"n1", "n3"}, "h": frozenset()}

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from hack.local.cluster import Cluster
+from tests.extensions.made import extension
 from tests.sweeper.clock import Clock
 from webhook.configuration.settings import Settings
 from webhook.kube.client import Api, ApiError
@@ -18,16 +19,15 @@ from webhook.sweeper import extension_objects
 from webhook.sweeper.context import Pass
 from webhook.sweeper.extension import (
     EndOrders,
-    Extension,
+    HookInput,
     ObjectWrite,
-    PassEnd,
     Switch,
     Verb,
     WatchedCollection,
     WriteResult,
 )
 from webhook.sweeper.extension_objects import LONGEST_PAUSE_SECONDS, ExtensionObjects
-from webhook.sweeper.hooks import ExtensionHooks, Memories
+from webhook.sweeper.hooks import ExtensionHooks
 from webhook.sweeper.observe.cache import ClusterCache
 from webhook.sweeper.observe.view import View
 
@@ -55,10 +55,10 @@ class Leader:
         self.api, self.clock = cluster.api(), Clock()
         self.orders: Sequence[ObjectWrite] = ()
         self.seen: Mapping[str, Map] | None = None
-        self.given: list[PassEnd] = []
+        self.given: list[HookInput] = []
         self.leads = self.is_on = True
-        extension = Extension("test", collections=(collection,), after_pass=self._after_pass)
-        switch = Switch(lambda *_: self.is_on, lambda: extension)
+        ordering = extension("test", collections=(collection,), after_pass=self._after_pass)
+        switch = Switch(lambda *_: self.is_on, lambda: ordering)
         self.cache = ClusterCache(self.api)
         self.hooks = ExtensionHooks(
             Pass(
@@ -67,17 +67,16 @@ class Leader:
             )
         )  # fmt: skip
         self.collection = collection
-        self.memories: Memories = {}
 
-    def _after_pass(self, given: PassEnd, memory: None) -> tuple[EndOrders, None]:
+    def _after_pass(self, given: HookInput, memory: None) -> tuple[EndOrders, None]:
         self.seen = self.collection.of(given.view)
         self.given.append(given)
         return EndOrders(writes=self.orders), memory
 
     def one_pass(self, *orders: ObjectWrite) -> None:
         self.orders = orders
-        view, self.memories = self.hooks.begin(View([], [], {}, {}), self.memories)
-        self.memories = self.hooks.after_pass(view, self.memories)
+        view = self.hooks.begin(View([], [], {}, {}), self.hooks.memories)
+        self.hooks.after_pass(view)
 
     def results(self, *orders: ObjectWrite) -> list[WriteResult]:
         """What the next pass gets of what this one orders."""
@@ -256,7 +255,7 @@ class Newest(Api):
 def test_a_recreated_object_does_not_wait_for_the_pause_of_the_one_before() -> None:
     api = Newest()
     surroundings = Pass(api, ClusterCache(api), Settings(), may_act=lambda: True, clock=Clock())
-    objects = ExtensionObjects(surroundings, Extension("test", collections=(MAPS,)))
+    objects = ExtensionObjects(surroundings, extension("test", collections=(MAPS,)))
     for uid, is_done in (("old", False), ("new", True)):
         metadata = Metadata(namespace="ns", name="one", uid=uid)
         (result,), _ = objects.write([ObjectWrite.patch(MAPS, metadata, {"data": {"key": "2"}}, "test")])

@@ -29,7 +29,7 @@ from webhook.placement import NodeInfo, PodClass, Usage
 from webhook.placement.topology import Topology
 from webhook.policy.values import Policy
 from webhook.scheduling.gpus import DEVICES
-from webhook.sweeper.extension import Extension, GangsInput, ResourcesAdded, ResourcesInput, WatchedCollection
+from webhook.sweeper.extension import Extension, HookInput, ResourcesAdded, WatchedCollection
 from webhook.sweeper.observe.gangs import PodGang
 from webhook.sweeper.observe.node_usage import PodsOnNodes, Usages, amended, most_amounts
 from webhook.sweeper.observe.pods import PodTrait
@@ -247,29 +247,7 @@ class DeviceMemory:
     read: tuple[Mapping[str, Any], ...] = ()
 
 
-def add_resources(
-    given: ResourcesInput, memory: DeviceMemory | None
-) -> tuple[ResourcesAdded, DeviceMemory | None]:
-    """Add devices if a pod waits for some, they count as GPUs, or a level is a device attribute."""
-    settings, view = given.settings, given.view
-    memory = memory or DeviceMemory(
-        Supply(Selectors(given.clock)),
-        DeviceLevels(settings.topology),
-        ClaimedGpus(settings.gpu_device_classes),
-    )
-    if not (memory.levels.are_wanted or _is_wanted(given)):
-        return ResourcesAdded(view.nodes), memory
-    memory, is_freed = _updated(given, memory)
-    nodes = memory.levels.of(view.nodes, memory.supply)
-    sorted_pods = view.index.of  # bound pods share no claim with waiting ones, and are the most
-    sent = [
-        pod for uid, pod in sorted_pods[PodTrait.UNBOUND].items() if uid not in sorted_pods[PodTrait.GATED]
-    ]
-    found = needs(view.gated, sent, nodes, memory.supply, most_amounts(len(nodes)), view.gang_of)
-    return ResourcesAdded(nodes, AddedDevices(found, memory.counts), is_freed), memory
-
-
-def _is_wanted(given: ResourcesInput) -> bool:
+def _is_wanted(given: HookInput) -> bool:
     """Whether a waiting pod requests devices, or some devices are GPUs."""
     classes: Mapping[str, DeviceClass] = given.read((CLASSES,)).get(CLASSES, {})
     gated = given.view.gated
@@ -283,7 +261,7 @@ def _is_wanted(given: ResourcesInput) -> bool:
     return not asked.isdisjoint(backing(classes.values()))
 
 
-def _updated(given: ResourcesInput, memory: DeviceMemory) -> tuple[DeviceMemory, bool]:
+def _updated(given: HookInput, memory: DeviceMemory) -> tuple[DeviceMemory, bool]:
     """The memory with the current devices, and whether some may be free now, so that gangs are retried."""
     found, supply = given.read(COLLECTIONS), memory.supply
     missing = [each.path.rpartition("/")[2] for each in COLLECTIONS if each not in found]
@@ -298,17 +276,38 @@ def _updated(given: ResourcesInput, memory: DeviceMemory) -> tuple[DeviceMemory,
     return replace(memory, read=read), is_freed
 
 
-def complete_gangs(given: GangsInput) -> Sequence[PodGang]:
-    """Release gangs without a placement if none of their claims has a GPU."""
-    supplies = [each.needs.supply for each in given.view.added if isinstance(each, AddedDevices)]
-    if given.policy is None or not supplies or given.policy.takes_every_class:
-        return given.gangs
-    return release_without_placement(given.gangs, supplies[0], given.policy)
+class DeviceClaims(Extension):
+    """Adds the devices of nodes, and what pods request of them."""
+
+    name = "device_claims"
+    collections = COLLECTIONS
+
+    def add_resources(
+        self, given: HookInput, memory: DeviceMemory | None
+    ) -> tuple[ResourcesAdded, DeviceMemory | None]:
+        """Add devices if a pod waits for some, they count as GPUs, or a level is a device attribute."""
+        settings, view = given.settings, given.view
+        memory = memory or DeviceMemory(
+            Supply(Selectors(given.clock)),
+            DeviceLevels(settings.topology),
+            ClaimedGpus(settings.gpu_device_classes),
+        )
+        if not (memory.levels.are_wanted or _is_wanted(given)):
+            return ResourcesAdded(view.nodes), memory
+        memory, is_freed = _updated(given, memory)
+        nodes = memory.levels.of(view.nodes, memory.supply)
+        unbound, gated = view.index.of[PodTrait.UNBOUND], view.index.of[PodTrait.GATED]
+        # Bound pods share no claim with waiting ones, and are the most.
+        sent = [pod for uid, pod in unbound.items() if uid not in gated]
+        found = needs(view.gated, sent, nodes, memory.supply, most_amounts(len(nodes)), view.gang_of)
+        return ResourcesAdded(nodes, AddedDevices(found, memory.counts), is_freed), memory
+
+    def complete_gangs(self, given: HookInput) -> Sequence[PodGang]:
+        """Release gangs without a placement if none of their claims has a GPU."""
+        supplies = [each.needs.supply for each in given.view.added if isinstance(each, AddedDevices)]
+        if given.policy is None or not supplies or given.policy.takes_every_class:
+            return given.gangs
+        return release_without_placement(given.gangs, supplies[0], given.policy)
 
 
-DEVICE_CLAIMS: Final = Extension(
-    "device_claims",
-    collections=COLLECTIONS,
-    add_resources=add_resources,
-    complete_gangs=complete_gangs,
-)
+DEVICE_CLAIMS: Final = DeviceClaims()

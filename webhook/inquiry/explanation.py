@@ -1,6 +1,5 @@
 """Why a pod waits, in the sentences of the sweeper's next pass, and what would help."""
 
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 
@@ -17,7 +16,7 @@ from webhook.scheduling import unmodelled
 from webhook.sweeper.decide.attempt import GangPlaced
 from webhook.sweeper.decide.missing_pods import patience_for
 from webhook.sweeper.decide.orders import Cause, NewPlan
-from webhook.sweeper.extension import ExplainInput
+from webhook.sweeper.extension import HookInput
 from webhook.sweeper.observe.gangs import PodGang
 from webhook.sweeper.observe.plans import is_gated, occupied_node, pinned_node
 from webhook.sweeper.observe.view import Moment, View
@@ -67,11 +66,12 @@ def _of_no_gang(pod: Pod, made: NextPass) -> str:
 
 def _of_extensions(cluster: ClusterReading, gang: PodGang, made: NextPass) -> Iterator[str]:
     for extension in all_extensions():
-        if extension.explain is not None:
-            record = cluster.record(extension.record.name) if extension.record is not None else None
-            seen = with_owners(extension, made.view, cluster.owners)
-            given = ExplainInput(gang, made.seen.gangs, record, cluster.namespace_labels(), time.time(), seen)
-            yield from extension.explain(given)
+        record = cluster.record(extension.record.name) if extension.record is not None else None
+        seen = with_owners(extension, made.view, cluster.owners)
+        given = HookInput(
+            seen, made.settings, namespaces=cluster.namespace_labels(), record=record, gangs=made.seen.gangs
+        )
+        yield from extension.explain(given, gang)
 
 
 def explain_gated(

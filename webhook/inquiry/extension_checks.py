@@ -12,15 +12,16 @@ from webhook.extensions.known import SWITCHES
 from webhook.inquiry.findings import SYSTEM, Check, Finding, State, found, some
 from webhook.kube.access import may
 from webhook.kube.client import Api, ApiError
+from webhook.kube.decoding import key_of
 from webhook.kube.state_config_map import path_of
 from webhook.sweeper.extension import (
     DoctorCheck,
-    DoctorInput,
     Extension,
+    HookInput,
     Switch,
-    SwitchInput,
     WatchedCollection,
 )
+from webhook.sweeper.observe.view import Moment, View
 
 _GROUPS: Final = ("system:serviceaccounts", "system:authenticated")
 
@@ -39,7 +40,7 @@ def _examine(
     switch: Switch, extension: Extension, check: DoctorCheck, api: Api, now: datetime
 ) -> Iterator[Finding]:
     settings = read_configuration(api).settings
-    if not switch.is_on(SwitchInput(settings)):
+    if not switch.is_on(HookInput(settings=settings)):
         yield found(State.WELL, check.off)
         return
     objects = _objects(api, check.reads)
@@ -55,7 +56,8 @@ def _examine(
     if missing:
         remedy = f"Apply an overlay with manifests/components/{check.component}."
         yield found(State.ILL, f"{check.name} is on, and the sweeper may not {some(missing)}", remedy)
-    for line in check.examine(DoctorInput(settings, objects, now, _record(api, extension))):
+    view = View([], [], {}, {}, objects={check.reads: objects}, now=Moment(at=now))
+    for line in check.examine(HookInput(view, settings, record=_record(api, extension))):
         if line.remedy:
             yield found(State.ODD, line.sentence, line.remedy)
         elif not missing:
@@ -69,8 +71,8 @@ def _record(api: Api, extension: Extension) -> Mapping[str, str] | None:
     return api.json("GET", path_of(extension.record.name)).get("data") or {}
 
 
-def _objects(api: Api, collection: WatchedCollection[Any]) -> list[Any] | None:
-    """The objects of a collection, None where it is not served. Raises ApiError."""
+def _objects(api: Api, collection: WatchedCollection[Any]) -> dict[str, Any] | None:
+    """The objects of a collection, as in a view; None where it is not served. Raises ApiError."""
     query = {"labelSelector": collection.label_selector}
     try:
         items = api.json("GET", collection.path, query=query)["items"]
@@ -78,7 +80,7 @@ def _objects(api: Api, collection: WatchedCollection[Any]) -> list[Any] | None:
         if error.status != 404:
             raise
         return None
-    return [msgspec.convert(each, collection.struct) for each in items]
+    return {key_of(each): each for each in (msgspec.convert(each, collection.struct) for each in items)}
 
 
 def missing_rights(api: Api, collection: WatchedCollection[Any]) -> Iterator[str]:

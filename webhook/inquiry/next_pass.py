@@ -37,7 +37,7 @@ from webhook.sweeper.decide.plan import with_valid_plans, without_overbooked
 from webhook.sweeper.decide.release_queue import sentences
 from webhook.sweeper.decide.reservations import STARVATION, Reservation, ReservationLedger
 from webhook.sweeper.decision import Decided, Memory, Observation, decide
-from webhook.sweeper.extension import ExcludeInput, Extension, OrderInput, dividing
+from webhook.sweeper.extension import Extension, HookInput, dividing
 from webhook.sweeper.observe.gangs import GangKey, OwnerFacts, PodGang, gather
 from webhook.sweeper.observe.snapshotter import Snapshotter
 from webhook.sweeper.observe.view import Moment, View
@@ -212,13 +212,10 @@ def _ordered(
     extensions: Sequence[Extension],
 ) -> Sequence[PodGang]:
     for extension in extensions:
-        if extension.order_gangs is not None:
-            given = OrderInput(
-                gangs, view, settings, facts.policy, facts.namespaces, {}, {}, _record(extension, facts),
-                time.thread_time,
-            )  # fmt: skip
-            with _guarded(extension.name):
-                gangs = extension.order_gangs(given, extension.memory)[0].gangs
+        record = _record(extension, facts)
+        given = HookInput(view, settings, facts.policy, facts.namespaces, record=record, gangs=gangs)
+        with _guarded(extension.name):
+            gangs = extension.order_gangs(given, extension.memory)[0].gangs
     return gangs
 
 
@@ -232,12 +229,11 @@ def _node_rules(
     """The nodes that gangs do not use, by the records of extensions."""
     found: list[NodeRules] = []
     for extension in extensions:
-        if extension.exclude_nodes is not None:
-            seen = with_owners(extension, view, facts.owners_of)
-            record = _record(extension, facts)
-            given = ExcludeInput(gangs, seen, settings, facts.failed, record, False, time.thread_time)
-            with _guarded(extension.name):
-                found.append(extension.exclude_nodes(given, extension.memory)[0])
+        seen = with_owners(extension, view, facts.owners_of)
+        record = _record(extension, facts)
+        given = HookInput(seen, settings, record=record, failed=facts.failed, gangs=gangs)
+        with _guarded(extension.name):
+            found.append(extension.exclude_nodes(given, extension.memory)[0])
     return found
 
 

@@ -1,13 +1,12 @@
 """What extensions add to nodes and pods, for questions of users."""
 
-import time
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 from webhook.configuration.settings import Settings
 from webhook.extensions.known import resource_extensions
 from webhook.inquiry.reading import ClusterReading
-from webhook.sweeper.extension import ReadCollections, ResourcesInput, WatchedCollection, with_resources
+from webhook.sweeper.extension import HookInput, ReadCollections, WatchedCollection, with_resources
 from webhook.sweeper.observe.snapshotter import Snapshotter
 from webhook.sweeper.observe.view import View
 
@@ -26,10 +25,9 @@ class ResourceAdder:
     def completed(self, view: View) -> View:
         """The view with what extensions add."""
         for extension in resource_extensions():
-            assert extension.add_resources is not None
             asked = _NotedReads(self._read)
             memory = self._memories.get(extension.name, extension.memory)
-            given = ResourcesInput(view, self._settings, asked.read, time.monotonic)
+            given = HookInput(view, self._settings, read=asked.read)
             added, self._memories[extension.name] = extension.add_resources(given, memory)
             if not asked.missing:
                 view = with_resources(view, added)

@@ -1,18 +1,17 @@
-"""An extension of the sweeper: a descriptor, and hooks that are pure functions of input and memory.
+"""An extension of the sweeper: a class whose hooks are pure functions of one input and of its memory.
 
-An extension gets the input of its hooks and nothing else: no client, no cache and no other part of the
-sweeper. A hook takes the memory that the last hook has returned and returns another, both frozen. With an
-empty memory it decides the same a little later, so state that must not be lost belongs in the extension's
-record: a ConfigMap that the sweeper reads and writes for it. docs/contributing/extensions.md says how to
-write one.
+An extension gets that input and nothing else: no client, no cache and no other part of the sweeper. A hook
+takes the memory that the last hook has returned and returns another, both frozen. With an empty memory it
+decides the same a little later, so state that must not be lost belongs in the extension's record: a ConfigMap
+that the sweeper reads and writes for it. docs/contributing/extensions.md says how to write one.
 
 The core imports no extension. `main` gives it Switches: each decides by the settings whether its extension is
 on, and imports it only then.
 """
 
-from collections.abc import Callable, Container, Hashable, Iterable, Mapping, Sequence, Set
+import time
+from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
-from datetime import datetime
 from enum import StrEnum
 from typing import Any, Generic
 
@@ -22,7 +21,7 @@ from webhook.kube.decoding import T
 from webhook.kube.objects import Metadata, Node, Pod
 from webhook.policy.values import Policy
 from webhook.scheduling.antiaffinity import NamespaceLabels
-from webhook.sweeper.decide.asking import DivideGang, undivided
+from webhook.sweeper.decide.asking import DivideGang, DivisionInput, Variant, undivided
 from webhook.sweeper.decide.node_rules import NodeRules
 from webhook.sweeper.decide.orders import NO_HURRY, Cause, NewPlan
 from webhook.sweeper.decide.reservations import Reservation, ReservationSource
@@ -209,17 +208,40 @@ ReadCollections = Callable[[Sequence[WatchedCollection[Any]]], Mapping[Hashable,
 
 
 @dataclass(frozen=True)
-class ResourcesInput:
-    """The input for adding resources.
+class HookInput:
+    """The input of all hooks and of `Switch.is_on`; what does not concern a hook is empty.
 
-    view: before that. read: returns lazy collections; the same object while nothing changes. clock: monotonic
-    seconds, for work of bounded time.
+    view: the cluster. policy: of admission, None if unknown. namespaces: their labels, None while unknown.
+    served: optional APIs. read: returns lazy collections, the same objects while nothing changes. record: the
+    data of the extension's record in the first pass after it was read, and again until a hook has processed
+    it; else None. is_record_pending: the API server has not answered yet whether there is one; until then no
+    failed pods are given. failed: pods that have failed since exclude_nodes last processed them. sent: uids
+    of released pods that still look gated. gangs: all that have a waiting pod, in the order in which they are
+    asked about. causes: why they found no place when they were last asked about. stages: by Placement
+    ("namespace/name"), nodes that are reserved for pods of its gang that are not created yet. placed: the
+    plans that were written in this pass. written: the results of the writes that were ordered in the last
+    pass. may_write: whether the record may be written now. clock: monotonic seconds, and cpu_seconds: of this
+    thread, for work of bounded time.
     """
 
-    view: View
-    settings: Settings
-    read: ReadCollections
-    clock: Callable[[], float]
+    view: View = field(default_factory=lambda: View([], [], {}, {}))
+    settings: Settings = field(default_factory=Settings)
+    policy: Policy | None = None
+    namespaces: NamespaceLabels | None = None
+    served: Served = field(default_factory=dict)
+    read: ReadCollections = lambda _: {}
+    record: Mapping[str, str] | None = None
+    is_record_pending: bool = False
+    failed: Sequence[Pod] = ()
+    sent: Container[str] = ()
+    gangs: Sequence[PodGang] = ()
+    causes: Mapping[GangKey, Cause] = field(default_factory=dict)
+    stages: Mapping[str, Reservation] = field(default_factory=dict)
+    placed: Sequence[NewPlan] = ()
+    written: Sequence[WriteResult] = ()
+    may_write: bool = False
+    clock: Callable[[], float] = time.monotonic
+    cpu_seconds: Callable[[], float] = time.thread_time
 
 
 @dataclass(frozen=True)
@@ -244,15 +266,6 @@ def with_resources(view: View, added: ResourcesAdded) -> View:
 
 
 @dataclass(frozen=True)
-class PlansInput:
-    """The plans that are valid so far. sent: uids of released pods that still look gated."""
-
-    view: View
-    sent: Container[str]
-    settings: Settings = field(default_factory=Settings)
-
-
-@dataclass(frozen=True)
 class PlanCheck:
     """Faults of the plans of gated pods, by uid.
 
@@ -262,39 +275,6 @@ class PlanCheck:
 
     not_released: Set[str] = frozenset()
     invalid: Set[str] = frozenset()
-
-
-@dataclass(frozen=True)
-class GangsInput:
-    """The waiting gangs, as read from their pods and owners. policy: admission's, None if unknown."""
-
-    gangs: Sequence[PodGang]
-    view: View
-    settings: Settings
-    policy: Policy | None = None
-
-
-@dataclass(frozen=True)
-class OrderInput:
-    """The input for the order of gangs.
-
-    gangs: all that wait, by priority, then age. settings: the sweeper's. policy: admission's, None if
-    unknown. namespaces: their labels, None while unknown. causes: why gangs found no place when they were
-    last asked about. stages: by Placement ("namespace/name"), nodes that are reserved for pods of its gang
-    that are not created yet. record: the data of the extension's record, in the first pass after it was read,
-    and again until the hook has processed it; else None. cpu_seconds: a clock of the CPU time of this thread,
-    for work with a bounded share of it.
-    """
-
-    gangs: Sequence[PodGang]
-    view: View
-    settings: Settings
-    policy: Policy | None
-    namespaces: NamespaceLabels | None
-    causes: Mapping[GangKey, Cause]
-    stages: Mapping[str, Reservation]
-    record: Mapping[str, str] | None
-    cpu_seconds: Callable[[], float]
 
 
 @dataclass(frozen=True)
@@ -309,45 +289,6 @@ class Ordered:
     sentences: Mapping[str, str] = field(default_factory=dict)
     gauges: Gauges = field(default_factory=dict)
     annotations: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class ExcludeInput:
-    """The input for excluding nodes.
-
-    gangs: all that have a waiting pod. failed: pods that have failed since a hook last processed them.
-    record, cpu_seconds: see OrderInput. is_record_pending: the API server has not answered yet whether there
-    is a record; until then no failed pods are given.
-    """
-
-    gangs: Sequence[PodGang]
-    view: View
-    settings: Settings
-    failed: Sequence[Pod]
-    record: Mapping[str, str] | None
-    is_record_pending: bool
-    cpu_seconds: Callable[[], float]
-
-
-@dataclass(frozen=True)
-class PassEnd:
-    """The results of a pass.
-
-    placed: the plans that were written. may_write: whether the record may be written now. written: the
-    results of the writes that were ordered in the last pass. namespaces: their labels, None while unknown.
-    gangs: all that have a waiting pod, in the order in which they were asked about. causes: of those that
-    found no place.
-    """
-
-    view: View
-    policy: Policy | None
-    placed: Sequence[NewPlan]
-    may_write: bool
-    written: Sequence[WriteResult] = ()
-    namespaces: NamespaceLabels | None = None
-    settings: Settings = field(default_factory=Settings)
-    gangs: Sequence[PodGang] = ()
-    causes: Mapping[GangKey, Cause] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -369,36 +310,6 @@ class EndOrders:
 
 
 @dataclass(frozen=True)
-class ExplainInput:
-    """The input of `topogate explain` for a gang that waits.
-
-    gangs: all that wait. record: the data of the extension's record, None if the user may not read it.
-    namespaces: their labels, None likewise. now: seconds since 1970. view: the cluster.
-    """
-
-    gang: PodGang
-    gangs: Sequence[PodGang]
-    record: Mapping[str, str] | None
-    namespaces: NamespaceLabels | None
-    now: float
-    view: View
-
-
-@dataclass(frozen=True)
-class DoctorInput:
-    """The input of `topogate doctor`.
-
-    settings: the sweeper's. objects: those that the check reads. record: the data of the extension's record,
-    None if it has none.
-    """
-
-    settings: Settings
-    objects: Sequence[Any]
-    now: datetime
-    record: Mapping[str, str] | None = None
-
-
-@dataclass(frozen=True)
 class DoctorLine:
     """A sentence of `topogate doctor`. remedy: what to do, "" if nothing is wrong."""
 
@@ -411,37 +322,28 @@ class DoctorCheck:
     """A check of `topogate doctor`, of an extension that the sweeper's settings switch on.
 
     It also checks that the collections are served, and that the sweeper has the rights for all of them. name:
-    of the check. off: the sentence where the extension is off. reads: the collections that it needs.
-    component: of the manifests, which has the rights; served_by: the project whose definition it reads; both
-    "" where the installation has all that is needed.
+    of the check. off: the sentence where the extension is off. reads: the collection in the view that
+    `examine` is given, beside the settings and the record. component: of the manifests, which has the rights;
+    served_by: the project whose definition it reads; both "" where the installation has all that is needed.
     """
 
     name: str
     off: str
     reads: WatchedCollection[Any]
-    examine: Callable[[DoctorInput], Iterable[DoctorLine]]
+    examine: Callable[[HookInput], Iterable[DoctorLine]]
     component: str = ""
     served_by: str = ""
 
 
-# --- descriptor ---------------------------------------------------------------------------------------
+# --- extensions ---------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
 class Extension:
-    """One optional feature.
+    """One optional feature. Its hooks do nothing; hooks.py calls those that a class overrides.
 
     memory: the empty one, which the first hook is given. collections: API objects that it reads and writes.
     owners: kinds of owners that it reads. gauges, counters: that its hooks set and add to. source: reserves
-    nodes for gangs, before any is placed, without memory.
-
-    Hooks, each None where the feature does not need it. Without memory: check_plans returns which plans of
-    gated pods are invalid, and which are not carried out yet; complete_gangs adds facts to gangs; divide_gang
-    returns the variants of a gang. With memory: add_resources adds labels to nodes, and resources to nodes
-    and pods, before all else; order_gangs puts the gangs into the order in which they are placed;
-    exclude_nodes returns which nodes they do not use, and why; after_pass processes the results of the pass,
-    and acts for gangs that found no place, before they are reported. hooks.py calls them. explain: further
-    lines of `topogate explain`. doctor: a check of `topogate doctor`.
+    nodes for gangs, before any is placed, without memory. doctor: a check of `topogate doctor`.
     """
 
     name: str
@@ -452,15 +354,43 @@ class Extension:
     gauges: tuple[GaugeSpec, ...] = ()
     counters: tuple[CounterSpec, ...] = ()
     source: ReservationSource | None = None
-    add_resources: Callable[[ResourcesInput, Any], tuple[ResourcesAdded, Any]] | None = None
-    check_plans: Callable[[PlansInput], PlanCheck] | None = None
-    complete_gangs: Callable[[GangsInput], Sequence[PodGang]] | None = None
-    order_gangs: Callable[[OrderInput, Any], tuple[Ordered, Any]] | None = None
-    exclude_nodes: Callable[[ExcludeInput, Any], tuple[NodeRules, Any]] | None = None
-    divide_gang: DivideGang | None = None
-    after_pass: Callable[[PassEnd, Any], tuple[EndOrders, Any]] | None = None
-    explain: Callable[[ExplainInput], Iterable[str]] | None = None
     doctor: DoctorCheck | None = None
+
+    def add_resources(self, given: HookInput, memory: Any) -> tuple[ResourcesAdded, Any]:
+        """Before all else: add labels to nodes, and resources to nodes and pods."""
+        return ResourcesAdded(given.view.nodes), memory
+
+    def check_plans(self, given: HookInput) -> PlanCheck:
+        """Find plans of gated pods that are invalid, or are not carried out yet."""
+        return PlanCheck()
+
+    def complete_gangs(self, given: HookInput) -> Sequence[PodGang]:
+        """Add facts to gangs."""
+        return given.gangs
+
+    def order_gangs(self, given: HookInput, memory: Any) -> tuple[Ordered, Any]:
+        """Put the gangs into the order in which they are placed."""
+        return Ordered(given.gangs), memory
+
+    def exclude_nodes(self, given: HookInput, memory: Any) -> tuple[NodeRules, Any]:
+        """Find the nodes that gangs do not use, and why."""
+        return NodeRules(), memory
+
+    def divide_gang(self, given: DivisionInput) -> Iterator[Variant]:
+        """Find the variants of a gang. Raises PlacementError for a contradictory request."""
+        return undivided(given)
+
+    def after_pass(self, given: HookInput, memory: Any) -> tuple[EndOrders, Any]:
+        """Process the results of the pass, and act for gangs without a place before they are reported."""
+        return EndOrders(), memory
+
+    def explain(self, given: HookInput, gang: PodGang) -> Iterable[str]:
+        """Further lines of `topogate explain` about a gang."""
+        return ()
+
+    def has(self, hook: str) -> bool:
+        """Whether this class overrides a hook."""
+        return getattr(type(self), hook) is not getattr(Extension, hook)
 
     @property
     def all_gauges(self) -> tuple[GaugeSpec, ...]:
@@ -471,19 +401,7 @@ class Extension:
 
 def dividing(extensions: Iterable[Extension]) -> DivideGang:
     """The function that divides gangs: of the first of these extensions that has one."""
-    return next((each.divide_gang for each in extensions if each.divide_gang is not None), undivided)
-
-
-@dataclass(frozen=True)
-class SwitchInput:
-    """The inputs that switch an extension on. policy: admission's, None if unknown. view: the cluster, None
-    where it is not read.
-    """
-
-    settings: Settings
-    policy: Policy | None = None
-    served: Served = field(default_factory=dict)
-    view: View | None = None
+    return next((each.divide_gang for each in extensions if each.has("divide_gang")), undivided)
 
 
 @dataclass(frozen=True)
@@ -494,6 +412,6 @@ class Switch:
     extension has a defect.
     """
 
-    is_on: Callable[[SwitchInput], bool]
+    is_on: Callable[[HookInput], bool]
     load: Callable[[], Extension]
     needs: Callable[[Pod], bool] = lambda _: False

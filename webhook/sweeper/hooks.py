@@ -1,8 +1,7 @@
 """Calls the hooks of the extensions that are on, and carries out their orders.
 
 An extension that is off is not imported and not called. A defect of one extension is logged and stops neither
-the others nor the pass. The memories of all extensions are passed from hook to hook as one mapping by name,
-see Memory.
+the others nor the pass. The memories of all extensions are one mapping by name, see Memory.
 """
 
 import logging
@@ -13,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 
 from webhook.kube.objects import Pod
 from webhook.sweeper.context import Pass
@@ -25,16 +24,11 @@ from webhook.sweeper.decide.release_queue import SentReleases
 from webhook.sweeper.decide.reservations import Reservation, ReservationInput, ReservationSource
 from webhook.sweeper.extension import (
     EndOrders,
-    ExcludeInput,
     Extension,
-    GangsInput,
     Gauges,
+    HookInput,
     NodeEvent,
-    OrderInput,
-    PassEnd,
-    PlansInput,
-    ResourcesInput,
-    SwitchInput,
+    Switch,
     WriteResult,
     dividing,
     with_resources,
@@ -49,18 +43,21 @@ from webhook.text import joined
 Memories = Mapping[str, Any]
 """Name of an extension -> its memory."""
 
+Answer = TypeVar("Answer")
+
 logger = logging.getLogger(__name__)
 
 
 class _Running:
     """An extension that is on.
 
-    unheeded: its record as it was read, until a hook has processed it. written: the results of the writes
-    that it ordered in the last pass. node_rules: the last answer of its hook exclude_nodes. failed: pods that
-    this hook has not processed yet.
+    number: of its switch. unheeded: its record as it was read, until a hook has processed it. written: the
+    results of the writes that it ordered in the last pass. node_rules: the last answer of its hook
+    exclude_nodes. failed: pods that this hook has not processed yet.
     """
 
-    def __init__(self, extension: Extension, surroundings: Pass) -> None:
+    def __init__(self, number: int, extension: Extension, surroundings: Pass) -> None:
+        self.number = number
         self.extension = extension
         self.objects = ExtensionObjects(surroundings, extension)
         self.written: Sequence[WriteResult] = ()
@@ -69,6 +66,11 @@ class _Running:
         self.unheeded: Mapping[str, str] | None = None
         self.node_rules = NodeRules()
         self.failed: deque[Pod] = deque(maxlen=MOST_FAILED)
+
+    @property
+    def is_record_pending(self) -> bool:
+        """Whether the API server has not answered yet whether there is a record."""
+        return self.record is not None and self.record.is_pending
 
     def read(self) -> Mapping[str, str] | None:
         """Its record, if that is news."""
@@ -85,18 +87,21 @@ class _Running:
 class ExtensionHooks:
     """The extensions of one leader.
 
-    sentences: of the last pass, by Placement, on the order of gangs. annotations: likewise, for pods that are
-    released. notes: likewise, the notes for waiting gangs beside the reason. node_rules: the nodes that gangs
-    do not use. due_seconds: after which another pass is due, as hooks of this one have answered.
+    memories: of all extensions, by name. sentences: of the last pass, by Placement, on the order of gangs.
+    annotations: likewise, for pods that are released. notes: likewise, the notes for waiting gangs beside the
+    reason. node_rules: the nodes that gangs do not use. due_seconds: after which another pass is due, as
+    hooks of this one have answered.
     """
 
     def __init__(self, surroundings: Pass, now: Callable[[], float] = time.time) -> None:
         """now: seconds since 1970."""
         self._pass = surroundings
         self._now = now
+        self._given = HookInput()
         self._running: dict[int, _Running] = {}
         self._failed: set[int] = set()
         self._placed: list[NewPlan] = []
+        self.memories: Memories = {}
         self.sentences: Mapping[str, str] = {}
         self.notes: Mapping[GangKey, str] = {}
         self.node_rules = NodeRules()
@@ -109,72 +114,85 @@ class ExtensionHooks:
             running.objects.stop()
             self._clear(running.extension)
 
-    def begin(self, view: View, memories: Memories) -> tuple[View, Memories]:
+    def _having(self, hook: str) -> list[_Running]:
+        """The extensions with this hook."""
+        return [each for each in self._running.values() if each.extension.has(hook)]
+
+    def _memory_of(self, extension: Extension) -> Any:
+        return self.memories.get(extension.name, extension.memory)
+
+    def _remembered(self, extension: Extension, answered: tuple[Answer, Any]) -> Answer:
+        """The answer of a hook, whose memory is from now on that of its extension."""
+        answer, memory = answered
+        self.memories = {**self.memories, extension.name: memory}
+        return answer
+
+    @contextmanager
+    def _guarded(self, running: _Running) -> Iterator[None]:
+        """A hook whose defect must not stop the others; the pods that need its extension then wait."""
+        try:
+            yield
+        except Exception:
+            self._failed.add(running.number)
+            logger.exception("extension_failed name=%s", running.extension.name)
+
+    def begin(self, view: View, memories: Memories) -> View:
         """Begin a pass: apply changed settings and policy; an extension that is off loses its memory.
 
         The view is returned with the objects that extensions watch, and their additions to nodes and pods.
         """
-        self.due_seconds = NO_HURRY
+        self.due_seconds, self.memories = NO_HURRY, memories
         self._failed.clear()
-        memories = self._switch(view, memories)
+        cache = self._pass.cache
+        self._given = HookInput(
+            view, self._pass.settings, self._pass.policy(), cache.namespace_labels(), cache.served()
+        )
+        self._switch()
         objects = {}
         for running in self._running.values():
             objects.update(running.objects.current())
-        view = replace(view, objects=objects) if objects else view
-        return self._add_resources(view, memories)
+        return self._with_resources(replace(view, objects=objects) if objects else view)
 
-    def _add_resources(self, view: View, memories: Memories) -> tuple[View, Memories]:
-        """The view with the resources that extensions add; see ResourcesInput.
+    def _with_resources(self, view: View) -> View:
+        """The view with the resources that extensions add; see Extension.add_resources.
 
         Where none is on, or one has a defect, pods with claims wait, as their devices are unknown. A defect
         may come from an extension's memory, so that is dropped.
         """
-        adding = [each for each in self._running.values() if each.extension.add_resources is not None]
+        adding, cache = self._having("add_resources"), self._pass.cache
         if adding:
-            self._pass.cache.lazy.begin()
+            cache.lazy.begin()
         answered = 0
         for running in adding:
-            hook, name = running.extension.add_resources, running.extension.name
-            assert hook is not None
-            memory = memories.get(name, running.extension.memory)
-            memories = {key: each for key, each in memories.items() if key != name}
-            with _guarded(name):
-                read = self._pass.cache.read_collections
-                given = ResourcesInput(view, self._pass.settings, read, time.monotonic)
-                added, memory = hook(given, memory)
-                view, memories = with_resources(view, added), {**memories, name: memory}
+            extension = running.extension
+            memory = self._memory_of(extension)
+            self._forget(extension)
+            with self._guarded(running):
+                given = replace(self._given, view=view, read=cache.read_collections)
+                found = extension.add_resources(given, memory)
+                added = self._remembered(extension, found)
+                view = with_resources(view, added)
                 answered += 1
                 if added.is_freed:
-                    self._pass.cache.on_freed()
+                    cache.on_freed()
         if answered < len(adding):
-            return with_claims_waiting(view, UNKNOWN_CLAIMS), memories
-        return view if adding else with_claims_waiting(view, CLAIMS_OFF), memories
+            return with_claims_waiting(view, UNKNOWN_CLAIMS)
+        return view if adding else with_claims_waiting(view, CLAIMS_OFF)
 
     def check_plans(self, view: View, sent: SentReleases) -> View:
-        """The view with the plans that hold, and with the pods that are not released; see PlansInput."""
+        """The view with the plans that hold, and with the pods that are not released."""
         invalid, not_released = set[str](), set(view.not_released)
-        for number, running in self._running.items():
-            hook = running.extension.check_plans
-            if hook is not None:
-                with self._noted(number, running.extension.name):
-                    found = hook(PlansInput(view, sent, self._pass.settings))
-                    invalid |= found.invalid
-                    not_released |= found.not_released
+        given = replace(self._given, view=view, sent=sent)
+        for running in self._having("check_plans"):
+            with self._guarded(running):
+                found = running.extension.check_plans(given)
+                invalid |= found.invalid
+                not_released |= found.not_released
         if self._failed:
             not_released |= {pod.metadata.uid for pod in view.gated if self._waits_for_repair(pod)}
         if not_released:
             view = replace(view, not_released=not_released)
         return without_plans(view, invalid, sent)
-
-    @contextmanager
-    def _noted(self, number: int, name: str) -> Iterator[None]:
-        """A hook after whose defect the pods that need its extension wait, see Switch.needs."""
-        is_whole = False
-        with _guarded(name):
-            yield
-            is_whole = True
-        if not is_whole:
-            self._failed.add(number)
 
     def _waits_for_repair(self, pod: Pod) -> bool:
         """Whether a pod needs an extension that has had a defect in this pass."""
@@ -185,51 +203,41 @@ class ExtensionHooks:
         """The ways to ask about a gang."""
         return dividing(each.extension for each in self._running.values())
 
-    def complete(self, gangs: list[PodGang], view: View) -> list[PodGang]:
-        """The gangs with the facts that extensions add; see GangsInput."""
-        completed: Sequence[PodGang] = gangs
-        for number, running in self._running.items():
-            hook = running.extension.complete_gangs
-            if hook is not None:
-                with self._noted(number, running.extension.name):
-                    given = GangsInput(completed, view, self._pass.settings, self._pass.policy())
-                    completed = hook(given)
+    def complete(self, gangs: Sequence[PodGang], view: View) -> list[PodGang]:
+        """The gangs with the facts that extensions add."""
+        for running in self._having("complete_gangs"):
+            with self._guarded(running):
+                gangs = running.extension.complete_gangs(replace(self._given, view=view, gangs=gangs))
         if not self._failed:
-            return list(completed)
+            return list(gangs)
         return [
             replace(gang, fault=OWN_ERROR) if any(map(self._waits_for_repair, gang.pods)) else gang
-            for gang in completed
+            for gang in gangs
         ]
 
     def order(
         self,
-        gangs: list[PodGang],
+        gangs: Sequence[PodGang],
         view: View,
         causes: Mapping[GangKey, Cause],
         stages: Mapping[str, Reservation],
-        memories: Memories,
-    ) -> tuple[list[PodGang], Memories]:
-        """The gangs in the order in which they are placed; see OrderInput."""
+    ) -> list[PodGang]:
+        """The gangs in the order in which they are placed."""
         self.sentences, self.annotations = {}, {}
-        ordered: Sequence[PodGang] = gangs
-        for running in self._running.values():
-            hook, name = running.extension.order_gangs, running.extension.name
-            if hook is None:
-                continue
-            with _guarded(name):
-                labels = self._pass.cache.namespace_labels()
-                given = OrderInput(
-                    ordered, view, self._pass.settings, self._pass.policy(), labels, causes, stages,
-                    running.read(), time.thread_time,
-                )  # fmt: skip
-                found, memory = hook(given, memories.get(name, running.extension.memory))
+        given = replace(self._given, view=view, causes=causes, stages=stages)
+        for running in self._having("order_gangs"):
+            extension = running.extension
+            with self._guarded(running):
+                of_this = replace(given, gangs=gangs, record=running.read())
+                found = self._remembered(
+                    extension, extension.order_gangs(of_this, self._memory_of(extension))
+                )
                 running.unheeded = None
-                memories = {**memories, name: memory}
-                ordered = found.gangs
+                gangs = found.gangs
                 self.sentences = {**self.sentences, **found.sentences}
                 self.annotations = _merged(self.annotations, found.annotations)
                 self._show(found.gauges)
-        return list(ordered), memories
+        return list(gangs)
 
     @property
     def sources(self) -> Sequence[ReservationSource]:
@@ -243,40 +251,32 @@ class ExtensionHooks:
 
     def on_failed(self, failed: Sequence[Pod]) -> None:
         """Record pods that have failed, for the hooks that exclude nodes."""
-        for running in self._excluding:
+        for running in self._having("exclude_nodes"):
             running.failed.extend(failed)
 
-    @property
-    def _excluding(self) -> list[_Running]:
-        return [each for each in self._running.values() if each.extension.exclude_nodes is not None]
+    def exclude(self, gangs: Sequence[PodGang], view: View) -> None:
+        """Bring up to date which nodes gangs do not use."""
+        excluding = self._having("exclude_nodes")
+        for running in excluding:
+            self._exclude(running, replace(self._given, view=view, gangs=gangs))
+        self.node_rules = join(each.node_rules for each in excluding)
 
-    def exclude(self, gangs: Sequence[PodGang], view: View, memories: Memories) -> Memories:
-        """Bring up to date which nodes gangs do not use; see ExcludeInput."""
-        for running in self._excluding:
-            memories = self._exclude(running, gangs, view, memories)
-        self.node_rules = join(each.node_rules for each in self._excluding)
-        return memories
-
-    def _exclude(
-        self, running: _Running, gangs: Sequence[PodGang], view: View, memories: Memories
-    ) -> Memories:
+    def _exclude(self, running: _Running, given: HookInput) -> None:
         """After a defect all stays excluded that was; failed pods, which may be its cause, are left out."""
         extension = running.extension
-        assert extension.exclude_nodes is not None
-        record, is_pending = running.read(), running.record is not None and running.record.is_pending
+        record, is_pending = running.read(), running.is_record_pending
+        given = replace(given, record=record, is_record_pending=is_pending)
         failed = () if is_pending else tuple(running.failed)
-        given = ExcludeInput(gangs, view, self._pass.settings, failed, record, is_pending, time.thread_time)
-        for each in (given, replace(given, failed=())) if failed else (given,):
-            with _guarded(extension.name):
-                memory = memories.get(extension.name, extension.memory)
-                running.node_rules, memory = extension.exclude_nodes(each, memory)
+        for some in (failed, ()) if failed else (failed,):
+            with self._guarded(running):
+                found = extension.exclude_nodes(replace(given, failed=some), self._memory_of(extension))
+                running.node_rules = self._remembered(extension, found)
                 running.unheeded = None
                 if not is_pending:
                     running.failed.clear()
-                return {**memories, extension.name: memory}
+                return
         nodes = len(nodes_of(running.node_rules.rules))
         logger.error("exclusions_reused name=%s nodes=%d", extension.name, nodes)
-        return memories
 
     def on_result(self, done: Done) -> None:
         """Record the written plans, for the end of the pass."""
@@ -286,37 +286,23 @@ class ExtensionHooks:
     def after_pass(
         self,
         view: View,
-        memories: Memories,
         gangs: Sequence[PodGang] = (),
         causes: Mapping[GangKey, Cause] = MappingProxyType({}),
-    ) -> Memories:
-        """Give each extension the results of the pass, and carry out its orders; see PassEnd."""
-        placed, self._placed, self.notes = tuple(self._placed), [], {}
-        settings, policy = self._pass.settings, self._pass.policy()
-        labels = self._pass.cache.namespace_labels()
-        for running in self._running.values():
-            hook, name = running.extension.after_pass, running.extension.name
-            if hook is None:
-                continue
-            with _guarded(name):
+    ) -> None:
+        """Give each extension the results of the pass, and carry out its orders."""
+        given = replace(self._given, view=view, gangs=gangs, causes=causes, placed=tuple(self._placed))
+        self._placed, self.notes = [], {}
+        for running in self._having("after_pass"):
+            extension = running.extension
+            with self._guarded(running):
                 written, running.written = running.written, ()
-                given = PassEnd(
-                    view,
-                    policy,
-                    placed,
-                    may_write=running.may_write,
-                    written=written,
-                    namespaces=labels,
-                    settings=settings,
-                    gangs=gangs,
-                    causes=causes,
+                of_this = replace(given, written=written, may_write=running.may_write)
+                orders = self._remembered(
+                    extension, extension.after_pass(of_this, self._memory_of(extension))
                 )
-                orders, memory = hook(given, memories.get(name, running.extension.memory))
-                memories = {**memories, name: memory}
                 running.written = self._carry_out(orders, running)
                 notes = {key: joined(self.notes.get(key, ""), each) for key, each in orders.notes.items()}
                 self.notes = {**self.notes, **notes}
-        return memories
 
     def _carry_out(self, orders: EndOrders, running: _Running) -> Sequence[WriteResult]:
         """Carry out the orders of a hook; returns the results of its writes."""
@@ -334,33 +320,33 @@ class ExtensionHooks:
             self._report_writes(running.extension)
         return results
 
-    def _switch(self, view: View, memories: Memories) -> Memories:
-        served = self._pass.cache.served()
-        given = SwitchInput(self._pass.settings, self._pass.policy(), served, view)
+    def _switch(self) -> None:
         for number, switch in enumerate(self._pass.extensions):
-            with self._noted(number, f"number {number}"):  # its name is known once it is imported
-                is_on = switch.is_on(given)
-                if is_on and number not in self._running:
-                    self._begin(number, switch.load())
-                elif not is_on and number in self._running:
-                    gone = self._end(number)
-                    memories = {name: memory for name, memory in memories.items() if name != gone.name}
-                if is_on:
-                    self._running[number].objects.watch(served)
-        return memories
+            try:
+                self._set(number, switch)
+            except Exception:  # its name is known once it is imported
+                self._failed.add(number)
+                logger.exception("extension_failed name=number %d", number)
 
-    def _begin(self, number: int, extension: Extension) -> None:
-        self._pass.metrics.declare(extension.all_gauges, extension.counters)
-        self._running[number] = _Running(extension, self._pass)
-        logger.info("extension_on name=%s", extension.name)
+    def _set(self, number: int, switch: Switch) -> None:
+        """Switch an extension on or off. Raises whatever its switch, its import or its watches raise."""
+        is_on = switch.is_on(self._given)
+        if is_on and number not in self._running:
+            extension = switch.load()
+            self._pass.metrics.declare(extension.all_gauges, extension.counters)
+            self._running[number] = _Running(number, extension, self._pass)
+            logger.info("extension_on name=%s", extension.name)
+        elif not is_on and number in self._running:
+            running = self._running.pop(number)
+            running.objects.stop()
+            self._clear(running.extension)
+            self._forget(running.extension)
+            logger.info("extension_off name=%s", running.extension.name)
+        if is_on:
+            self._running[number].objects.watch(self._given.served)
 
-    def _end(self, number: int) -> Extension:
-        running = self._running.pop(number)
-        running.objects.stop()
-        gone = running.extension
-        self._clear(gone)
-        logger.info("extension_off name=%s", gone.name)
-        return gone
+    def _forget(self, extension: Extension) -> None:
+        self.memories = {name: each for name, each in self.memories.items() if name != extension.name}
 
     def _clear(self, extension: Extension) -> None:
         self._show({each.name: {} if each.labels else {(): 0.0} for each in extension.gauges})
@@ -391,16 +377,9 @@ def _merged(
 
 def _reserve(name: str, source: ReservationSource, given: ReservationInput) -> Iterable[Reservation]:
     """The reservations of an extension; after a defect its last ones, until they end."""
-    with _guarded(name):
-        return tuple(source.reserve(given))
-    ledger = given.ledger
-    return [each for each in ledger.of_kind(source.kind) if ledger.now.seconds < each.until]
-
-
-@contextmanager
-def _guarded(name: str) -> Iterator[None]:
-    """A hook whose defect must not stop the others."""
     try:
-        yield
+        return tuple(source.reserve(given))
     except Exception:
         logger.exception("extension_failed name=%s", name)
+    ledger = given.ledger
+    return [each for each in ledger.of_kind(source.kind) if ledger.now.seconds < each.until]

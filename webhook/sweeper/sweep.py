@@ -99,8 +99,8 @@ class Sweeper:
         with self._guarded("find-gangs"):
             gangs = self._gather(seen.view)
         with self._guarded("exclude-nodes"):
-            memories = self._hooks.exclude(gangs or (), seen.view, self._memory.extensions)
-            self._memory = replace(self._memory, extensions=memories)
+            self._hooks.exclude(gangs or (), seen.view)
+        self._memory = replace(self._memory, extensions=self._hooks.memories)
         ungated = self._look_for_ungated(seen.view)
         seen = replace(seen, gangs=gangs or (), rules=self._hooks.node_rules, ungated=ungated)
         decided = decide(seen, self._memory, self._pass.settings, self._guarded, gangs is not None)
@@ -129,8 +129,7 @@ class Sweeper:
             seen = self._snapshotter.view(self._now())
             view: View | None = None
             with self._guarded("extensions"):
-                view, memories = self._hooks.begin(seen, self._memory.extensions)
-                self._memory = replace(self._memory, extensions=memories)
+                view = self._hooks.begin(seen, self._memory.extensions)
             if view is None:
                 view = with_claims_waiting(seen)
             memory = self._memory = self._with_failed(view, self._memory.seen(view))
@@ -176,10 +175,7 @@ class Sweeper:
             gangs = self._hooks.complete(gangs, view)
         with self._guarded("order-gangs"):
             stages = self._memory.placing.ledger.by_gang(LATER_STAGE)
-            gangs, memories = self._hooks.order(
-                gangs, view, causes_of(self._memory.report.reasons), stages, self._memory.extensions
-            )
-            self._memory = replace(self._memory, extensions=memories)
+            return self._hooks.order(gangs, view, causes_of(self._memory.report.reasons), stages)
         return gangs
 
     def _look_for_ungated(self, view: View) -> Ungated:
@@ -242,10 +238,9 @@ class Sweeper:
         """Give extensions the results of the pass; they act for gangs that found no place."""
         notes: Mapping[GangKey, str] = {}
         with self._guarded("extensions"):
-            causes, memories = causes_of(self._memory.report.reasons), self._memory.extensions
-            memories = self._hooks.after_pass(view, memories, gangs, causes)
+            self._hooks.after_pass(view, gangs, causes_of(self._memory.report.reasons))
             notes = self._hooks.notes
-            self._memory = replace(self._memory, extensions=memories)
+        self._memory = replace(self._memory, extensions=self._hooks.memories)
         self._memory = replace(self._memory, report=replace(self._memory.report, notes=notes))
 
     # --- report ---------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from webhook.extensions.known import SWITCHES
 from webhook.kube.objects import Pod
 from webhook.sweeper.decide.asking import DivisionInput, Variant
 from webhook.sweeper.decide.orders import Cause
-from webhook.sweeper.extension import ExplainInput, Switch, SwitchInput
+from webhook.sweeper.extension import HookInput, Switch
 from webhook.workloads import marks
 
 AT_ONCE = Settings(settle_seconds=0, patience_seconds=0)
@@ -36,7 +36,7 @@ def switch() -> Switch:
 )
 def test_it_is_on_while_a_pod_wants_a_domain_of_its_own(pods: tuple[Pod, ...], is_on: bool) -> None:
     view = Placing(Nodes(1, *pods), Settings()).view()
-    assert switch().is_on(SwitchInput(Settings(), view=view)) is is_on
+    assert switch().is_on(HookInput(view)) is is_on
 
 
 def test_the_pods_that_need_it_are_those_that_want_a_domain() -> None:
@@ -60,8 +60,8 @@ def test_a_gang_that_cannot_be_divided_waits_and_keeps_no_other_from_its_place()
 def explained(*pods: Pod) -> list[str]:
     placing = Placing(racks(2, 2, pods=pods), AT_ONCE)
     gangs = placing.gangs()
-    given = ExplainInput(gangs[0], gangs, None, None, 0.0, placing.view())
-    return list(explain(given))
+    given = HookInput(placing.view(), gangs=gangs)
+    return list(explain(given, gangs[0]))
 
 
 def test_explain_lists_the_domains_a_gang_wants_and_who_has_them() -> None:

@@ -21,7 +21,7 @@ from webhook.kube.state_config_map import NAMESPACE, path_of
 from webhook.policy.fair import FairOrder
 from webhook.policy.values import Policy
 from webhook.sweeper.context import Pass
-from webhook.sweeper.hooks import ExtensionHooks, Memories
+from webhook.sweeper.hooks import ExtensionHooks
 from webhook.sweeper.observe.cache import ClusterCache
 from webhook.sweeper.observe.view import Moment, View
 
@@ -82,23 +82,22 @@ class Leader:
         )  # fmt: skip
         self.clock = clock
         self.hooks = ExtensionHooks(surroundings, lambda: 1e9 + clock())
-        self.memories: Memories = {}
 
     def one_pass(self, gpu_seconds: float | None = None) -> None:
         """gpu_seconds: what account "a" has used by then, None where that is known."""
         seconds = self.clock()
         view = View([], [], {}, {}, now=Moment(seconds, datetime.fromtimestamp(1e9 + seconds, UTC)))
-        view, self.memories = self.hooks.begin(view, self.memories)
-        _, memories = self.hooks.order([], view, {}, {}, self.memories)
+        view = self.hooks.begin(view, self.hooks.memories)
+        self.hooks.order([], view, {}, {})
         if gpu_seconds is not None:
-            memory = memories["fair_order"]
+            memory = self.hooks.memories["fair_order"]
             use = {"a": {"H100": gpu_seconds}}
-            memories = {"fair_order": replace(memory, book=replace(memory.book, use=use))}
-        self.memories = self.hooks.after_pass(view, memories)
+            self.hooks.memories = {"fair_order": replace(memory, book=replace(memory.book, use=use))}
+        self.hooks.after_pass(view)
 
     @property
     def use(self) -> Use:
-        memory = self.memories["fair_order"]
+        memory = self.hooks.memories["fair_order"]
         assert isinstance(memory, FairMemory)
         return memory.book.use
 

@@ -14,7 +14,7 @@ from webhook.configuration.settings import Settings
 from webhook.devices.needs import needs
 from webhook.extensions.device_claims import AddedDevices, ClaimedGpus
 from webhook.extensions.fair_order.account_use import KEY, NAME, OTHER, encode
-from webhook.extensions.fair_order.fair_order import MOST_ACCOUNTS, FairMemory, order_gangs
+from webhook.extensions.fair_order.fair_order import FAIR_ORDER, MOST_ACCOUNTS, FairMemory
 from webhook.extensions.known import SWITCHES
 from webhook.kube.client import Api, ApiError
 from webhook.kube.objects import Pod
@@ -23,8 +23,8 @@ from webhook.policy.values import GpuModel, Policy
 from webhook.sweeper.context import Pass
 from webhook.sweeper.decide.orders import Cause, Done
 from webhook.sweeper.decide.reservations import LATER_STAGE, Reservation
-from webhook.sweeper.extension import OrderInput
-from webhook.sweeper.hooks import ExtensionHooks, Memories
+from webhook.sweeper.extension import HookInput
+from webhook.sweeper.hooks import ExtensionHooks
 from webhook.sweeper.observe.cache import ClusterCache
 from webhook.sweeper.observe.gangs import GangKey, OwnerFacts, gather
 from webhook.sweeper.observe.snapshotter import Snapshotter
@@ -75,7 +75,6 @@ class Case:
             extensions=SWITCHES,
         )
         self.hooks = ExtensionHooks(self.surroundings, lambda: NOW + self.clock())
-        self.memories: Memories = {}
         self.causes: dict[GangKey, Cause] = {}
         self.snapshotter = Snapshotter(self.cluster, Settings())
 
@@ -83,8 +82,8 @@ class Case:
         """One pass: the names of the gangs in turn. stages: which nodes plans keep for later stages."""
         view = self.view()
         gangs = gather(view.gated, view.others, lambda _: OwnerFacts())
-        view, self.memories = self.hooks.begin(view, self.memories)
-        ordered, self.memories = self.hooks.order(gangs, view, self.causes, stages or {}, self.memories)
+        view = self.hooks.begin(view, self.hooks.memories)
+        ordered = self.hooks.order(gangs, view, self.causes, stages or {})
         self.found_no_place = {gang.key: Cause.INSUFFICIENT_CAPACITY for gang in gangs}
         return [gang.key.name for gang in ordered]
 
@@ -94,7 +93,7 @@ class Case:
 
     @property
     def memory(self) -> FairMemory:
-        found = self.memories["fair_order"]
+        found = self.hooks.memories["fair_order"]
         assert isinstance(found, FairMemory)
         return found
 
@@ -201,12 +200,12 @@ def test_a_claim_counts_as_many_gpus_as_devices_that_it_asks_for() -> None:
 def test_what_a_pass_has_placed_counts_in_the_next_though_nothing_was_counted_since() -> None:
     case = Case(*WAITING, pod("a2", "a"), fair=FairOrder())
     assert case.order() == ["a1", "b1", "a2"]
-    case.memories = {"fair_order": replace(case.memory, due_at=1e9)}
+    case.hooks.memories = {"fair_order": replace(case.memory, due_at=1e9)}
     placing = Placing(case.cluster, Settings())
     placing.remember(placing.gangs(), placing.view())
     placed = next(plan for plan in placing.one().plans if plan.gang.key.name == "a1")
     case.hooks.on_result(Done(placed=(placed,)))
-    case.memories = case.hooks.after_pass(case.view(), case.memories)
+    case.hooks.after_pass(case.view())
     case.cluster.pods = [WAITING[1], pod("a2", "a")]
     assert case.order() == ["b1", "a2"]
 
@@ -338,6 +337,6 @@ def test_counting_of_use_takes_a_fiftieth_of_the_time_and_is_deferred_for_10_s_a
     case = Case(*WAITING)
     view, cpu = case.view(), iter((0.0, took))
     gangs = gather(view.gated, view.others, lambda _: OwnerFacts())
-    given = OrderInput(gangs, view, Settings(), case.policy, None, {}, {}, None, lambda: next(cpu))
-    _, memory = order_gangs(given, FairMemory())
+    given = HookInput(view, policy=case.policy, gangs=gangs, cpu_seconds=lambda: next(cpu))
+    _, memory = FAIR_ORDER.order_gangs(given, FairMemory())
     assert memory.due_at == pytest.approx(view.now.seconds + due_in)

@@ -6,10 +6,10 @@ from datetime import UTC, datetime
 
 from tests.sweeper.cluster import Nodes, Placing
 from webhook.configuration.settings import Settings
-from webhook.extensions.node_health.node_health import HealthMemory, exclude_nodes, node_rules
+from webhook.extensions.node_health.node_health import NODE_HEALTH, HealthMemory, node_rules
 from webhook.kube.objects import Pod
 from webhook.sweeper.decide.node_rules import NodeRules
-from webhook.sweeper.extension import ExcludeInput
+from webhook.sweeper.extension import HookInput
 from webhook.sweeper.observe.gangs import PodGang
 from webhook.sweeper.observe.view import Moment, View
 
@@ -33,5 +33,5 @@ class HealthPlacing(Placing):
 def observed(view: View, settings: Settings, memory: HealthMemory, at: float, *failed: Pod) -> HealthMemory:
     """What is remembered after a pass."""
     view = replace(view, now=Moment(view.now.seconds, datetime.fromtimestamp(at, UTC)))
-    given = ExcludeInput((), view, settings, failed, None, False, lambda: 0.0)
-    return exclude_nodes(given, memory)[1]
+    given = HookInput(view, settings, failed=failed, cpu_seconds=lambda: 0.0)
+    return NODE_HEALTH.exclude_nodes(given, memory)[1]

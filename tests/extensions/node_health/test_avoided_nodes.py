@@ -1,13 +1,15 @@
 """What people see of avoided nodes in the record: their reasons, and the check of `topogate doctor`."""
 
+from collections.abc import Hashable, Mapping
 from datetime import UTC, datetime
 
 import pytest
 
 from tests.extensions.node_health.failing import node
-from webhook.configuration.settings import Settings
-from webhook.extensions.node_health.avoided_nodes import examine, reasons
-from webhook.sweeper.extension import DoctorInput
+from webhook.extensions.node_health.avoided_nodes import NODES, examine, reasons
+from webhook.kube.objects import Node
+from webhook.sweeper.extension import HookInput
+from webhook.sweeper.observe.view import Moment, View
 
 NOW = 1_700_000_000
 RESET = "topogate.io/reset-failures"
@@ -39,10 +41,15 @@ def test_what_the_namespace_called_all_avoids_is_shown_to_nobody_else() -> None:
     assert set(reasons(data, NOW, "all")) == {"n1"}
 
 
+def given(data: dict[str, str], *nodes: Node) -> HookInput:
+    objects: dict[Hashable, Mapping[str, Node]] = {NODES: {each.metadata.name: each for each in nodes}}
+    now = Moment(at=datetime.fromtimestamp(NOW, UTC))
+    return HookInput(View([], [], {}, {}, objects=objects, now=now), record=data)
+
+
 def examined(data: dict[str, str], **reset_at: str) -> list[tuple[bool, str]]:
     nodes = [node(name, annotations={RESET: text}) for name, text in reset_at.items()]
-    given = DoctorInput(Settings(), nodes, datetime.fromtimestamp(NOW, UTC), data)
-    return [(not each.remedy, each.sentence) for each in examine(given)]
+    return [(not each.remedy, each.sentence) for each in examine(given(data, *nodes))]
 
 
 @pytest.mark.promise("O145", "W11")
@@ -57,7 +64,7 @@ def test_the_doctor_warns_of_avoided_nodes_and_of_resets_that_are_no_time() -> N
 
 def test_the_doctor_warns_of_a_reset_under_its_name_in_v0_1() -> None:
     made = node("n3", annotations={"topogate.io/forgive-failures": "2026-01-01T00:00:00Z"})
-    (line,) = examine(DoctorInput(Settings(), [made], datetime.fromtimestamp(NOW, UTC), {}))
+    (line,) = examine(given({}, made))
     assert (
         line.sentence
         == "1 node has the annotation topogate.io/forgive-failures, which v0.3 does not read: n3"

@@ -23,7 +23,7 @@ from webhook.sweeper.context import Pass, Silent
 from webhook.sweeper.decide.node_rules import nodes_of
 from webhook.sweeper.extension import Switch
 from webhook.sweeper.extension_objects import MISSING_SECONDS
-from webhook.sweeper.hooks import ExtensionHooks, Memories
+from webhook.sweeper.hooks import ExtensionHooks
 from webhook.sweeper.metrics import Metrics
 from webhook.sweeper.observe.view import Moment
 
@@ -96,28 +96,27 @@ class Life:
             extensions=(Switch(lambda *_: True, lambda: NODE_HEALTH),),
         )  # fmt: skip
         self.hooks = ExtensionHooks(surroundings)
-        self.memories: Memories = {}
 
     def step(self) -> Failures:
         self.cluster.clock.now += WRITE_SECONDS
         view = replace(
             self.cluster.view(), now=Moment(self.cluster.clock(), datetime.fromtimestamp(NOW, UTC))
         )
-        view, self.memories = self.hooks.begin(view, self.memories)
+        view = self.hooks.begin(view, self.hooks.memories)
         self.hooks.on_failed(self.cache.take_failed())
-        self.memories = self.hooks.exclude((), view, self.memories)
-        self.memories = self.hooks.after_pass(view, self.memories)
+        self.hooks.exclude((), view)
+        self.hooks.after_pass(view)
         return self.health.failures
 
     @property
     def health(self) -> HealthMemory:
-        found = self.memories[NODE_HEALTH.name]
+        found = self.hooks.memories[NODE_HEALTH.name]
         assert isinstance(found, HealthMemory)
         return found
 
     def know(self, *failures: GangFailure) -> None:
         """These are its failures from now on."""
-        self.memories = {NODE_HEALTH.name: replace(self.health, failures=failures)}
+        self.hooks.memories = {NODE_HEALTH.name: replace(self.health, failures=failures)}
 
 
 TWO: Failures = tuple(proven("n0", gang=f"g-{name}", namespace=name, at=int(NOW) - 10) for name in "ab")

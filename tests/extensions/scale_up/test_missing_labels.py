@@ -11,11 +11,11 @@ from tests.sweeper.cluster import Nodes, Placing, gpu_pod, places
 from webhook.configuration.settings import ScaleUp, Settings
 from webhook.extensions.known import SWITCHES
 from webhook.extensions.scale_up.new_nodes import missing_labels
-from webhook.extensions.scale_up.scale_up import ScaleUpMemory, after_pass, exclude_nodes
+from webhook.extensions.scale_up.scale_up import SCALE_UP, ScaleUpMemory
 from webhook.kube.objects import Node
 from webhook.placement import Topology
 from webhook.sweeper.decide.orders import Orders
-from webhook.sweeper.extension import ExcludeInput, PassEnd, SwitchInput
+from webhook.sweeper.extension import HookInput
 
 BEGAN = 1_767_225_600.0  # 2026-01-01T00:00:00Z
 PLACE = dict(zip(keys.PRERELEASE_TOPOLOGY, ("b0", "s0", "h0"), strict=True))
@@ -48,14 +48,14 @@ def test_a_node_of_the_future_is_waited_for_only_where_clocks_differ_a_little(
     assert found == ({} if left is None else {"n0": left})
 
 
-def excluding(placing: Placing) -> ExcludeInput:
-    return ExcludeInput(placing.gangs(), placing.view(), placing.settings, (), None, False, lambda: 0.0)
+def excluding(placing: Placing) -> HookInput:
+    return HookInput(placing.view(), placing.settings, gangs=placing.gangs())
 
 
 def placed(placing: Placing) -> Orders:
     """What a pass decides with the nodes that extensions exclude."""
     for switch in SWITCHES:
-        if switch.is_on(SwitchInput(placing.settings)):
+        if switch.is_on(HookInput(settings=placing.settings)):
             extension = switch.load()
             if extension.exclude_nodes is not None:
                 placing.rules, _ = extension.exclude_nodes(excluding(placing), extension.memory)
@@ -89,9 +89,9 @@ def test_a_pass_is_due_once_the_next_node_is_old_enough() -> None:
     created = datetime.now(UTC) - timedelta(seconds=60)
     cluster.nodes["n0"] = node({}, f"{created:%Y-%m-%dT%H:%M:%SZ}")
     given = excluding(placing)
-    _, memory = exclude_nodes(given, ScaleUpMemory())
-    end = PassEnd(given.view, None, (), False, gangs=given.gangs, settings=given.settings)
-    orders, _ = after_pass(end, memory)
+    _, memory = SCALE_UP.exclude_nodes(given, ScaleUpMemory())
+    end = HookInput(given.view, given.settings, gangs=given.gangs)
+    orders, _ = SCALE_UP.after_pass(end, memory)
     assert 200 < orders.due_seconds <= 240
-    _, memory = exclude_nodes(replace(given, gangs=()), memory)
+    _, memory = SCALE_UP.exclude_nodes(replace(given, gangs=()), memory)
     assert memory.labels_due_seconds == float("inf"), "nobody waits for it"

@@ -31,14 +31,13 @@ from webhook.extensions.scale_up.scale_up import (
     UNREAD,
     UNREAD_SECONDS,
     ScaleUpMemory,
-    after_pass,
     annotations,
 )
 from webhook.extensions.scale_up.wants import want_of
 from webhook.kube.objects import OwnerReference, Pod
 from webhook.kube.placements import Placement
 from webhook.sweeper.decide.orders import Cause
-from webhook.sweeper.extension import EndOrders, ObjectWrite, PassEnd, PodEvent, SwitchInput, WriteResult
+from webhook.sweeper.extension import EndOrders, HookInput, ObjectWrite, PodEvent, WriteResult
 from webhook.sweeper.observe.gangs import GangKey, OwnerFacts, gather
 from webhook.sweeper.observe.snapshotter import Snapshotter
 from webhook.sweeper.observe.view import Moment, View
@@ -74,11 +73,10 @@ class Scene:
     def step(self, cause: Cause = Cause.INSUFFICIENT_CAPACITY) -> list[str]:
         """What one step writes; it is there in the next one."""
         causes = {gang.key: cause for gang in self.gangs}
-        given = PassEnd(
-            self.view(), None, (), False, self.written,
-            gangs=self.gangs, causes=causes, settings=self.settings,
+        given = HookInput(
+            self.view(), self.settings, written=self.written, gangs=self.gangs, causes=causes,
         )  # fmt: skip
-        self.orders, self.memory = after_pass(given, self.memory)
+        self.orders, self.memory = SCALE_UP.after_pass(given, self.memory)
         self.written = [WriteResult(each, True) for each in self.orders.writes]
         self.reported += [
             (f"{each.pod.metadata.name} {each.reason}", each.reason.is_warning)
@@ -291,5 +289,5 @@ def test_pods_name_the_request_by_which_their_nodes_were_provided(
 @pytest.mark.parametrize(("name", "is_on"), [("", False), (CLASS, True)])
 def test_nothing_is_read_or_written_where_no_class_is_chosen(name: str, is_on: bool) -> None:
     settings = Settings(scale_up=ScaleUp(name))
-    on = [switch.load() for switch in SWITCHES if switch.is_on(SwitchInput(settings))]
+    on = [switch.load() for switch in SWITCHES if switch.is_on(HookInput(settings=settings))]
     assert (SCALE_UP in on) is is_on

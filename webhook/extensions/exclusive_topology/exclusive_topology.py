@@ -15,7 +15,7 @@ from webhook.grouping import grouped
 from webhook.kube.objects import Pod
 from webhook.placement import Budget, Gang, NoFit, Options, PlacementError, Snapshot, Topology
 from webhook.sweeper.decide.asking import DivisionInput, Variant
-from webhook.sweeper.extension import ExplainInput, Extension, PlanCheck, PlansInput
+from webhook.sweeper.extension import Extension, HookInput, PlanCheck
 from webhook.sweeper.observe.gang_requests import Division, DomainLayout, GangPart, in_order
 from webhook.sweeper.observe.gangs import SPREAD_PARTS, PodGang
 from webhook.sweeper.observe.membership import DomainRequest, domain_requests_of, is_of_a_set
@@ -95,9 +95,8 @@ def divide_gang(given: DivisionInput) -> Iterator[Variant]:
         yield Variant.outside(division.others.shut() if is_excluded else frozenset(), gang)
 
 
-def explain(given: ExplainInput) -> Iterator[str]:
+def explain(given: HookInput, gang: PodGang) -> Iterator[str]:
     """A line for each label whose domains a gang needs: its own domains, and those of others."""
-    gang = given.gang
     try:
         gang = gang if gang.fault else _in_parts(gang)
     except PlacementError:
@@ -238,11 +237,22 @@ def _taken_note(key: str, taken: set[str]) -> str:
     return f"it needs an exclusive domain of {key}, and {_named('others have', taken)}" if taken else ""
 
 
-def check_plans(given: PlansInput) -> PlanCheck:
-    """Drop plans whose domains others have taken, for example while their nodes were not ready."""
-    return PlanCheck(invalid=lost_domains(given.view, given.sent))
+class ExclusiveTopology(Extension):
+    """Gives gangs topology domains to themselves."""
+
+    name = "exclusive_topology"
+
+    def check_plans(self, given: HookInput) -> PlanCheck:
+        """Drop plans whose domains others have taken, for example while their nodes were not ready."""
+        return PlanCheck(invalid=lost_domains(given.view, given.sent))
+
+    def divide_gang(self, given: DivisionInput) -> Iterator[Variant]:
+        """The gang with the domains that it may have to itself."""
+        return divide_gang(given)
+
+    def explain(self, given: HookInput, gang: PodGang) -> Iterator[str]:
+        """The domains that the gang needs, and those of others."""
+        return explain(given, gang)
 
 
-EXCLUSIVE_TOPOLOGY: Final = Extension(
-    "exclusive_topology", check_plans=check_plans, divide_gang=divide_gang, explain=explain
-)
+EXCLUSIVE_TOPOLOGY: Final = ExclusiveTopology()

@@ -5,7 +5,7 @@ prevents a placement.
 """
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from operator import mul
 from typing import Final
@@ -36,7 +36,7 @@ from webhook.extensions.fair_order.scores import (
 from webhook.kube.times import since_1970
 from webhook.policy.fair import FairOrder
 from webhook.sweeper.decide.orders import Cause, NewPlan
-from webhook.sweeper.extension import EndOrders, Extension, Gauges, Ordered, OrderInput, PassEnd, RecordSpec
+from webhook.sweeper.extension import EndOrders, Extension, Gauges, HookInput, Ordered, RecordSpec
 from webhook.sweeper.metrics import GaugeSpec
 from webhook.sweeper.observe.gangs import GangKey, PodGang
 from webhook.sweeper.observe.view import View
@@ -95,25 +95,8 @@ class FairMemory:
     sentences: Mapping[tuple[str, int], tuple[float, str]] = field(default_factory=dict)
 
 
-def order_gangs(given: OrderInput, memory: FairMemory) -> tuple[Ordered, FairMemory]:
-    """The gangs in fair order; unchanged while their accounts are unknown."""
-    policy = given.policy
-    fair = policy.fair_order if policy is not None else None
-    if policy is None or fair is None:
-        return Ordered(given.gangs), FairMemory()
-    if given.record is not None:
-        memory = replace(memory, record=given.record)
-    counts = memory.counts
-    if counts is None or counts.policy is not policy:
-        counts = GpuCounts(policy, given.settings.counting)
-        memory = replace(memory, counts=counts)
-    if fair.account_label and given.namespaces is None:
-        return Ordered(given.gangs), memory  # the labels of namespaces have not been read yet
-    return _by_score(given, memory, counts, fair)
-
-
 def _by_score(
-    given: OrderInput, memory: FairMemory, counts: GpuCounts, fair: FairOrder
+    given: HookInput, memory: FairMemory, counts: GpuCounts, fair: FairOrder
 ) -> tuple[Ordered, FairMemory]:
     """The gangs in fair order, after a new count if that is due."""
     labels = given.namespaces or {}
@@ -135,25 +118,11 @@ def _by_score(
     return _explained(ordered, known, now, memory)
 
 
-def after_pass(given: PassEnd, memory: FairMemory) -> tuple[EndOrders, FairMemory]:
-    """Count placed gangs at once, before the next full count, and save the use."""
-    policy, counts = given.policy, memory.counts
-    if policy is None or policy.fair_order is None or counts is None:
-        return EndOrders(), memory
-    now = given.view.now
-    for plan in given.placed:
-        memory = _placed(plan, given.view, counts, policy.fair_order, memory)
-    book = memory.book
-    if not given.may_write or memory.record is not None or book.at is None:
-        return EndOrders(), memory
-    return EndOrders({KEY: encode(book.use, now.at.timestamp(), policy.fair_order, book.rates)}), memory
-
-
 # --- counting -----------------------------------------------------------------------------------------
 
 
 def _counted(
-    given: OrderInput, memory: FairMemory, counts: GpuCounts, account: AccountOf, fair: FairOrder
+    given: HookInput, memory: FairMemory, counts: GpuCounts, account: AccountOf, fair: FairOrder
 ) -> FairMemory:
     before, now, view = given.cpu_seconds(), given.view.now, given.view
     in_use = list(counts.in_use(view, account))
@@ -219,7 +188,7 @@ def _placed(plan: NewPlan, view: View, counts: GpuCounts, fair: FairOrder, memor
 
 
 def _waiter(
-    gang: PodGang, account: str, given: OrderInput, counts: GpuCounts, fair: FairOrder
+    gang: PodGang, account: str, given: HookInput, counts: GpuCounts, fair: FairOrder
 ) -> Waiter[PodGang]:
     waiting = [pod for pod in gang.gated if pod.metadata.uid not in given.view.planned]
     gpus = [counts.gpus(given.view, pod) for pod in waiting]
@@ -284,12 +253,47 @@ WRITTEN: Final = GaugeSpec(
     "When this process last saved the use, 0 if it has not; only with fairOrder.",
 )
 
-FAIR_ORDER: Final = Extension(
-    "fair_order",
-    memory=FairMemory(),
-    record=RecordSpec(NAME, written=WRITTEN),
-    gauges=(USED, DUE),
-    order_gangs=order_gangs,
-    after_pass=after_pass,
-    explain=explain,
-)
+
+class FairOrderExtension(Extension):
+    """Orders gangs, and records the use of their accounts."""
+
+    name = "fair_order"
+    memory = FairMemory()
+    record = RecordSpec(NAME, written=WRITTEN)
+    gauges = (USED, DUE)
+
+    def order_gangs(self, given: HookInput, memory: FairMemory) -> tuple[Ordered, FairMemory]:
+        """The gangs in fair order; unchanged while their accounts are unknown."""
+        policy = given.policy
+        fair = policy.fair_order if policy is not None else None
+        if policy is None or fair is None:
+            return Ordered(given.gangs), FairMemory()
+        if given.record is not None:
+            memory = replace(memory, record=given.record)
+        counts = memory.counts
+        if counts is None or counts.policy is not policy:
+            counts = GpuCounts(policy, given.settings.counting)
+            memory = replace(memory, counts=counts)
+        if fair.account_label and given.namespaces is None:
+            return Ordered(given.gangs), memory  # the labels of namespaces have not been read yet
+        return _by_score(given, memory, counts, fair)
+
+    def explain(self, given: HookInput, gang: PodGang) -> Iterator[str]:
+        """The use of the gang's account."""
+        return explain(given, gang)
+
+    def after_pass(self, given: HookInput, memory: FairMemory) -> tuple[EndOrders, FairMemory]:
+        """Count placed gangs at once, before the next full count, and save the use."""
+        policy, counts = given.policy, memory.counts
+        if policy is None or policy.fair_order is None or counts is None:
+            return EndOrders(), memory
+        now = given.view.now
+        for plan in given.placed:
+            memory = _placed(plan, given.view, counts, policy.fair_order, memory)
+        book = memory.book
+        if not given.may_write or memory.record is not None or book.at is None:
+            return EndOrders(), memory
+        return EndOrders({KEY: encode(book.use, now.at.timestamp(), policy.fair_order, book.rates)}), memory
+
+
+FAIR_ORDER: Final = FairOrderExtension()

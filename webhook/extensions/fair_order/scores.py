@@ -14,7 +14,7 @@ from typing import Final, Generic, TypeVar
 from webhook.extensions.fair_order.account_use import KEY, Rates, RecordError, Use, decode, window
 from webhook.grouping import grouped
 from webhook.policy.fair import FairOrder
-from webhook.sweeper.extension import ExplainInput
+from webhook.sweeper.extension import HookInput
 from webhook.sweeper.observe.gangs import PodGang
 
 PROJECTED: Final = 1 / 8
@@ -189,7 +189,7 @@ RECENT_SECONDS: Final = 600.0
 """An older record means that the fair order has been switched off."""
 
 
-def explain(given: ExplainInput) -> Iterator[str]:
+def explain(given: HookInput, gang: PodGang) -> Iterator[str]:
     """A line on the gang's account and on the first account, by the last saved use.
 
     No line if the user may not read the record, or the labels of namespaces that define accounts.
@@ -199,14 +199,14 @@ def explain(given: ExplainInput) -> Iterator[str]:
     except RecordError:
         return  # the rest of the explanation needs none of it
     fair, labels = record.fair, given.namespaces
-    if given.now - record.at >= RECENT_SECONDS or (fair.account_label and labels is None):
+    if given.view.now.at.timestamp() - record.at >= RECENT_SECONDS or (fair.account_label and labels is None):
         return
 
     def account(each: PodGang) -> str:
         return fair.account(each.key.namespace, (labels or {}).get(each.key.namespace, {}))
 
-    waiting = {account(each) for each in given.gangs if each.priority == given.gang.priority}
+    waiting = {account(each) for each in given.gangs if each.priority == gang.priority}
     taking_part = {account(each) for each in given.gangs} | record.rates.keys()
     known = account_scores(record.use, record.rates, taking_part, fair)
     half_life = fair.half_life_seconds
-    yield full_position(account(given.gang), known, shares(known, taking_part), waiting, window(half_life))
+    yield full_position(account(gang), known, shares(known, taking_part), waiting, window(half_life))

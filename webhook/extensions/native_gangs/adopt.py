@@ -17,7 +17,7 @@ from webhook.extensions.native_gangs.group_constraints import label_problem, lev
 from webhook.extensions.native_gangs.own_pod_groups import GROUPS, collection_of, foreign_groups
 from webhook.grouping import grouped
 from webhook.kube.objects import Pod
-from webhook.sweeper.extension import GangsInput
+from webhook.sweeper.extension import HookInput
 from webhook.sweeper.observe.gangs import OWN_ERROR, GangKey, PodGang, few_problems
 from webhook.sweeper.observe.pods import PodTrait
 from webhook.sweeper.observe.view import View
@@ -34,7 +34,7 @@ _PREEMPTS: Final = "PreemptLowerPriority"
 logger = logging.getLogger(__name__)
 
 
-def complete_gangs(given: GangsInput) -> Sequence[PodGang]:
+def complete_gangs(given: HookInput) -> Sequence[PodGang]:
     """The gangs, with the constraints of their PodGroups."""
     there = GROUPS.of(given.view)
     if there is None or not given.view.index.of[PodTrait.OF_A_POD_GROUP]:
@@ -89,7 +89,7 @@ class _PodGroups:
 
 
 def _guarded(
-    gang: PodGang, groups: _PodGroups, given: GangsInput, problem_of: Callable[[str], str]
+    gang: PodGang, groups: _PodGroups, given: HookInput, problem_of: Callable[[str], str]
 ) -> PodGang:
     try:
         if taken := _taken(gang, given.view):
@@ -105,7 +105,7 @@ def _adopted(
     gang: PodGang,
     names: Sequence[str],
     groups: _PodGroups,
-    given: GangsInput,
+    given: HookInput,
     problem_of: Callable[[str], str],
 ) -> PodGang:
     """One gang with the constraints of the PodGroups of its gated pods. names: of these PodGroups."""

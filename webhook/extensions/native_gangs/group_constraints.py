@@ -9,7 +9,7 @@ from labeler.contract.keys import HOSTNAME_LABEL
 from webhook.extensions.native_gangs.own_pod_groups import GROUPS
 from webhook.placement import PlacementError, Topology
 from webhook.sweeper.decide.node_rules import NodeRule, NodeRules
-from webhook.sweeper.extension import ExcludeInput
+from webhook.sweeper.extension import HookInput
 from webhook.sweeper.observe.gang_requests import GangPart
 from webhook.sweeper.observe.gangs import PodGang
 from webhook.sweeper.observe.pods import PodTrait
@@ -173,7 +173,7 @@ def _parents(
 # level, but kube-scheduler binds a group only on nodes with its own key.
 
 
-def excluded_by_label(given: ExcludeInput) -> NodeRules:
+def excluded_by_label(given: HookInput) -> NodeRules:
     """For each gang, the nodes that lack a label of its PodGroups.
 
     They are excluded for all pods of the gang, even for those of a PodGroup without a key.

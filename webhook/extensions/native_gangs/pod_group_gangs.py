@@ -1,6 +1,6 @@
 """The extension for gangs of Kubernetes' own PodGroups, with its Events and messages. Pure."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -33,17 +33,14 @@ from webhook.sweeper.decide.admission_followup import is_opted_out, is_served
 from webhook.sweeper.decide.node_rules import NodeRules
 from webhook.sweeper.extension import (
     EndOrders,
-    ExcludeInput,
-    ExplainInput,
     Extension,
     Gauges,
-    PassEnd,
+    HookInput,
     PlanCheck,
-    PlansInput,
     PodEvent,
 )
 from webhook.sweeper.metrics import GaugeSpec
-from webhook.sweeper.observe.membership import GangKey
+from webhook.sweeper.observe.gangs import GangKey, PodGang
 from webhook.sweeper.observe.pods import PodTrait
 from webhook.sweeper.observe.view import View
 from webhook.text import counted
@@ -77,7 +74,7 @@ class LeftMemory:
     notified: frozenset[GangKey] = frozenset()
 
 
-def report_left(given: PassEnd, memory: LeftMemory) -> tuple[EndOrders, LeftMemory]:
+def report_left(given: HookInput, memory: LeftMemory) -> tuple[EndOrders, LeftMemory]:
     """Notify each owner once, and count the pods."""
     if given.policy is None or given.namespaces is None:
         return EndOrders(), memory
@@ -130,7 +127,7 @@ def _note(pod: Pod) -> str:
 _EVENT: Final = "if that lasts, see the Event PodGroupMissing of its pods"
 
 
-def explain(given: ExplainInput) -> Iterator[str]:
+def explain(given: HookInput, gang: PodGang) -> Iterator[str]:
     """A line for each PodGroup that pods of the gang wait for; none without the right to read PodGroups."""
     groups = GROUPS.of(given.view)
     if groups is None:
@@ -139,7 +136,7 @@ def explain(given: ExplainInput) -> Iterator[str]:
         is_taken = foreign_groups(
             [need.name], need.namespace, given.view
         )  # a fault of the gang, reported as such
-        if given.view.gang_of(need.first) != given.gang.key or is_taken:
+        if given.view.gang_of(need.first) != gang.key or is_taken:
             continue
         if why := _why_unmet(need, groups.get(need.key)):
             yield f"Its pods wait for PodGroup {need.name}, by which they are bound as one: {why}."
@@ -169,41 +166,45 @@ class NativeMemory:
     bind: BindMemory = field(default_factory=BindMemory)
 
 
-def after_pass(given: PassEnd, memory: NativeMemory) -> tuple[EndOrders, NativeMemory]:
-    """Write the PodGroups that plans need; report gangs that wait for theirs or are left alone."""
-    orders, of_left = report_left(given, memory.left)
-    now, settings = needs(given.view), given.settings
-    wanted, of_bind = patient_needs(now, given.view, settings, memory.bind)
-    wanted, of_bind = overlooked_needs(wanted, given.view, settings, of_bind)
-    events, of_bind = group_events(given.view, wanted, given.written, of_bind)
-    orders = replace(
-        orders,
-        writes=group_writes(given.view, wanted),
-        events=(*orders.events, *events),
-        due_seconds=patience_left(of_bind, given.view, given.settings),
-    )
-    return orders, NativeMemory(of_left, of_bind)
+class NativeGangsExtension(Extension):
+    """Places gangs of PodGroups by their rules, and writes the PodGroups that plans need."""
+
+    name = "native_gangs"
+    memory = NativeMemory()
+    collections = COLLECTIONS
+    owners = (GROUPS,)
+    gauges = (LEFT,)
+
+    def after_pass(self, given: HookInput, memory: NativeMemory) -> tuple[EndOrders, NativeMemory]:
+        """Write the PodGroups that plans need; report gangs that wait for theirs or are left alone."""
+        orders, of_left = report_left(given, memory.left)
+        now, settings = needs(given.view), given.settings
+        wanted, of_bind = patient_needs(now, given.view, settings, memory.bind)
+        wanted, of_bind = overlooked_needs(wanted, given.view, settings, of_bind)
+        events, of_bind = group_events(given.view, wanted, given.written, of_bind)
+        orders = replace(
+            orders,
+            writes=group_writes(given.view, wanted),
+            events=(*orders.events, *events),
+            due_seconds=patience_left(of_bind, given.view, given.settings),
+        )
+        return orders, NativeMemory(of_left, of_bind)
+
+    def check_plans(self, given: HookInput) -> PlanCheck:
+        """Keep pods gated whose PodGroup is missing; drop the plan of a gang that waits for replacements."""
+        return PlanCheck(hold_releases(given.view), invalid_plans(given.view, given.sent))
+
+    def complete_gangs(self, given: HookInput) -> Sequence[PodGang]:
+        """The gangs, with the constraints of their PodGroups."""
+        return complete_gangs(given)
+
+    def exclude_nodes(self, given: HookInput, memory: NativeMemory) -> tuple[NodeRules, NativeMemory]:
+        """Exclude nodes where kube-scheduler would not bind the pods of a PodGroup."""
+        return excluded_by_label(given), memory
+
+    def explain(self, given: HookInput, gang: PodGang) -> Iterator[str]:
+        """The PodGroups that the gang's pods wait for."""
+        return explain(given, gang)
 
 
-def check_plans(given: PlansInput) -> PlanCheck:
-    """Keep pods gated whose PodGroup is missing; drop the plan of a gang that waits for replacements."""
-    return PlanCheck(hold_releases(given.view), invalid_plans(given.view, given.sent))
-
-
-def exclude_nodes(given: ExcludeInput, memory: NativeMemory) -> tuple[NodeRules, NativeMemory]:
-    """Exclude nodes where kube-scheduler would not bind the pods of a PodGroup."""
-    return excluded_by_label(given), memory
-
-
-NATIVE_GANGS: Final = Extension(
-    "native_gangs",
-    memory=NativeMemory(),
-    collections=COLLECTIONS,
-    owners=(GROUPS,),
-    gauges=(LEFT,),
-    check_plans=check_plans,
-    complete_gangs=complete_gangs,
-    exclude_nodes=exclude_nodes,
-    after_pass=after_pass,
-    explain=explain,
-)
+NATIVE_GANGS: Final = NativeGangsExtension()

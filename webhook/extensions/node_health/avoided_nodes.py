@@ -21,7 +21,8 @@ from webhook.kube.objects import Node
 from webhook.kube.placements import Placement
 from webhook.kube.struct import Struct
 from webhook.sweeper.decide.node_rules import avoided_sentence
-from webhook.sweeper.extension import DoctorCheck, DoctorInput, DoctorLine, ExplainInput, WatchedCollection
+from webhook.sweeper.extension import DoctorCheck, DoctorLine, HookInput, WatchedCollection
+from webhook.sweeper.observe.gangs import PodGang
 from webhook.text import counted, few
 
 # In the ConfigMap's data, `failures` (JSON) is the state for the next leader. `avoided` is for users and for
@@ -136,12 +137,12 @@ def reasons(data: Mapping[str, str], now: float, namespace: str = "") -> dict[st
     return {each.node: why_bad(each.gangs, each.last, each.cause) for each in those}
 
 
-def explain(given: ExplainInput) -> Iterator[str]:
+def explain(given: HookInput, gang: PodGang) -> Iterator[str]:
     """The nodes that the gang avoids, if the record is readable."""
     nodes = given.view.nodes
-    found = reasons(given.record or {}, given.now, given.gang.key.namespace)
+    found = reasons(given.record or {}, given.view.now.at.timestamp(), gang.key.namespace)
     there = {name: why for name, why in found.items() if name in nodes}
-    return avoided_line(given.view.placements.get(given.gang.key.placement_key), there)
+    return avoided_line(given.view.placements.get(gang.key.placement_key), there)
 
 
 def avoided_line(placement: Placement | None, there: Mapping[str, str]) -> Iterator[str]:
@@ -158,14 +159,15 @@ def unreadable_resets(annotations: Mapping[str, Mapping[str, str]]) -> dict[str,
     return {name: text for name, text in texts.items() if text is not None and seconds_of(text) is None}
 
 
-def examine(given: DoctorInput) -> Iterator[DoctorLine]:
+def examine(given: HookInput) -> Iterator[DoctorLine]:
     """Report avoided nodes, and unreadable annotations of operators that reset failures."""
     try:
-        bad = avoided_now(given.record or {}, given.now.timestamp())
+        bad = avoided_now(given.record or {}, given.view.now.at.timestamp())
     except msgspec.MsgspecError as error:
         yield DoctorLine(f"{NAME} cannot be read: {error}", "Delete its data; the sweeper starts again.")
         return
-    annotations = {each.metadata.name: each.metadata.annotations for each in given.objects}
+    nodes = NODES.of(given.view) or {}
+    annotations = {name: each.metadata.annotations for name, each in nodes.items()}
     found = [
         *_avoided_lines(bad),
         *_reset_lines(unreadable_resets(annotations)),
@@ -207,9 +209,10 @@ def _v01_lines(names: list[str]) -> Iterator[DoctorLine]:
         )
 
 
+NODES: Final = WatchedCollection("/api/v1/nodes", "Node", Node)
 CHECK: Final = DoctorCheck(
     "failures",
     off="nodes on which pods fail are not avoided: nodeHealth.avoid is off",
-    reads=WatchedCollection("/api/v1/nodes", "Node", Node),
+    reads=NODES,
     examine=examine,
 )

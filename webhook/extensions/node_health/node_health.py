@@ -47,11 +47,10 @@ from webhook.scheduling.gpus import Counting
 from webhook.sweeper.decide.node_rules import NodeRule, NodeRules, RuleKind
 from webhook.sweeper.extension import (
     EndOrders,
-    ExcludeInput,
     Extension,
     Gauges,
+    HookInput,
     NodeEvent,
-    PassEnd,
     RecordSpec,
 )
 from webhook.sweeper.metrics import GaugeSpec
@@ -126,25 +125,7 @@ class HealthMemory:
     is_recorded: bool = False
 
 
-def exclude_nodes(given: ExcludeInput, memory: HealthMemory) -> tuple[NodeRules, HealthMemory]:
-    """The nodes that are excluded or avoided, and the rule for spare nodes.
-
-    Failed pods are not evaluated until the previous leader's record has been read.
-    """
-    if given.settings.bad_nodes.avoid is not Avoid.OFF and not given.is_record_pending:
-        if given.record is not None:
-            failures = failures_in(given.record, given.view.now.at.timestamp())
-            memory = replace(memory, failures=failures, is_recorded=bool(given.record))
-        if given.record is not None or memory.announced is None:
-            # Do not announce again what the previous leader has announced.
-            memory = observed(replace(given, failed=()), memory)
-            announced = memory.failing_nodes.for_all if memory.announced is None else memory.announced
-            memory = replace(memory, announced=announced)
-        memory = observed(given, memory)
-    return node_rules(given.gangs, given.settings, memory), memory
-
-
-def observed(given: ExcludeInput, memory: HealthMemory) -> HealthMemory:
+def observed(given: HookInput, memory: HealthMemory) -> HealthMemory:
     """The memory updated with the failed and the running pods."""
     view, rules, now = given.view, given.settings.bad_nodes, given.view.now.at.timestamp()
     found, unstarted = _new_failures(given, memory, now)
@@ -161,7 +142,7 @@ def observed(given: ExcludeInput, memory: HealthMemory) -> HealthMemory:
 
 
 def _new_failures(
-    given: ExcludeInput, memory: HealthMemory, now: float
+    given: HookInput, memory: HealthMemory, now: float
 ) -> tuple[list[NodeFailure], dict[str, int]]:
     """The failures that count, and when each pod was first seen not to start."""
     view, settings, rules = given.view, given.settings, given.settings.bad_nodes
@@ -180,7 +161,7 @@ def _new_failures(
     return found, unstarted
 
 
-def _judged(given: ExcludeInput, memory: HealthMemory) -> HealthMemory:
+def _judged(given: HookInput, memory: HealthMemory) -> HealthMemory:
     """Update the failures by the running pods. These may be many, so limit the share of CPU time."""
     before, rules = given.cpu_seconds(), given.settings.bad_nodes
     running, since = _running(given, memory)
@@ -189,7 +170,7 @@ def _judged(given: ExcludeInput, memory: HealthMemory) -> HealthMemory:
     return replace(memory, failures=failures, running=since, due_at=given.view.now.seconds + pause)
 
 
-def _running(given: ExcludeInput, memory: HealthMemory) -> tuple[list[Running], dict[str, float]]:
+def _running(given: HookInput, memory: HealthMemory) -> tuple[list[Running], dict[str, float]]:
     """The running pods that may prove or clear a failure; and uid -> since when each is seen to run."""
     gangs, nodes = of_interest(memory.failures)
     if not gangs and not nodes:
@@ -224,7 +205,7 @@ def candidates(pods: Pods, gangs: Set[tuple[str, str]], nodes: Set[tuple[str, st
     return found.values()
 
 
-def _with_facts(given: ExcludeInput, memory: HealthMemory) -> HealthMemory:
+def _with_facts(given: HookInput, memory: HealthMemory) -> HealthMemory:
     """Update the facts of the nodes that have changed."""
     facts, unreadable = dict[str, tuple[Node, NodeFacts]](), dict[str, str]()
     for name, node in given.view.nodes.items():
@@ -304,21 +285,6 @@ FAILURES: Final = GaugeSpec(
 logger = logging.getLogger(__name__)
 
 
-def after_pass(given: PassEnd, memory: HealthMemory) -> tuple[EndOrders, HealthMemory]:
-    """Report the avoided nodes, and save the failures."""
-    if memory.announced is None:
-        return EndOrders(), memory  # nothing has been read, or nothing is ever avoided
-    events = tuple(_news(given.view, memory))
-    for name, text in memory.unreadable.items():
-        if memory.warned.get(name) != text:
-            logger.warning("failures_not_reset node=%s annotation=%r reason=unreadable", name, text[:100])
-    memory = replace(memory, announced=memory.failing_nodes.for_all, warned=memory.unreadable)
-    record = None
-    if given.may_write and (memory.failures or memory.is_recorded):
-        record, memory = data_of(memory.failures, memory.failing_nodes), replace(memory, is_recorded=True)
-    return EndOrders(record, _gauges(memory), events=events), memory
-
-
 def _news(view: View, memory: HealthMemory) -> Iterator[NodeEvent]:
     bad, before = memory.failing_nodes.for_all, memory.announced or {}
     for name in sorted(bad.keys() - before.keys()):
@@ -347,13 +313,49 @@ def _gauges(memory: HealthMemory) -> Gauges:
     }
 
 
-NODE_HEALTH: Final = Extension(
-    "node_health",
-    memory=HealthMemory(),
-    record=RecordSpec(NAME, seconds=WRITE_SECONDS, is_written_at_once=True),
-    gauges=(AVOIDED, AVOIDED_INFO, FAILURES),
-    exclude_nodes=exclude_nodes,
-    after_pass=after_pass,
-    explain=explain,
-    doctor=CHECK,
-)
+class NodeHealth(Extension):
+    """Avoids nodes on which pods fail, and reserves spare nodes."""
+
+    name = "node_health"
+    memory = HealthMemory()
+    record = RecordSpec(NAME, seconds=WRITE_SECONDS, is_written_at_once=True)
+    gauges = (AVOIDED, AVOIDED_INFO, FAILURES)
+    doctor = CHECK
+
+    def exclude_nodes(self, given: HookInput, memory: HealthMemory) -> tuple[NodeRules, HealthMemory]:
+        """The nodes that are excluded or avoided, and the rule for spare nodes.
+
+        Failed pods are not evaluated until the previous leader's record has been read.
+        """
+        if given.settings.bad_nodes.avoid is not Avoid.OFF and not given.is_record_pending:
+            if given.record is not None:
+                failures = failures_in(given.record, given.view.now.at.timestamp())
+                memory = replace(memory, failures=failures, is_recorded=bool(given.record))
+            if given.record is not None or memory.announced is None:
+                # Do not announce again what the previous leader has announced.
+                memory = observed(replace(given, failed=()), memory)
+                announced = memory.failing_nodes.for_all if memory.announced is None else memory.announced
+                memory = replace(memory, announced=announced)
+            memory = observed(given, memory)
+        return node_rules(given.gangs, given.settings, memory), memory
+
+    def explain(self, given: HookInput, gang: PodGang) -> Iterator[str]:
+        """The nodes that the gang avoids."""
+        return explain(given, gang)
+
+    def after_pass(self, given: HookInput, memory: HealthMemory) -> tuple[EndOrders, HealthMemory]:
+        """Report the avoided nodes, and save the failures."""
+        if memory.announced is None:
+            return EndOrders(), memory  # nothing has been read, or nothing is ever avoided
+        events = tuple(_news(given.view, memory))
+        for name, text in memory.unreadable.items():
+            if memory.warned.get(name) != text:
+                logger.warning("failures_not_reset node=%s annotation=%r reason=unreadable", name, text[:100])
+        memory = replace(memory, announced=memory.failing_nodes.for_all, warned=memory.unreadable)
+        record = None
+        if given.may_write and (memory.failures or memory.is_recorded):
+            record, memory = data_of(memory.failures, memory.failing_nodes), replace(memory, is_recorded=True)
+        return EndOrders(record, _gauges(memory), events=events), memory
+
+
+NODE_HEALTH: Final = NodeHealth()

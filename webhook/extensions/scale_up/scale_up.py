@@ -34,14 +34,11 @@ from webhook.sweeper.decide.orders import NO_HURRY
 from webhook.sweeper.decide.reservations import ReservationSource
 from webhook.sweeper.extension import (
     DoctorCheck,
-    DoctorInput,
     DoctorLine,
     EndOrders,
-    ExcludeInput,
     Extension,
+    HookInput,
     Ordered,
-    OrderInput,
-    PassEnd,
     PodEvent,
     Verb,
     WriteResult,
@@ -58,14 +55,11 @@ _NAMED: Final = 3
 """The most requests that a line names."""
 
 
-def examine(given: DoctorInput) -> Iterator[DoctorLine]:
+def examine(given: HookInput) -> Iterator[DoctorLine]:
     """Report requests that no autoscaler has answered."""
     name = given.settings.scale_up.provisioning_class
-    silent = sorted(
-        f"{each.metadata.namespace}/{each.metadata.name}"
-        for each in given.objects
-        if _is_unanswered(each, given.now)
-    )
+    requests = REQUESTS.of(given.view) or {}
+    silent = sorted(name for name, each in requests.items() if _is_unanswered(each, given.view.now.at))
     if silent:
         more = [f"{len(silent) - _NAMED} more"] if len(silent) > _NAMED else []
         names = sentence_list([*silent[:_NAMED], *more])
@@ -75,7 +69,7 @@ def examine(given: DoctorInput) -> Iterator[DoctorLine]:
             "--enable-provisioning-requests; Karpenter serves no ProvisioningRequests.",
         )
     else:
-        yield DoctorLine(f"nodes are requested by the class {name}; requests now: {len(given.objects)}")
+        yield DoctorLine(f"nodes are requested by the class {name}; requests now: {len(requests)}")
 
 
 def _is_unanswered(request: ProvisioningRequest, now: datetime) -> bool:
@@ -147,11 +141,6 @@ class ScaleUpMemory:
     labels_due_seconds: float = NO_HURRY
 
 
-def order_gangs(given: OrderInput, memory: ScaleUpMemory) -> tuple[Ordered, ScaleUpMemory]:
-    """The gangs in the same order, with annotations for pods of gangs that have nodes from an autoscaler."""
-    return Ordered(given.gangs, annotations=annotations(given.view)), memory
-
-
 def annotations(view: View) -> dict[str, dict[str, str]]:
     """Placement -> annotations for the pods of its gang, so that they use the nodes provided for them."""
     return {
@@ -163,46 +152,6 @@ def annotations(view: View) -> dict[str, dict[str, str]]:
         if progress_of(each).state is Progress.PROVIDED
         for owner in each.placement_owners
     }
-
-
-def exclude_nodes(given: ExcludeInput, memory: ScaleUpMemory) -> tuple[NodeRules, ScaleUpMemory]:
-    """Exclude new nodes that have no topology labels yet."""
-    view, settings = given.view, given.settings
-    if not given.gangs:
-        return NodeRules(), replace(memory, labels_due_seconds=NO_HURRY)
-    seconds = missing_labels(
-        view.nodes, settings.scale_up.label_seconds, settings.topology, view.now.at.timestamp()
-    )
-    due = min(seconds.values(), default=NO_HURRY)
-    return excluded(seconds), replace(memory, labels_due_seconds=due)
-
-
-def after_pass(given: PassEnd, memory: ScaleUpMemory) -> tuple[EndOrders, ScaleUpMemory]:
-    """Create and withdraw requests so that they match the needs of gangs."""
-    view, choices = given.view, given.settings.scale_up
-    asking = who_asks(given, memory.since, memory.wants)
-    templates = TEMPLATES.of(view)
-    if templates is None or REQUESTS.of(view) is None:
-        return _unread(view, memory, asking)
-    requests, now = live_requests(view), view.now.at.timestamp()
-    sightings, unbound_gangs = sighted(memory.sightings, requests, now), placed(view.placements)
-    stay = still_wanted(given, asking.early) | unbound_gangs
-    decided = steps(asking.wanted, stay, requests, choices, now, since_by_uid(sightings), unbound_gangs)
-    names = {ask.want.gang.key: request_name(ask, choices) for ask in decided.asks}
-    news = _news(asking, decided, memory.progress)
-    made = _made(given, memory.asked)
-    outcomes = Counter(outcome for outcome, _ in (*made, *news))
-    orders = EndOrders(
-        gauges={STATES.name: _states(requests)},
-        writes=writes(decided, choices, requests, templates),
-        events=[event for _, event in (*made, *news) if event is not None],
-        counts={OUTCOMES.name: {(outcome,): count for outcome, count in outcomes.items()}},
-        due_seconds=min(asking.due_seconds, decided.due_seconds, memory.labels_due_seconds),
-        notes=_notes(asking, decided, names, given.written),
-    )
-    progress = {key: each.state for key, each in decided.progress.items()}
-    asked = {f"{key.namespace}/{name}": key for key, name in names.items()}
-    return orders, ScaleUpMemory(asking.since, asking.wants, None, sightings, progress, asked)
 
 
 def _unread(view: View, memory: ScaleUpMemory, asking: Asking) -> tuple[EndOrders, ScaleUpMemory]:
@@ -219,7 +168,7 @@ _Outcome = tuple[str, PodEvent | None]
 """The counted outcome, and its Event."""
 
 
-def _made(given: PassEnd, asked: Mapping[str, GangKey]) -> list[_Outcome]:
+def _made(given: HookInput, asked: Mapping[str, GangKey]) -> list[_Outcome]:
     """The requests that were created since the previous pass."""
     gangs = {gang.key: gang for gang in given.gangs}
     found: list[_Outcome] = []
@@ -268,15 +217,58 @@ def _states(requests: Sequence[ProvisioningRequest]) -> dict[tuple[str, ...], fl
     return {(state,): counts[state] for state in Progress}
 
 
-SCALE_UP: Final = Extension(
-    "scale_up",
-    memory=ScaleUpMemory(),
-    collections=(REQUESTS, TEMPLATES),
-    gauges=(STATES,),
-    counters=(OUTCOMES,),
-    source=ReservationSource(NEW_NODES, reserve),
-    order_gangs=order_gangs,
-    exclude_nodes=exclude_nodes,
-    after_pass=after_pass,
-    doctor=CHECK,
-)
+class ScaleUpExtension(Extension):
+    """Requests nodes for gangs that do not fit, and reserves the new nodes for them."""
+
+    name = "scale_up"
+    memory = ScaleUpMemory()
+    collections = (REQUESTS, TEMPLATES)
+    gauges = (STATES,)
+    counters = (OUTCOMES,)
+    source = ReservationSource(NEW_NODES, reserve)
+    doctor = CHECK
+
+    def order_gangs(self, given: HookInput, memory: ScaleUpMemory) -> tuple[Ordered, ScaleUpMemory]:
+        """The same order, with annotations for pods of gangs that have nodes from an autoscaler."""
+        return Ordered(given.gangs, annotations=annotations(given.view)), memory
+
+    def exclude_nodes(self, given: HookInput, memory: ScaleUpMemory) -> tuple[NodeRules, ScaleUpMemory]:
+        """Exclude new nodes that have no topology labels yet."""
+        view, settings = given.view, given.settings
+        if not given.gangs:
+            return NodeRules(), replace(memory, labels_due_seconds=NO_HURRY)
+        seconds = missing_labels(
+            view.nodes, settings.scale_up.label_seconds, settings.topology, view.now.at.timestamp()
+        )
+        due = min(seconds.values(), default=NO_HURRY)
+        return excluded(seconds), replace(memory, labels_due_seconds=due)
+
+    def after_pass(self, given: HookInput, memory: ScaleUpMemory) -> tuple[EndOrders, ScaleUpMemory]:
+        """Create and withdraw requests so that they match the needs of gangs."""
+        view, choices = given.view, given.settings.scale_up
+        asking = who_asks(given, memory.since, memory.wants)
+        templates = TEMPLATES.of(view)
+        if templates is None or REQUESTS.of(view) is None:
+            return _unread(view, memory, asking)
+        requests, now = live_requests(view), view.now.at.timestamp()
+        sightings, unbound_gangs = sighted(memory.sightings, requests, now), placed(view.placements)
+        stay = still_wanted(given, asking.early) | unbound_gangs
+        decided = steps(asking.wanted, stay, requests, choices, now, since_by_uid(sightings), unbound_gangs)
+        names = {ask.want.gang.key: request_name(ask, choices) for ask in decided.asks}
+        news = _news(asking, decided, memory.progress)
+        made = _made(given, memory.asked)
+        outcomes = Counter(outcome for outcome, _ in (*made, *news))
+        orders = EndOrders(
+            gauges={STATES.name: _states(requests)},
+            writes=writes(decided, choices, requests, templates),
+            events=[event for _, event in (*made, *news) if event is not None],
+            counts={OUTCOMES.name: {(outcome,): count for outcome, count in outcomes.items()}},
+            due_seconds=min(asking.due_seconds, decided.due_seconds, memory.labels_due_seconds),
+            notes=_notes(asking, decided, names, given.written),
+        )
+        progress = {key: each.state for key, each in decided.progress.items()}
+        asked = {f"{key.namespace}/{name}": key for key, name in names.items()}
+        return orders, ScaleUpMemory(asking.since, asking.wants, None, sightings, progress, asked)
+
+
+SCALE_UP: Final = ScaleUpExtension()

@@ -20,7 +20,7 @@ from webhook.kube.objects import Pod
 from webhook.kube.placements import Placement
 from webhook.sweeper.decide.asking import has_enough, needed
 from webhook.sweeper.decide.orders import NO_HURRY, Cause
-from webhook.sweeper.extension import PassEnd
+from webhook.sweeper.extension import HookInput
 from webhook.sweeper.observe.gangs import GangKey, PodGang
 from webhook.sweeper.observe.view import View
 from webhook.workloads.pod_sets import asks_for_devices
@@ -186,7 +186,7 @@ class Asking:
         return [want for _, want in self.wants.values()]
 
 
-def who_asks(given: PassEnd, since: Mapping[GangKey, float], known: Mapping[GangKey, KnownWant]) -> Asking:
+def who_asks(given: HookInput, since: Mapping[GangKey, float], known: Mapping[GangKey, KnownWant]) -> Asking:
     """The gangs that request nodes. since, known: from the previous pass, see Asking."""
     view, choices = given.view, given.settings.scale_up
     waiting = [gang for gang in given.gangs if given.causes.get(gang.key) in _ASKING]
@@ -199,7 +199,7 @@ def who_asks(given: PassEnd, since: Mapping[GangKey, float], known: Mapping[Gang
 
 
 def _bounded(
-    gangs: Sequence[PodGang], given: PassEnd, known: Mapping[GangKey, KnownWant]
+    gangs: Sequence[PodGang], given: HookInput, known: Mapping[GangKey, KnownWant]
 ) -> tuple[dict[GangKey, KnownWant], frozenset[GangKey]]:
     """The nodes that these gangs need, and the gangs that wait for others of their namespace.
 
@@ -231,7 +231,7 @@ def _want(gang: PodGang, pods: Sequence[Pod], owner: Placement, known: KnownWant
     return of, want_of(gang, pods, owner)
 
 
-def still_wanted(given: PassEnd, early: frozenset[GangKey]) -> set[str]:
+def still_wanted(given: HookInput, early: frozenset[GangKey]) -> set[str]:
     """uids of Placements whose requests stay although their gangs need no nodes in this pass."""
     passing = {
         gang.key.placement_key
