@@ -31,6 +31,7 @@ from webhook.sweeper.decide.preemption import (
     may_preempt,
     none_protected,
 )
+from webhook.sweeper.decide.proofs import Proof
 from webhook.sweeper.decide.release_queue import ReleaseQueue, Timestamps
 from webhook.sweeper.decide.reservations import ReservationLedger
 from webhook.sweeper.observe.gangs import GangKey, PodGang
@@ -74,7 +75,8 @@ class GangMemory:
 
     failure: its last one, if nothing but that has happened since. victims: names of its victims that were
     logged. cost_seconds: how long its last question took. asked_at: when it was last answered, by a monotonic
-    clock; of a new gang, RETRY_SECONDS ago. is_short: whether pods of it have not come in time.
+    clock; of a new gang, RETRY_SECONDS ago. is_short: whether pods of it have not come in time. proven: the
+    answer to an expensive question, as long as its proof is valid.
     """
 
     growth: Growth
@@ -83,6 +85,7 @@ class GangMemory:
     cost_seconds: float = 0.0
     is_short: bool = False
     asked_at: float = -math.inf
+    proven: "KnownAnswer | None" = None
 
 
 # --- the input of a pass ------------------------------------------------------------------------------
@@ -128,7 +131,8 @@ class KnownAnswer:
     """The answer for a gang that found no place, reused for gangs with the same question.
 
     question_key: see question_key_of. lasts: whether it is valid until the cluster changes, or in this pass
-    only. capacity: for how many of its pods there is capacity.
+    only. capacity: for how many of its pods there is capacity. proof: that it fits nowhere, where finding it
+    was expensive; then the answer is valid as long as the proof.
     """
 
     to: GangKey
@@ -138,6 +142,7 @@ class KnownAnswer:
     cause: Cause
     lasts: bool = True
     capacity: int = 0
+    proof: Proof | None = None
 
     def sentence_for(self, gang: GangKey) -> str:
         """The sentence for another gang, "" if it names pods that this one's people may know nothing of."""
@@ -274,7 +279,8 @@ class Attempt:
     question_key: the inputs of the answer. asked, answer: the last question. preemption: the victims
     of that answer, None where it has none. beside: the places of its CPU-only pods. without_refusals: the
     answer if no node had refused it, None where that does not matter. ledger: with its current reservation,
-    None where it has none. is_limited: whether the budget is smaller than that of a gang in a pass.
+    None where it has none. is_limited: whether the budget is smaller than that of a gang in a pass. below: of
+    its possible victims, see Proof. is_undecided: whether there may be a place that was not found.
     """
 
     gang: PodGang
@@ -293,6 +299,8 @@ class Attempt:
     without_refusals: "Attempt | None" = None
     ledger: ReservationLedger | None = None
     is_limited: bool = False
+    below: int | None = None
+    is_undecided: bool = False
 
     def limited(self, steps: int) -> "Attempt":
         """The same with a work budget of at most so many steps."""

@@ -19,8 +19,9 @@ from math import inf
 from typing import Final
 
 from webhook.configuration.settings import Settings
+from webhook.grouping import grouped
 from webhook.kube.objects import Pod
-from webhook.placement import Assignment, Budget
+from webhook.placement import Assignment, Budget, Snapshot
 from webhook.sweeper.decide.asking import QUESTIONS, DivisionInput, place_again, variants_of, without_part
 from webhook.sweeper.decide.attempt import (
     RETRY_SECONDS,
@@ -40,6 +41,7 @@ from webhook.sweeper.decide.node_rules import RuleKind, nodes_of
 from webhook.sweeper.decide.orders import NO_HURRY, Cause, GangOutcome, Orders
 from webhook.sweeper.decide.plan import new_plan
 from webhook.sweeper.decide.preemption import plans_with_victims
+from webhook.sweeper.decide.proofs import Emptied, Proof, States, gaining
 from webhook.sweeper.decide.reservation_kinds import LATER_STAGES
 from webhook.sweeper.decide.reservations import (
     STARVATION,
@@ -122,12 +124,13 @@ logger = logging.getLogger(__name__)
 class PlacingMemory:
     """What passes remember of placing; losing it delays, and repeats questions of gangs without a place.
 
-    ledger: the reservations. stamp: the last gas-ts given.
+    ledger: the reservations. stamp: the last gas-ts given. nodes: those after the last pass, by Proof.below.
     """
 
     gangs: Mapping[GangKey, GangMemory] = field(default_factory=dict)
     ledger: ReservationLedger = field(default_factory=ReservationLedger)
     stamp: int = 0
+    nodes: Mapping[int | None, States] = field(default_factory=dict)
 
 
 @dataclass
@@ -144,10 +147,15 @@ class _Results:
     refused: list[Attempt] = field(default_factory=list)
     cut: set[GangKey] = field(default_factory=set)
 
-    def remember_cost(self, gang: GangKey, outcome: Outcome, seconds: float, at: float) -> None:
+    def remember_cost(self, attempt: Attempt, outcome: Outcome, seconds: float, at: float) -> None:
         """Remember how long the question about a gang took, if it was asked, and when."""
-        if not isinstance(outcome, PassedOver):
-            self.memories[gang] = replace(self.memories[gang], cost_seconds=seconds, asked_at=at)
+        if isinstance(outcome, PassedOver):
+            return
+        key = attempt.gang.key
+        known = self.memories[key]
+        if known.cost_seconds and not attempt.budget.spent:  # it got a known answer
+            seconds = known.cost_seconds
+        self.memories[key] = replace(known, cost_seconds=seconds, asked_at=at)
 
 
 def remembered(
@@ -180,7 +188,9 @@ def place(
     memory: of this pass; a gang that it lacks, after a defect there, counts as new.
     """
     new = {gang.key: _known(None, gang, given.view) for gang in gangs if gang.key not in memory.gangs}
-    found = _Results({**memory.gangs, **new}, due_seconds=given.settings.interval_seconds)
+    emptied = Emptied(given.view)
+    memories = _with_valid_proofs({**memory.gangs, **new}, memory.nodes, given.snapshot, emptied)
+    found = _Results(memories, due_seconds=given.settings.interval_seconds)
     due, now = _checked(gangs, begin(gangs, given, memory.ledger), found)
     for attempt in _in_time(due, given.settings.pass_seconds, watch, found):
         key, began = attempt.gang.key, watch.seconds()
@@ -193,7 +203,7 @@ def place(
             asked_at = found.memories[key].asked_at
         else:
             now = _conclude(attempt.gang, outcome, now, found)
-        found.remember_cost(key, outcome, seconds, asked_at)
+        found.remember_cost(attempt, outcome, seconds, asked_at)
         watch.heartbeat()
     now = _unpin(now, found.refused)
     orders = Orders(
@@ -202,7 +212,35 @@ def place(
         due_seconds=found.due_seconds,
         unasked=frozenset(found.unasked),
     )
-    return orders, PlacingMemory(found.memories, now.ledger, given.timestamps.last), now
+    nodes = {below: emptied.states(now.snapshot, below) for below in _proofs(found.memories)}
+    return orders, PlacingMemory(found.memories, now.ledger, given.timestamps.last, nodes), now
+
+
+def _proofs(memories: Mapping[GangKey, GangMemory]) -> dict[int | None, set[Proof]]:
+    """The proofs that are kept, by Proof.below; several gangs may share one."""
+    known = (each.proven for each in memories.values())
+    proofs = (each.proof for each in known if each is not None and each.proof is not None)
+    return {below: set(some) for below, some in grouped((each.below, each) for each in proofs).items()}
+
+
+def _with_valid_proofs(
+    memories: dict[GangKey, GangMemory],
+    before: Mapping[int | None, States],
+    snapshot: Snapshot,
+    emptied: Emptied,
+) -> dict[GangKey, GangMemory]:
+    """The memories without proofs that are not valid on these nodes. before: see PlacingMemory.nodes."""
+    invalid = set[Proof]()
+    for below, proofs in _proofs(memories).items():
+        earlier, current = before.get(below, {}), emptied.states(snapshot, below)
+        gained = tuple(gaining(earlier, current))
+        invalid |= {each for each in proofs if not each.is_valid(earlier, current, gained)}
+    if not invalid:
+        return memories
+    return {
+        key: replace(each, proven=None) if each.proven and each.proven.proof in invalid else each
+        for key, each in memories.items()
+    }
 
 
 def _checked(gangs: Sequence[PodGang], now: PassState, found: _Results) -> tuple[list[Attempt], PassState]:
@@ -346,7 +384,8 @@ def _conclude(gang: PodGang, outcome: Outcome, now: PassState, found: _Results) 
         found.memories[gang.key] = GangMemory(memory.growth, victims=outcome.victims)
         return now.with_plan(outcome.plan)
     is_short = outcome.cause is Cause.MISSING_PODS
-    found.memories[gang.key] = replace(memory, failure=outcome.failure, is_short=is_short)
+    proven = outcome.known if outcome.known is not None and outcome.known.proof is not None else None
+    found.memories[gang.key] = replace(memory, failure=outcome.failure, is_short=is_short, proven=proven)
     return _conclude_waits(gang, outcome, now, found)
 
 

@@ -64,6 +64,11 @@ class Preemption:
     names: tuple[str, ...]
     highest: int
 
+    @property
+    def is_too_large(self) -> bool:
+        """Whether its plan cannot name all victims."""
+        return sum(len(group.pods) for group in self.victims) > MOST_PODS
+
 
 @dataclass(frozen=True)
 class VictimSearch:
@@ -87,26 +92,31 @@ class VictimSearch:
 
     def find(self, asked: GangQuestion, avoided: Sequence[frozenset[str]]) -> Preemption | None:
         """The place of the gang with such victims. avoided: see GangNodes.last_resort."""
+        if self.below(asked) is None:
+            return None
+        tried = (self._among_all(asked.without(step)) for step in avoided)
+        found = next((each for each in tried if each is not None and not each.is_too_large), None)
+        return found or self._among_all(asked)
+
+    def below(self, asked: GangQuestion) -> int | None:
+        """The priority below which there are victims; None if nothing is evicted for such a question."""
         if not self.settings.preempt or not may_preempt(self.gang) or asked.parts:
             return None
         if any(member.pod_class.wants_cards for member in asked.gang.members):
             return None  # kube-scheduler counts a node's sum: it would bind beside the pod that has the card
-        tried = (self._among_all(asked.without(step)) for step in avoided)
-        return next((found for found in tried if found is not None), None) or self._among_all(asked)
+        return lowest_priority(self.gang)
 
     def _among_all(self, asked: GangQuestion) -> Preemption | None:
-        view = self.view
-        # Not these: a DaemonSet makes its pod again at once; a pod that is not bound yet is not evicted, and
-        # would stay behind, pinned to a node that is full; what ends late already has been chosen, or
-        # deleted, before.
-        staying = view.uids(PodTrait.LASTING, PodTrait.UNBOUND, PodTrait.LATE)
+        staying = not_victims(self.view)
         heeded, found = self.keeps, self._without(asked, staying, self.keeps)
-        if found is None and self.keeps is not none_protected:
+        if (found is None or found.is_too_large) and self.keeps is not none_protected:
             heeded, found = none_protected, self._without(asked, staying, none_protected)
-        if found is None or not self._are_slow(found):
+        if found is None or found.is_too_large or not self._are_slow(found):
             return found
-        sooner = self._without(asked, staying | view.uids(PodTrait.SLOW), heeded)
-        return found if sooner is None or sooner.highest > found.highest else sooner
+        sooner = self._without(asked, staying | self.view.uids(PodTrait.SLOW), heeded)
+        if sooner is None or sooner.is_too_large or sooner.highest > found.highest:
+            return found
+        return sooner
 
     def _without(self, asked: GangQuestion, staying: Set[str], keeps: Keeps) -> Preemption | None:
         """The same where these pods, and protected gangs, are no victims."""
@@ -119,7 +129,7 @@ class VictimSearch:
         checked = in_order(found.assignment, asked.rules)
         return None if checked is None else self._of(found, checked, possible)
 
-    def _of(self, found: Victims, assignment: Assignment, possible: PossibleVictims) -> Preemption | None:
+    def _of(self, found: Victims, assignment: Assignment, possible: PossibleVictims) -> Preemption:
         """The chosen victims, and those of other gangs on the nodes of the plan."""
         chosen = (VictimGroup(pods=list(each.pods), whole=each.is_broken) for each in found.going)
         nodes, pods = frozenset(assignment.nodes.values()), self.view.by_uid
@@ -131,8 +141,6 @@ class VictimSearch:
                 if any(uid in pods and pods[uid].spec.node_name in nodes for uid in group.pods)
             ),
         )
-        if sum(len(group.pods) for group in victims) > MOST_PODS:
-            return None
         units = [each.unit for each in found.going]
         highest = max((unit.priority for unit in units), default=0)
         return Preemption(assignment, victims, tuple(unit.name for unit in units), highest)
@@ -156,6 +164,15 @@ def may_preempt(gang: PodGang) -> bool:
 def _waiting(gang: PodGang) -> list[Pod]:
     """The waiting pods without CPU-only pods: nothing is evicted for those."""
     return [pod for pod in gang.gated if pod.metadata.uid not in gang.cpu_pods]
+
+
+def not_victims(view: View) -> Set[str]:
+    """The uids of pods that are never evicted for a gang.
+
+    A DaemonSet recreates its pod at once. A pod that is not bound yet is not evicted, and would stay behind,
+    pinned to a node that is full. What ends late already has been chosen, or deleted, before.
+    """
+    return view.uids(PodTrait.LASTING, PodTrait.UNBOUND, PodTrait.LATE)
 
 
 def candidates(

@@ -178,7 +178,7 @@ def reserve_for_starving(
     budget: Budget | None = None,
 ) -> ReservationLedger:
     """The ledger with the nodes that become free for the gang most easily, if it is time to reserve some."""
-    if _has_reserved(ledger, gang, snapshot):
+    if not is_due(ledger, gang, snapshot):
         return ledger
     ledger = ledger.give_up(gang.key)
     if ledger.is_paused or ledger.left <= 0 or not ledger.has_waited_long(gang):
@@ -191,6 +191,15 @@ def reserve_for_starving(
         return ledger
     pods = {name: len(snapshot.nodes[name].usages) for name in found.nodes}
     return ledger.reserve(gang.key, sorted(pods, key=lambda name: (pods[name], name)))
+
+
+def is_due(ledger: ReservationLedger, gang: PodGang, snapshot: Snapshot) -> bool:
+    """Whether it is time to look for nodes to reserve for a gang, or to give up what it has."""
+    if _has_reserved(ledger, gang, snapshot):
+        return False
+    if ledger.of(gang.key.placement_key, STARVATION):
+        return True
+    return not ledger.is_paused and ledger.left > 0 and ledger.has_waited_long(gang)
 
 
 def _has_reserved(ledger: ReservationLedger, gang: PodGang, snapshot: Snapshot) -> bool:

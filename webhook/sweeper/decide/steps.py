@@ -46,8 +46,10 @@ from webhook.sweeper.decide.node_rules import GangNodes, RuleKind, nodes_of
 from webhook.sweeper.decide.orders import Cause, cause_of
 from webhook.sweeper.decide.plan import new_plan
 from webhook.sweeper.decide.preemption import VictimSearch
+from webhook.sweeper.decide.proofs import EXPENSIVE_STEPS, Proof
 from webhook.sweeper.decide.reservation_kinds import (
     fits_on_reserved,
+    is_due,
     later_sentence,
     reserve_for_starving,
     why_not_reserved,
@@ -193,15 +195,27 @@ def skip_unchanged(attempt: Attempt, now: PassState) -> Attempt | PassedOver | G
 
 
 def make_question(attempt: Attempt, now: PassState) -> Attempt | GangWaits:
-    """Make the question; a gang with the same question as one that found no place gets the same answer."""
+    """Make the question; a gang with the same question as one that found no place gets the same answer.
+
+    So does a gang whose own answer of an earlier pass has a proof that is still valid.
+    """
     asked = now.question(attempt.gang, attempt.workers, attempt.nodes.hard)
     attempt = replace(attempt, asked=asked, question_key=question_key_of(attempt.gang, asked))
-    known = now.answers.get(attempt.question_key)
+    known = now.answers.get(attempt.question_key) or _proven(attempt, now)
     sentence = known.sentence_for(attempt.gang.key) if known is not None else ""
     if known is None or not sentence:
         return attempt
     note = joined(sentence, attempt.note(known.capacity, now.settings))
-    return GangWaits(known.cause, note, failure=attempt.failure if known.lasts else None)
+    return GangWaits(known.cause, note, known, attempt.failure if known.lasts else None)
+
+
+def _proven(attempt: Attempt, now: PassState) -> KnownAnswer | None:
+    """The answer of an earlier pass, unless it may be time to reserve nodes for the gang."""
+    known = attempt.memory.proven
+    if known is None or known.proof is None or known.question_key != attempt.question_key:
+        return None
+    not_reservable = _not_reservable(attempt, now)
+    return known if not_reservable in (None, known.proof.closed) else None
 
 
 def place_on_reserved_nodes(attempt: Attempt, now: PassState) -> Attempt:
@@ -322,7 +336,9 @@ def preempt(attempt: Attempt, now: PassState) -> Attempt:
         gang, now.view, now.snapshot, promised, now.given.keeps, now.settings, attempt.budget
     )
     found = search.find(attempt.asked, attempt.nodes.last_resort)
-    return attempt if found is None else replace(attempt, answer=found.assignment, preemption=found)
+    if found is None or found.is_too_large:
+        return replace(attempt, below=search.below(attempt.asked), is_undecided=found is not None)
+    return replace(attempt, answer=found.assignment, preemption=found)
 
 
 def ask_without_refusals(attempt: Attempt, now: PassState) -> Attempt:
@@ -365,13 +381,39 @@ def explain(attempt: Attempt, now: PassState) -> GangWaits:
         is_reserved = fits_on_reserved(_reserved_nodes(attempt), attempt.asked, now.snapshot, budget)
         cause = Cause.RESERVED if is_reserved else Cause.INSUFFICIENT_CAPACITY
     known = KnownAnswer(
-        gang.key, attempt.question_key, attempt.asked.gang, sentence, cause, capacity=answer.free_slots
-    )
+        gang.key, attempt.question_key, attempt.asked.gang, sentence, cause, capacity=answer.free_slots,
+        proof=_proof_of(attempt, now) if cause in _PROVEN else None,
+    )  # fmt: skip
     note = joined(sentence, attempt.note(answer.free_slots, now.settings))
     return GangWaits(
         cause, note, known, attempt.failure, ledger=attempt.ledger, unpinned=attempt.without_refusals,
         attempt=attempt,
     )  # fmt: skip
+
+
+_PROVEN: Final = Cause.RESERVED, Cause.INSUFFICIENT_CAPACITY
+
+
+def _proof_of(attempt: Attempt, now: PassState) -> Proof | None:
+    """The proof to keep of a gang that fits nowhere; None where more matters to it than capacity.
+
+    With rules on other pods or over several domains, less capacity may help. Nodes that refused the gang are
+    asked about again, since kube-scheduler may choose among them at another time.
+    """
+    asked = attempt.asked
+    is_plain = asked.rules is None and asked.gang.spread is None and not asked.parts
+    if attempt.is_undecided or not is_plain or len(attempt.tried) > 1:
+        return None
+    if attempt.budget.spent < EXPENSIVE_STEPS or attempt.nodes.of_kind(RuleKind.REFUSED):
+        return None
+    return Proof(asked.gang, attempt.below, _not_reservable(attempt, now))
+
+
+def _not_reservable(attempt: Attempt, now: PassState) -> frozenset[str] | None:
+    """The nodes that cannot be reserved for a gang, None while nothing is to be reserved for it."""
+    if now.none_begins or not is_due(now.ledger, attempt.gang, now.snapshot):
+        return None
+    return now.ledger.taken | now.ledger.cooling()
 
 
 def _reserved_nodes(attempt: Attempt) -> frozenset[str]:
