@@ -2,7 +2,10 @@
 
 from typing import Any
 
+from webhook.sweeper.context import Retries
+from webhook.sweeper.decide.retries import RetryTable
 from webhook.sweeper.extension import Extension
+from webhook.sweeper.hooks import ExtensionHooks
 
 
 def extension(name: str, memory: Any = None, base: type[Extension] = Extension, **parts: Any) -> Extension:
@@ -11,3 +14,8 @@ def extension(name: str, memory: Any = None, base: type[Extension] = Extension, 
     made = type(name, (base,), {"name": name, "memory": memory, **hooks})()
     assert isinstance(made, Extension)
     return made
+
+
+def none_failed(hooks: ExtensionHooks) -> Retries:
+    """The retries of a pass before which no write has failed."""
+    return Retries(hooks._pass, RetryTable())

@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 
 from hack.local.build import ROOT
-from tests.extensions.made import extension
+from tests.extensions.made import extension, none_failed
 from tests.sweeper.clock import Clock
 from tests.sweeper.cluster import Nodes, Placing, gpu_pod
 from webhook.configuration.settings import Settings
@@ -87,7 +87,7 @@ class Case:
         view = self.placing.view()
         view = self.hooks.begin(view, self.hooks.memories)
         ordered = self.hooks.order(self.gangs(), view, {}, {})
-        self.hooks.after_pass(view)
+        self.hooks.after_pass(view, none_failed(self.hooks))
         return [gang.key.name for gang in ordered]
 
 

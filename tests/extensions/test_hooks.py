@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from labeler.contract.event_reasons import EventReason
-from tests.extensions.made import extension
+from tests.extensions.made import extension, none_failed
 from tests.sweeper.clock import Clock
 from tests.sweeper.cluster import Nodes, Placing, gpu_pod
 from webhook.configuration.settings import Settings
@@ -78,7 +78,7 @@ class Scene(Silent):
     def after_pass(self) -> dict[GangKey, str]:
         view = self.hooks.begin(self.view, self.hooks.memories)
         causes = {self.gangs[0].key: Cause.INSUFFICIENT_CAPACITY}
-        self.hooks.after_pass(view, self.gangs, causes)
+        self.hooks.after_pass(view, none_failed(self.hooks), self.gangs, causes)
         return dict(self.hooks.notes)
 
 
@@ -124,7 +124,7 @@ def test_a_pass_is_due_when_the_first_hook_asks_for_it() -> None:
 
     scene = Scene(COUNTING, extension("ends", after_pass=ends))
     scene.after_pass()
-    scene.hooks.after_pass(scene.view)
+    scene.hooks.after_pass(scene.view, none_failed(scene.hooks))
     assert scene.hooks.due_seconds == 3.0
     scene.hooks.begin(scene.view, scene.hooks.memories)
     assert scene.hooks.due_seconds == float("inf"), "it holds for one pass"

@@ -16,7 +16,8 @@ from webhook.kube.client import Api, ApiError
 from webhook.kube.objects import Metadata
 from webhook.kube.struct import Labels, Struct
 from webhook.sweeper import extension_objects
-from webhook.sweeper.context import Pass
+from webhook.sweeper.context import Pass, Retries
+from webhook.sweeper.decide.retries import RetryTable
 from webhook.sweeper.extension import (
     EndOrders,
     HookInput,
@@ -26,7 +27,7 @@ from webhook.sweeper.extension import (
     WatchedCollection,
     WriteResult,
 )
-from webhook.sweeper.extension_objects import LONGEST_PAUSE_SECONDS, ExtensionObjects
+from webhook.sweeper.extension_objects import ExtensionObjects
 from webhook.sweeper.hooks import ExtensionHooks
 from webhook.sweeper.observe.cache import ClusterCache
 from webhook.sweeper.observe.view import View
@@ -60,12 +61,11 @@ class Leader:
         ordering = extension("test", collections=(collection,), after_pass=self._after_pass)
         switch = Switch(lambda *_: self.is_on, lambda: ordering)
         self.cache = ClusterCache(self.api)
-        self.hooks = ExtensionHooks(
-            Pass(
-                self.api, self.cache, Settings(), may_act=lambda: self.leads, clock=self.clock,
-                extensions=(switch,),
-            )
+        self.surroundings = Pass(
+            self.api, self.cache, Settings(), may_act=lambda: self.leads, clock=self.clock,
+            extensions=(switch,),
         )  # fmt: skip
+        self.hooks, self.table = ExtensionHooks(self.surroundings), RetryTable()
         self.collection = collection
 
     def _after_pass(self, given: HookInput, memory: None) -> tuple[EndOrders, None]:
@@ -76,7 +76,9 @@ class Leader:
     def one_pass(self, *orders: ObjectWrite) -> None:
         self.orders = orders
         view = self.hooks.begin(View([], [], {}, {}), self.hooks.memories)
-        self.hooks.after_pass(view)
+        retries = Retries(self.surroundings, self.table)
+        self.hooks.after_pass(view, retries)
+        self.table = retries.table
 
     def results(self, *orders: ObjectWrite) -> list[WriteResult]:
         """What the next pass gets of what this one orders."""
@@ -212,7 +214,7 @@ def test_pauses_grow_to_a_minute(leader: Leader) -> None:
         (result,) = leader.results(order)
         pauses.append(result.retry_seconds)
         leader.clock.now += result.retry_seconds
-    assert pauses == [1, 2, 4, 8, 16, 32, LONGEST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS]
+    assert pauses == [1, 2, 4, 8, 16, 32, 60, 60]
 
 
 def test_what_is_gone_or_another_by_now_is_deleted(cluster: Cluster, leader: Leader, namespace: str) -> None:
@@ -258,7 +260,8 @@ def test_a_recreated_object_does_not_wait_for_the_pause_of_the_one_before() -> N
     objects = ExtensionObjects(surroundings, extension("test", collections=(MAPS,)))
     for uid, is_done in (("old", False), ("new", True)):
         metadata = Metadata(namespace="ns", name="one", uid=uid)
-        (result,), _ = objects.write([ObjectWrite.patch(MAPS, metadata, {"data": {"key": "2"}}, "test")])
+        write = ObjectWrite.patch(MAPS, metadata, {"data": {"key": "2"}}, "test")
+        (result,), _ = objects.write([write], Retries(surroundings, RetryTable()))
         assert result.is_done is is_done
 
 

@@ -28,6 +28,7 @@ from webhook.sweeper.decide.reservations import (
     ReservationSource,
     share_of,
 )
+from webhook.sweeper.decide.retries import RetryTable
 from webhook.sweeper.observe.gangs import GangKey, OwnerFacts, PodGang, gather
 from webhook.sweeper.observe.snapshotter import Snapshotter
 from webhook.sweeper.observe.view import Moment, View
@@ -108,7 +109,7 @@ class Placing:
         self.cluster = cluster
         self.clock = Clock()
         self.snapshotter = Snapshotter(cluster, settings)
-        self.backoff = Backoff()
+        self.backoff, self.retries = Backoff(), RetryTable()
         self.sources: Sequence[ReservationSource] = ()
         self.rules = NodeRules()
         self.divide: DivideGang = undivided
@@ -158,7 +159,7 @@ class Placing:
         freed = version if self.freed_version is None else self.freed_version
         return PassInput(
             view, snapshot, self.settings, queue, timestamps_of(view, self.memory.stamp),
-            NodeRules((NodeRule(stuck, kind=RuleKind.STUCK),) if stuck else ()), version, going, self.backoff,
+            NodeRules((NodeRule(stuck, kind=RuleKind.STUCK),) if stuck else ()), version, going, self.retries,
             divide=self.divide, freed_version=freed,
         )  # fmt: skip
 

@@ -27,19 +27,19 @@ from webhook.policy.values import Policy
 from webhook.scheduling.budgets import Budgets
 from webhook.sweeper import decision
 from webhook.sweeper.apply.applier import Applier
-from webhook.sweeper.context import Pass
+from webhook.sweeper.context import Pass, Retries
 from webhook.sweeper.decide import placing
 from webhook.sweeper.decide.attempt import Attempt, PassState, Stopwatch
-from webhook.sweeper.decide.backoff import ApiRefusal, ApplyMemory
-from webhook.sweeper.decide.orders import Cause, Done, Orders
+from webhook.sweeper.decide.backoff import ApiRefusal
+from webhook.sweeper.decide.orders import Cause, Done, NewPlan, Orders
 from webhook.sweeper.decide.placing import PlacingMemory
 from webhook.sweeper.decide.reservations import STARVATION, ReservationInput, ReservationLedger, opened
+from webhook.sweeper.decide.retries import RetryTable, Write
 from webhook.sweeper.decision import STEPS, Decided, Memory, Observation, decide
 from webhook.sweeper.metrics import PHASES
 from webhook.sweeper.observe.cache import ClusterCache
 from webhook.sweeper.observe.gangs import GangKey
-from webhook.sweeper.observe.view import View
-from webhook.sweeper.sweep import Sweeper
+from webhook.sweeper.sweep import SOON_SECONDS, Sweeper
 
 SETTINGS = Settings(settle_seconds=0, reserve_share=1.0)
 
@@ -175,17 +175,21 @@ def test_a_gang_whose_release_has_just_been_refused_gets_no_plan_in_the_same_pas
     (refused,) = (each.key for each in seen.gangs if each.key.name == "a")
     written: list[str] = []
 
-    def apply(_: Applier, orders: Orders, __: View, memory: ApplyMemory) -> tuple[Done, ApplyMemory]:
-        written.extend(places(orders))
-        return Done() if orders.plans else Done(refused=(ApiRefusal(refused),)), memory
+    def carry_out(_: Applier, order: NewPlan, *__: object) -> Done:
+        written.append(order.gang.key.name)
+        return Done(placed=(order,))
 
-    monkeypatch.setattr(Applier, "apply", apply)
+    monkeypatch.setattr(Applier, "_release", lambda *_: Done(refused=(ApiRefusal(refused),)))
+    monkeypatch.setattr(Applier, "_carry_out", carry_out)
     sweeper = Sweeper(Pass(Empty(), ClusterCache(Empty()), SETTINGS))
     try:
-        sweeper._apply(decided, seen.view)
+        retries = Retries(sweeper._pass, RetryTable())
+        due = sweeper._apply(decided, seen.view, retries)
     finally:
         sweeper.close()
     assert written == ["b"]
+    assert due == SOON_SECONDS
+    assert retries.seconds_left((Write.GANG, refused)) > 0
 
 
 @pytest.mark.parametrize("is_remembered", [True, False])
@@ -278,11 +282,11 @@ def test_what_is_reserved_for_a_starving_gang_stays_reserved_until_its_plan_is_w
     decided = decided_on(seen, memory)
     assert places(decided.orders["place"]).keys() == {"a"}
     decided = with_release(decided)
-    monkeypatch.setattr(Applier, "apply", lambda _, orders, *rest: (becomes(gang, orders), rest[-1]))
+    monkeypatch.setattr(Applier, "apply", lambda _, orders, *__: becomes(gang, orders))
     sweeper = Sweeper(Pass(Empty(), ClusterCache(Empty()), SETTINGS))
     try:
         sweeper._memory = decided.memory
-        sweeper._apply(decided, seen.view)
+        sweeper._apply(decided, seen.view, Retries(sweeper._pass, RetryTable()))
     finally:
         sweeper.close()
     assert sweeper._memory.placing.ledger.nodes(STARVATION) == nodes

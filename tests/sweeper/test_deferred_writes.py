@@ -21,8 +21,8 @@ from webhook.kube.planned import PlannedPod
 from webhook.sweeper.apply import release
 from webhook.sweeper.apply.applier import Applier
 from webhook.sweeper.context import Pass
-from webhook.sweeper.decide.backoff import FIRST_SECONDS
 from webhook.sweeper.decide.orders import NO_HURRY, Cause, Done, Eviction, ModelLabelOrder, Orders, ReadBack
+from webhook.sweeper.decide.retries import FIRST_SECONDS
 from webhook.sweeper.observe.gangs import key_of
 from webhook.sweeper.observe.view import View
 

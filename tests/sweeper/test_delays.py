@@ -205,7 +205,7 @@ class Scene:
         for status in statuses:
             self.api.status, self.api.refuses = status, status != 200
             view = View([], self.pods, {}, {})
-            self.reporter.on_result(self.applier.evict(self.orders, view))
+            self.reporter.on_result(self.applier.apply(Orders(evictions=tuple(self.orders)), view))
             self.reporter.report(view, self.gangs)
             self.api.clock.now += seconds
         return self.reporter.memory.sentence(self.gangs[0].key)
@@ -307,5 +307,5 @@ def test_a_deletion_that_cannot_be_checked_again_is_reported_and_not_tried_by_ea
 def test_a_pod_that_is_gone_when_its_deletion_is_checked_again_is_deleted() -> None:
     scene = judged(ApiError(404, "NotFound", "it is gone"))
     scene.api.status, scene.api.refuses = 409, True
-    done = scene.applier.evict(scene.orders, View([], scene.pods, {}, {}))
+    done = scene.applier.apply(Orders(evictions=tuple(scene.orders)), View([], scene.pods, {}, {}))
     assert list(done.evicted) == scene.orders

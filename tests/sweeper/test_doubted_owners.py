@@ -18,8 +18,8 @@ from webhook.kube.objects import Metadata, Pod
 from webhook.sweeper.apply.applier import Applier
 from webhook.sweeper.apply.evictions import Evictor
 from webhook.sweeper.context import Pass, Retries
-from webhook.sweeper.decide.backoff import ApplyMemory, Deferrals, EvictionTime
 from webhook.sweeper.decide.orders import Cause, Eviction, Orders
+from webhook.sweeper.decide.retries import RetryTable
 from webhook.sweeper.observe.membership import LostOwner, key_of
 from webhook.sweeper.observe.owner_existence import OwnerExistence, OwnerState, lost_owner
 from webhook.sweeper.observe.view import View
@@ -186,7 +186,7 @@ def test_nobody_is_evicted_for_pods_that_have_lost_their_controller_since_that_w
         Eviction(pod, "preempted", "", True, True, gone if pod.metadata.name.startswith("a") else there)
         for pod in pods
     ]
-    evictor = Evictor(Retries(surroundings, Deferrals()), EvictionTime(), lost_if("big"))
+    evictor = Evictor(Retries(surroundings, RetryTable()), lost_if("big"))
     evictor.evict_all(orders, View([], pods, {}, {}))
     assert api.evicted == ["b-0", "b-1"]
 
@@ -198,7 +198,8 @@ def test_no_plan_is_written_for_pods_that_have_lost_their_controller_since_it_wa
     applier = Applier(surroundings, cast(Any, SimpleNamespace(owners=lost_if("big"))))
     gang = SimpleNamespace(key=key_of(pod))
     order: Any = SimpleNamespace(gang=gang, pods={pod.metadata.uid: pod})
-    done, _ = applier.apply(Orders(plans=(order,)), View([pod], [], {}, {}), ApplyMemory())
+    retries = Retries(surroundings, RetryTable())
+    done = applier.apply(Orders(plans=(order,)), View([pod], [], {}, {}), retries)
     applier.close()
     assert [(each.cause, each.reason, each.is_news) for each in done.outcomes] == [
         (Cause.OWNER_DELETED, "its controller is deleted", False)

@@ -11,9 +11,9 @@ from tests.sweeper.evictions import BOTH_WAYS, Slow
 from tests.sweeper.pods import job_pod
 from webhook.configuration.settings import Settings
 from webhook.kube.client import ApiError
-from webhook.sweeper.context import Pass
-from webhook.sweeper.decide.backoff import FIRST_SECONDS, Deferral, Deferrals, Write
+from webhook.sweeper.context import Pass, Retries
 from webhook.sweeper.decide.orders import NO_HURRY, Done, Eviction, Orders, Warn
+from webhook.sweeper.decide.retries import FIRST_SECONDS, RetryTable, Wait, Write
 from webhook.sweeper.metrics import Metrics
 from webhook.sweeper.observe.view import View
 from webhook.sweeper.sweep import SOON_SECONDS
@@ -126,6 +126,7 @@ def test_those_for_which_a_pass_had_no_time_come_before_those_that_took_it(for_o
     assert crowd.one_pass()[0] == ["b-0", "c-0"]
 
 
+KEY = (Write.EVICTION, "pod")
 TRANSIENT = (0, 401, 408, 429, 500, 503)
 
 
@@ -194,19 +195,33 @@ def test_an_eviction_for_others_that_is_refused_for_good_is_asked_for_less_and_l
 
 
 def test_a_try_in_a_pass_that_came_for_something_else_makes_the_wait_no_longer() -> None:
-    first = Deferral.after(None, 0, 30)
-    assert Deferral.after(first, 0.25, 30) == first
-    assert Deferral.after(first, 1, 30) == Deferral(2, 3)
+    table = RetryTable({KEY: Wait(1, 1)})
+    assert table.wait_after(KEY, 0.25, 30) == (Wait(1, 1), False)
+    assert table.wait_after(KEY, 1, 30) == (Wait(2, 3), True)
+
+
+@pytest.mark.parametrize(("asked", "seconds"), [(0.5, 1), (7, 7), (3600, 30)])
+def test_a_write_waits_as_long_as_the_api_server_asks_but_no_longer_than_at_most(
+    asked: float, seconds: float
+) -> None:
+    wait, _ = RetryTable().wait_after(KEY, 100, 30, asked)
+    assert wait == Wait(1, 100 + seconds)
+    assert RetryTable({KEY: wait}).wait_after(KEY, wait.until, 30)[0].seconds == 2
 
 
 @pytest.mark.parametrize("end", ["it succeeded", "nobody tried for long"])
 def test_what_failed_once_and_is_over_waits_for_as_little_as_at_first(end: str) -> None:
-    key, now = (Write.EVICTION, "pod"), 0
-    deferrals = Deferrals()
-    for now in (0, 1, 3):
-        deferrals = deferrals.after([(key, Deferral.after(deferrals.by_key.get(key), now, 30))], ())
-    deferrals = deferrals.after((), [key]) if end == "it succeeded" else deferrals.current(100, 30)
-    assert Deferral.after(deferrals.by_key.get(key), now, 30).seconds == FIRST_SECONDS
+    clock = Clock()
+    surroundings = Pass(cast(Any, None), cast(Any, None), Settings(interval_seconds=30), clock=clock)
+    retries = Retries(surroundings, RetryTable())
+    for clock.now in (0, 1, 3):
+        retries.failed(KEY)
+    if end == "it succeeded":
+        retries.over(KEY)
+    else:
+        clock.now = 100
+        retries = Retries(surroundings, retries.table)
+    assert retries.failed(KEY).seconds == FIRST_SECONDS
 
 
 @pytest.mark.parametrize(

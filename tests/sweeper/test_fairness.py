@@ -17,6 +17,7 @@ from webhook.sweeper.decide import asking
 from webhook.sweeper.decide.orders import Cause
 from webhook.sweeper.decide.release_queue import ReleaseQueue, SentReleases
 from webhook.sweeper.decide.reservations import STARVATION, Reservation, reserved_sentence
+from webhook.sweeper.decide.retries import RetryTable, Wait, Write
 from webhook.sweeper.observe.gangs import OwnerFacts
 
 OLD = {"metadata": {"creationTimestamp": "2026-01-01T00:00:00Z"}}
@@ -302,7 +303,7 @@ def test_an_answer_that_a_share_has_cut_is_asked_for_again_with_the_whole_budget
 def test_a_gang_that_is_paused_is_reported_as_one_of_which_nothing_new_is_known() -> None:
     case = Placing(Nodes(1, gpu_pod("p", gpus=9), gpu_pod("q", gpus=9)), Settings())
     (paused,) = [gang.key for gang in case.gangs() if gang.key.name == "p"]
-    case.backoff = case.backoff.paused(paused, case.clock())
+    case.retries = RetryTable({(Write.GANG, paused): Wait(2, case.clock() + 2)})
     assert case.one().unasked == {paused}
 
 

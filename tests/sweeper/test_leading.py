@@ -59,7 +59,7 @@ def applied(orders: Orders, api: Answers, may_act: Callable[[], bool]) -> Done:
 def test_who_does_not_lead_any_more_carries_no_order_out_and_has_nothing_to_announce(kind: str) -> None:
     orders = ORDERS[kind]()
     leader, other = Answers(), Answers()
-    assert applied(orders, leader, lambda: True).over
+    applied(orders, leader, lambda: True)
     assert leader.writes
     done = applied(orders, other, lambda: False)
     assert other.writes == []

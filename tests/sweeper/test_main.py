@@ -7,10 +7,12 @@ from typing import Any
 import pytest
 from prometheus_client import generate_latest
 
+from labeler.contract.event_reasons import EventReason
 from webhook.configuration.file import Configuration
 from webhook.configuration.settings import Settings
 from webhook.configuration.store import ConfigurationStore
 from webhook.kube.collection import SILENCE_SECONDS
+from webhook.kube.objects import Node, NodeMetadata, Pod, PodMetadata
 from webhook.sweeper import process
 from webhook.sweeper.context import Pass
 from webhook.sweeper.metrics import Metrics
@@ -148,3 +150,18 @@ def test_a_leader_begins_again_with_new_settings_and_not_before(monkeypatch: pyt
     process._Process(nothing, store, stopping, None, nothing).run()
     old, new = Settings().gate_prefix, "example.com/new-"
     assert passes.prefixes == [old, old, old, new, new, new]
+
+
+def test_who_does_not_lead_any_more_records_no_event() -> None:
+    recorded: list[str] = []
+    recorder: Any = SimpleNamespace(
+        event=lambda about, *_, **__: recorded.append(f"{about.kind} {about.name}")
+    )
+    owners: Any = SimpleNamespace(reference=lambda _: None)
+    leads = [True, True, False, False]
+    events = process._Events(recorder, owners, lambda: leads.pop(0))
+    pod, node = Pod(PodMetadata(name="p", namespace="ns")), Node(NodeMetadata(name="n"))
+    for _ in range(2):
+        events.announce(pod, EventReason.GANG_PLACED, "a note")
+        events.announce_on_node(node, EventReason.NODE_AVOIDED, "a note")
+    assert recorded == ["Pod p", "Node n"]

@@ -1,7 +1,8 @@
 """Where successors go after kube-scheduler has refused a pod: elsewhere, and at last where it likes."""
 
 from dataclasses import replace
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import msgspec
 import pytest
@@ -9,22 +10,28 @@ import pytest
 from hack.local.cluster import Cluster
 from labeler.contract import keys
 from labeler.contract.event_reasons import EventReason
+from tests.sweeper.applies import Applies
 from tests.sweeper.at_work import Pods, create_pod, named, run_all, sweep, template
+from tests.sweeper.clock import Clock
 from tests.sweeper.cluster import Nodes, Placing, gpu_pod, places
+from tests.sweeper.deferred import PODS
 from tests.sweeper.pods import decode, pod_json
+from tests.sweeper.releases import Answers as Refusing
 from tests.sweeper.repairs import job_with
 from tests.sweeper.reports import Answers, Copy, Reports
 from webhook.configuration.settings import Settings
+from webhook.kube.client import ApiError
 from webhook.kube.objects import Metadata, Node, Pod
 from webhook.kube.placements import Placement, PlacementSpec
 from webhook.kube.planned import PlannedPod
 from webhook.scheduling.unmodelled import broken_over
 from webhook.sweeper.context import Pass, Silent
-from webhook.sweeper.decide.backoff import AVOID_SECONDS, LONGEST_AVOID_SECONDS, ApiRefusal, Backoff
-from webhook.sweeper.decide.orders import Done
+from webhook.sweeper.decide.backoff import AVOID_SECONDS, LONGEST_AVOID_SECONDS, Backoff
+from webhook.sweeper.decide.orders import Done, Orders
+from webhook.sweeper.decide.retries import Write
 from webhook.sweeper.decide.steps import may_run_unpinned
 from webhook.sweeper.metrics import Metrics
-from webhook.sweeper.observe.gangs import GangKey
+from webhook.sweeper.observe.gangs import GangKey, key_of
 from webhook.sweeper.observe.view import Moment, View
 from webhook.sweeper.repair.allowance import Allowance
 from webhook.sweeper.repair.repair import RepairMemory, repair_released
@@ -125,10 +132,18 @@ def test_the_reason_of_a_gang_that_waits_names_the_nodes_that_did_not_take_its_p
 def test_a_gang_is_left_alone_for_twice_as_long_each_time_however_many_of_its_pods_are_refused(
     pods: int,
 ) -> None:
-    refused = tuple(ApiRefusal(KEY, f"n{number}") for number in range(pods))
-    backoff = Backoff().after(refused, 0.0)
-    assert backoff.seconds_left(KEY, 0.0) == 2.0
-    assert backoff.after(refused, 2.0).seconds_left(KEY, 2.0) == 4.0
+    def refuse(_: str) -> None:
+        raise ApiError(403, "Forbidden", "a policy forbids it")
+
+    clock, cache = Clock(), cast(Any, SimpleNamespace(expect=lambda _: None))
+    applier = Applies(Pass(Refusing(refuse, {}), cache, Settings(), clock=clock))
+    pairs = [(pod, PlannedPod(pod.metadata.name, pod.metadata.uid, "n0")) for pod in PODS[:pods]]
+    left = []
+    for clock.now in (0, 2):
+        applier.apply(Orders(releases=tuple(pairs)), View(PODS, [], {}, {}))
+        left.append(applier.table.seconds_left((Write.GANG, key_of(PODS[0])), clock.now))
+    applier.close()
+    assert left == [2.0, 4.0]
 
 
 def test_no_node_is_avoided_for_ever() -> None:

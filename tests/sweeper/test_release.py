@@ -9,16 +9,17 @@ import msgspec
 import pytest
 
 from labeler.contract import keys
+from tests.sweeper.cluster import gpu_pod
 from tests.sweeper.pods import decode, gather_all, job_pod, no_size, pod_json
 from tests.sweeper.releases import Answers, Never
 from webhook.configuration.settings import Settings
 from webhook.inquiry.reading import ClusterReading
 from webhook.kube.client import Api, ApiError
-from webhook.kube.objects import Node
+from webhook.kube.objects import Node, Pod
 from webhook.kube.planned import PlannedPod
 from webhook.placement import Assignment, place
 from webhook.sweeper.apply import patches
-from webhook.sweeper.apply.release import Outcome, Releaser
+from webhook.sweeper.apply.release import PARALLEL, Outcome, Releaser, round_robin
 from webhook.sweeper.decide.gang_question import question
 from webhook.sweeper.observe.plans import is_gated
 from webhook.sweeper.observe.snapshotter import Snapshotter
@@ -84,6 +85,41 @@ def outcomes(api: Api, *pods: dict[str, Any]) -> dict[str, Outcome]:
         return {each.planned.name: each.outcome for each in releaser.release(pairs)}
     finally:
         releaser.close()
+
+
+def of_namespaces(*namespaces: str, count: int) -> list[tuple[Pod, PlannedPod]]:
+    """Pods of each namespace, the first one's before those of the next, each on a node of its own."""
+    names = [(namespace, f"{namespace}-{number}") for namespace in namespaces for number in range(count)]
+    return [
+        (gpu_pod(name, metadata={"namespace": namespace, "uid": name}), PlannedPod(name, name, f"n-{name}"))
+        for namespace, name in names
+    ]
+
+
+def test_pods_of_a_namespace_whose_releases_fail_delay_none_of_others() -> None:
+    """As with a webhook of that namespace that is away, or a priority level that answers 429."""
+
+    def fail(name: str) -> None:
+        if name.startswith("sick"):
+            raise ApiError(429, "TooManyRequests", "too many requests")
+
+    api = Answers(fail, {})
+    releaser = Releaser(api, Never(), lambda: True)  # type: ignore[arg-type]
+    done = releaser.release(of_namespaces("sick", "well", count=40))
+    releaser.close()
+    before = api.patched[: max(at for at, name in enumerate(api.patched) if name.startswith("well"))]
+    assert len({name for name in before if name.startswith("sick")}) <= PARALLEL
+    found = {each.planned.name: each.outcome for each in done}
+    assert len(found) == 80
+    assert all((found[name] is Outcome.RELEASED) is name.startswith("well") for name in found)
+
+
+def test_namespaces_are_served_round_robin_and_those_that_failed_come_last() -> None:
+    lines = [[pair] for pair in of_namespaces("failed", "a", "b", count=2)]
+    positions = {"failed": (5.0, 0.0), "a": (0.0, 0.0), "b": (0.0, 0.0)}
+    found = round_robin(lines, lambda pod: positions[pod.metadata.namespace])
+    names = [planned.name for ((_, planned),) in found]
+    assert names == ["a-0", "b-0", "a-1", "b-1", "failed-0", "failed-1"]
 
 
 def test_a_pod_that_another_client_wrote_meanwhile_is_read_again_and_released() -> None:

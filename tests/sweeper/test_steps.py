@@ -53,7 +53,7 @@ def chapter_of(heading: str) -> str:
 
 def first_cells(text: str) -> list[str]:
     """Of each row of its tables, if it is a name in code."""
-    return re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE)
+    return re.findall(r"^\| `([\w-]+)` \|", text, re.MULTILINE)
 
 
 def pods_that_share_no_zone() -> Nodes:

@@ -1,5 +1,6 @@
 """A step whose evictions take all the time for nothing leaves those of other steps theirs."""
 
+from itertools import chain
 from typing import Any, cast
 
 import pytest
@@ -37,10 +38,9 @@ def evicted(steps: str, hanging: str) -> set[str]:
     applier = Applies(Pass(Hanging(clock, hanging), cast(Any, None), Settings(pass_seconds=2), clock=clock))
     found: set[str] = set()
     for _ in range(120):
-        for step, own in pods.items():
-            orders = Orders(evictions=tuple(Eviction(pod, step, "") for pod in own))
-            if applier.apply(orders, View([], own, {}, {})).evicted:
-                found.add(step)
+        orders = Orders(evictions=tuple(Eviction(pod, step, "") for step in steps for pod in pods[step]))
+        done = applier.apply(orders, View([], list(chain(*pods.values())), {}, {}))
+        found |= {order.cause for order in done.evicted}
         clock.now += 1
     applier.close()
     return found
@@ -64,8 +64,6 @@ def test_a_step_waits_for_no_other_that_has_nothing_to_evict_any_more() -> None:
 
     one_pass(ours)
     assert one_pass(others) == 1, "the time went by"
-    clock.now += 1
-    assert one_pass(ours) == 1, "the others come first"
     clock.now += 1
     before = clock.now
     one_pass(ours)

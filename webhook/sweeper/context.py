@@ -11,7 +11,7 @@ from webhook.configuration.settings import Settings
 from webhook.kube.client import Api, ApiError
 from webhook.kube.objects import Node, Pod
 from webhook.policy.values import Policy
-from webhook.sweeper.decide.backoff import Deferral, Deferrals, Key
+from webhook.sweeper.decide.retries import Key, RetryTable
 from webhook.sweeper.extension import Switch
 from webhook.sweeper.metrics import Metrics
 from webhook.sweeper.observe.cache import ClusterCache
@@ -70,24 +70,49 @@ def answered(error: ApiError) -> str:
 class Retry(NamedTuple):
     """A write that has failed. seconds: after which a pass is due for it. stays: whether it fails again."""
 
-    deferred: tuple[Key, Deferral]
     seconds: float
     stays: bool
 
 
-@dataclass(frozen=True)
 class Retries:
-    """The writes deferred when the step began. Safe for use by many threads: new failures are in Done."""
+    """The retry table while a pass carries orders out. Safe for use by many threads."""
 
-    surroundings: Pass
-    deferrals: Deferrals
+    def __init__(self, surroundings: Pass, table: RetryTable) -> None:
+        self.surroundings = surroundings
+        self._longest = surroundings.settings.interval_seconds
+        self._waits = dict(table.current(surroundings.clock(), self._longest).by_key)
+        self._table = RetryTable(self._waits)
+        self._lock = threading.Lock()
+
+    @property
+    def table(self) -> RetryTable:
+        """As it is now."""
+        with self._lock:
+            return RetryTable(dict(self._waits))
 
     def seconds_left(self, key: Key) -> float:
         """How much longer a write is not to be tried; 0 if it may be."""
-        return self.deferrals.seconds_left(key, self.surroundings.clock())
+        return self._table.seconds_left(key, self.surroundings.clock())
 
-    def again(self, key: Key) -> Retry:
-        """It has failed: no wait is longer than a pass happens that often whatever changes."""
-        longest, now = self.surroundings.settings.interval_seconds, self.surroundings.clock()
-        deferral = Deferral.after(self.deferrals.by_key.get(key), now, longest)
-        return Retry((key, deferral), deferral.until - now, deferral.is_repeated(longest))
+    def position(self, *keys: Key) -> tuple[float, ...]:
+        """A sort key where not all can be tried: by each of these, see RetryTable.position."""
+        return tuple(map(self._table.position, keys))
+
+    def error(self, key: Key) -> str:
+        """The API server's last answer, "" if it has not failed."""
+        return self._waits[key].error if key in self._waits else ""
+
+    def failed(self, key: Key, error: ApiError | None = None, asked: float = 0.0) -> Retry:
+        """It has failed. error: the API server's answer, or asked: the seconds that it asks to wait."""
+        text = "" if error is None else str(error)
+        asked = asked if error is None else error.retry_after or 0.0
+        now = self.surroundings.clock()
+        with self._lock:
+            wait, stays = self._table.wait_after(key, now, self._longest, asked, text)
+            self._waits[key] = wait
+        return Retry(wait.until - now, stays)
+
+    def over(self, key: Key) -> None:
+        """It has succeeded, or is refused for good."""
+        with self._lock:
+            self._waits.pop(key, None)

@@ -29,7 +29,7 @@ from webhook.sweeper.decide.admission_followup import (
 )
 from webhook.sweeper.decide.asking import DivideGang, undivided
 from webhook.sweeper.decide.attempt import PassInput, PassState, Stopwatch
-from webhook.sweeper.decide.backoff import ApplyMemory, Backoff
+from webhook.sweeper.decide.backoff import Backoff
 from webhook.sweeper.decide.kubelet_refusals import KubeletRefusals
 from webhook.sweeper.decide.node_rules import NodeRules, join
 from webhook.sweeper.decide.orders import NO_HURRY, Cause, Done, Eviction, GangOutcome, Orders
@@ -45,6 +45,7 @@ from webhook.sweeper.decide.preemption import (
 )
 from webhook.sweeper.decide.release_queue import ReleaseQueue, SentReleases, Timestamps
 from webhook.sweeper.decide.reservations import ReservationInput, ReservationLedger, ReservationSource
+from webhook.sweeper.decide.retries import RetryTable, Write
 from webhook.sweeper.decide.ungated_pods import Reported, Ungated, warn_of_ungated
 from webhook.sweeper.observe.gangs import GangKey, PodGang
 from webhook.sweeper.observe.view import Moment, View, identity
@@ -73,7 +74,7 @@ class Memory:
     broken: BrokenSince = field(default_factory=dict)
     ungated: Reported = frozenset()
     manifests: WarningsOf = field(default_factory=dict)
-    apply: ApplyMemory = field(default_factory=ApplyMemory)
+    retries: RetryTable = field(default_factory=RetryTable)
     report: ReportMemory = field(default_factory=ReportMemory)
     extensions: Mapping[str, object] = field(default_factory=dict)
 
@@ -224,7 +225,7 @@ def finish(seen: Observation, now: Decided) -> Decided:
     waiting = now.preempting.waiting_uids
     if "find-victims" in now.failed:  # it is unknown whether they are gone, and a release cannot be undone
         waiting = frozenset(pod.metadata.uid for _, pods in plans_with_victims(view) for pod in pods)
-    pairs = unfinished(view, memory.backoff, memory.sent, waiting | view.not_released)
+    pairs = unfinished(view, memory.retries, memory.sent, waiting | view.not_released)
     taken = stamped(queue.take(pairs), now.timestamps, view.now.ns)
     orders = Orders(releases=taken, reads=tuple(queue.reads))
     return _with_orders(replace(now, queue=queue), "release", orders)
@@ -257,10 +258,10 @@ def add_model_labels(seen: Observation, now: Decided) -> Decided:
     if seen.policy is None:
         return now
     owned = [gang for gang in seen.gangs if gang.lost_owner is None]
-    view, backoff = seen.view, now.memory.backoff
+    view, retries = seen.view, now.memory.retries
 
     def is_paused(gang: GangKey) -> bool:
-        return backoff.seconds_left(gang, view.now.seconds) > 0
+        return retries.seconds_left((Write.GANG, gang), view.now.seconds) > 0
 
     orders = model_label_step(owned, view, seen.policy, now.settings.schedulers, is_paused)
     return _with_orders(now, "add-node-selectors", orders)
@@ -273,7 +274,7 @@ def place_gangs(seen: Observation, now: Decided) -> Decided:
     queue = now.queue if now.queue is not None else _release_queue(seen, now)
     given = PassInput(
         seen.view, seen.snapshot, now.settings, queue, now.timestamps,
-        node_rules(seen, now).on(seen.snapshot), seen.usage_version, now.preempting.going, now.memory.backoff,
+        node_rules(seen, now).on(seen.snapshot), seen.usage_version, now.preempting.going, now.memory.retries,
         _keeps(seen, _allowance(seen, now)), seen.divide, seen.freed_version,
     )  # fmt: skip
     without = now.without_model_labels

@@ -19,9 +19,9 @@ from labeler.contract import keys
 from webhook.kube.client import MERGE_PATCH, ApiError
 from webhook.kube.state_config_map import NAMESPACE, StateConfigMap, path_of
 from webhook.kube.write_through import WriteThroughInformer
-from webhook.sweeper.context import Pass
-from webhook.sweeper.decide.backoff import Deferral, Deferrals, Write
+from webhook.sweeper.context import Pass, Retries
 from webhook.sweeper.decide.orders import NO_HURRY
+from webhook.sweeper.decide.retries import Key, Write
 from webhook.sweeper.extension import (
     Extension,
     ObjectWrite,
@@ -34,22 +34,18 @@ from webhook.sweeper.extension import (
 
 MOST_WRITES: Final = 200
 """Of one extension in one pass: releases must not wait for long."""
-LONGEST_PAUSE_SECONDS: Final = 60.0
-"""At most, until a write that the API server has refused is tried again. See also backoff.FIRST_SECONDS."""
 
 logger = logging.getLogger(__name__)
 
 
 class ExtensionObjects:
-    """Pauses, and writes that the watches have not shown yet; losing them costs a try."""
+    """Live copies, with the writes that the watches have not shown yet; losing these costs a try."""
 
     def __init__(self, surroundings: Pass, extension: Extension) -> None:
         self._pass = surroundings
         self._extension = extension
         self._copies = {each: self._copy(each) for each in extension.collections if not each.is_lazy}
         self._watched: set[WatchedCollection[Any]] = set()
-        self._deferrals = Deferrals()
-        self._errors: dict[str, str] = {}
 
     def watch(self, served: Served) -> None:
         """Watch the collections of the extension that the cluster serves, and no others."""
@@ -89,54 +85,34 @@ class ExtensionObjects:
                 found[each] = owners
         return found
 
-    def write(self, writes: Sequence[ObjectWrite]) -> tuple[list[WriteResult], float]:
+    def write(self, writes: Sequence[ObjectWrite], retries: Retries) -> tuple[list[WriteResult], float]:
         """Make these writes; returns their results, and the seconds after which a pass is due."""
         results: list[WriteResult] = []
         left, deadline = MOST_WRITES, self._pass.clock() + self._pass.settings.pass_seconds
         stuck: set[str] = set()
         for each in writes:
-            result = self._before(each)
+            result = _before(each, retries)
             is_left_out = each.group in stuck or not left or self._pass.clock() >= deadline
             if not result.retry_seconds and not is_left_out and self._pass.may_act():
                 left -= 1
-                result = self._write(each)
+                result = self._write(each, retries)
             if each.group and not result.is_done:
                 stuck.add(each.group)
             results.append(result)
-        self._forget_old()
         return results, min((each.due_seconds for each in results), default=NO_HURRY)
 
-    def _forget_old(self) -> None:
-        self._deferrals = self._deferrals.current(self._pass.clock(), LONGEST_PAUSE_SECONDS)
-        self._errors = {name: each for name, each in self._errors.items() if self._seconds_left(name)}
-
-    def _seconds_left(self, name: str) -> float:
-        """How much longer a write is not to be tried; 0 if it may be."""
-        return self._deferrals.seconds_left((Write.OBJECT, name), self._pass.clock())
-
-    def _before(self, write: ObjectWrite) -> WriteResult:
-        """The state of a write, with its pause. Raises ValueError for a verb that is not declared."""
-        if write.verb not in write.collection.verbs:
-            raise ValueError(f"{write.verb} {write.collection.kind} is not a verb that it declares")
-        name = _name(write)
-        return WriteResult(write, False, self._errors.get(name, ""), self._seconds_left(name))
-
-    def _write(self, write: ObjectWrite) -> WriteResult:
+    def _write(self, write: ObjectWrite, retries: Retries) -> WriteResult:
         what = f"verb={write.verb} kind={write.collection.kind} object={_where(write)}"
         target = f"extension={self._extension.name} {what}"
-        key = Write.OBJECT, _name(write)
+        key = _key(write)
         self._pass.heartbeat()
         try:
             self._send(write)
         except ApiError as error:
             self._pass.metrics.errors.labels(str(error.status)).inc()
-            now = self._pass.clock()
-            deferral = Deferral.after(self._deferrals.by_key.get(key), now, LONGEST_PAUSE_SECONDS)
-            self._deferrals = self._deferrals.after([(key, deferral)], ())
-            self._errors[_name(write)] = str(error)
             logger.warning("write_failed %s reason=%r error=%r", target, write.reason, str(error))
-            return WriteResult(write, False, str(error), deferral.until - now)
-        self._deferrals = self._deferrals.after((), [key])
+            return WriteResult(write, False, str(error), retries.failed(key, error).seconds)
+        retries.over(key)
         logger.info("write_done %s reason=%r", target, write.reason)
         return WriteResult(write, True)
 
@@ -181,9 +157,18 @@ def _digest(body: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()[:32]
 
 
-def _name(write: ObjectWrite) -> str:
-    """The key of a pause after a failure: one object, not the next one of its name."""
-    return f"{write.verb} {write.collection.path_in(write.namespace, write.name)} {write.uid}"
+def _key(write: ObjectWrite) -> Key:
+    """The key of the wait after a failure: one object, not the next one of its name."""
+    path = write.collection.path_in(write.namespace, write.name)
+    return Write.OBJECT, f"{write.verb} {path} {write.uid}"
+
+
+def _before(write: ObjectWrite, retries: Retries) -> WriteResult:
+    """The state of a write, with its wait. Raises ValueError for a verb that is not declared."""
+    if write.verb not in write.collection.verbs:
+        raise ValueError(f"{write.verb} {write.collection.kind} is not a verb that it declares")
+    seconds = retries.seconds_left(_key(write))
+    return WriteResult(write, False, retries.error(_key(write)) if seconds else "", seconds)
 
 
 def _where(write: ObjectWrite) -> str:

@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Any, TypeVar
 
 from webhook.kube.objects import Pod
-from webhook.sweeper.context import Pass
+from webhook.sweeper.context import Pass, Retries
 from webhook.sweeper.decide.asking import DivideGang
 from webhook.sweeper.decide.node_rules import NodeRules, join, nodes_of
 from webhook.sweeper.decide.orders import NO_HURRY, Cause, Done, NewPlan
@@ -286,6 +286,7 @@ class ExtensionHooks:
     def after_pass(
         self,
         view: View,
+        retries: Retries,
         gangs: Sequence[PodGang] = (),
         causes: Mapping[GangKey, Cause] = MappingProxyType({}),
     ) -> None:
@@ -300,11 +301,11 @@ class ExtensionHooks:
                 orders = self._remembered(
                     extension, extension.after_pass(of_this, self._memory_of(extension))
                 )
-                running.written = self._carry_out(orders, running)
+                running.written = self._carry_out(orders, running, retries)
                 notes = {key: joined(self.notes.get(key, ""), each) for key, each in orders.notes.items()}
                 self.notes = {**self.notes, **notes}
 
-    def _carry_out(self, orders: EndOrders, running: _Running) -> Sequence[WriteResult]:
+    def _carry_out(self, orders: EndOrders, running: _Running, retries: Retries) -> Sequence[WriteResult]:
         """Carry out the orders of a hook; returns the results of its writes."""
         self._show(orders.gauges)
         for name, counts in orders.counts.items():
@@ -314,7 +315,7 @@ class ExtensionHooks:
                 self._pass.announcer.announce_on_node(event.node, event.reason, event.note)
             else:
                 self._pass.announcer.announce(event.pod, event.reason, event.note)
-        results, due = running.objects.write(orders.writes)
+        results, due = running.objects.write(orders.writes, retries)
         self.due_seconds = min(self.due_seconds, orders.due_seconds, due)
         if orders.record is not None and running.record is not None and running.record.write(orders.record):
             self._report_writes(running.extension)

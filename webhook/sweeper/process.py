@@ -104,13 +104,19 @@ class _Live:
 
 
 class _Events:
-    """Records Events on the pod, on its controller, and on the object of its gang, such as a JobSet."""
+    """Records Events on the pod, on its controller, and on the object of its gang, such as a JobSet.
 
-    def __init__(self, recorder: Recorder, owners: Owners) -> None:
+    None once another process leads: what this one decided may not be what happens.
+    """
+
+    def __init__(self, recorder: Recorder, owners: Owners, is_leader: Callable[[], bool]) -> None:
         self._recorder = recorder
         self._owners = owners
+        self._is_leader = is_leader
 
     def announce(self, pod: Pod, reason: EventReason, note: str) -> None:
+        if not self._is_leader():
+            return
         kind = WARNING if reason.is_warning else NORMAL
         about = Reference.of("v1", "Pod", pod.metadata)
         self._recorder.event(about, reason, "Place", note, kind=kind)
@@ -120,6 +126,8 @@ class _Events:
             self._recorder.event(of_owner, reason, "Place", note, kind=kind, related=about)
 
     def announce_on_node(self, node: Node, reason: EventReason, note: str) -> None:
+        if not self._is_leader():
+            return
         about = Reference.of("v1", "Node", node.metadata)
         self._recorder.event(about, reason, "Avoid", note, kind=WARNING if reason.is_warning else NORMAL)
 
@@ -138,8 +146,11 @@ class _Process:
     live: _Live = field(default_factory=_Live)
     pulse: _Pulse = field(default_factory=_Pulse)
 
+    def is_leader(self) -> bool:
+        return self.elector is None or self.elector.is_leader
+
     def leads(self) -> bool:
-        return not self.stopping.is_set() and (self.elector is None or self.elector.is_leader)
+        return not self.stopping.is_set() and self.is_leader()
 
     def complaint(self) -> str:
         return self.live.complaint(self.leads(), self.elector.trouble if self.elector else "")
@@ -164,7 +175,7 @@ class _Process:
         settings = self.store.settings
         cache = self.live.cache = ClusterCache(self.api, settings.gate_prefix)
         cache.start()
-        events = _Events(self.recorder, cache.owners)
+        events = _Events(self.recorder, cache.owners, self.is_leader)
         sweeper = Sweeper(
             Pass(
                 self.api, cache, settings, self.metrics, events, self.leads, self.stopping,

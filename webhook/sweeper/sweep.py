@@ -41,7 +41,7 @@ from typing import Final
 from webhook.kube.objects import Pod
 from webhook.scheduling.budgets import Budgets
 from webhook.sweeper.apply.applier import Applier
-from webhook.sweeper.context import Pass
+from webhook.sweeper.context import Pass, Retries
 from webhook.sweeper.decide.attempt import Stopwatch
 from webhook.sweeper.decide.orders import NO_HURRY, Done, Orders
 from webhook.sweeper.decide.plan import with_valid_plans, without_overbooked
@@ -107,10 +107,11 @@ class Sweeper:
         self._memory = decided.memory
         troubles, now = decided.memory.repairs.troubles, seen.view.now.seconds
         self._pass.metrics.unbound.value = count_unbound(troubles, self._pass.settings, now)
-        due = min(decided.due_seconds, self._apply(decided, seen.view))
+        retries = Retries(self._pass, self._memory.retries)
+        due = min(decided.due_seconds, self._apply(decided, seen.view, retries))
         if gangs is None:
             return SOON_SECONDS  # the waiting pods are unknown, so nothing is reported or forgotten
-        self._after_pass(seen.view, gangs)
+        self._after_pass(seen.view, gangs, retries)
         is_reported = self._report(decided, seen)
         is_whole = is_reported and not decided.failed
         due = min(due, self._hooks.due_seconds)
@@ -197,31 +198,24 @@ class Sweeper:
 
     # --- apply ----------------------------------------------------------------------------------
 
-    def _apply(self, decided: Decided, view: View) -> float:
+    def _apply(self, decided: Decided, view: View, retries: Retries) -> float:
         """Carry the decisions out; returns the seconds after which another pass is due for that.
 
-        Plans of a gang are left to the next pass where the API server has just refused a release of it. A
-        gang whose plan is not written keeps its reservation.
+        A gang whose plan is not written keeps its reservation.
         """
-        due = NO_HURRY if not decided.failed else SOON_SECONDS
-        refused: set[GangKey] = set()
-        unwritten: set[GangKey] = set()
-        for orders in decided.to_apply:
-            plans = tuple(each for each in orders.plans if each.gang.key not in refused)
-            done = self._carry_out(replace(orders, plans=plans), view)
-            is_soon = done.failed or done.evicted or len(plans) < len(orders.plans)
-            due = min(due, done.again_seconds, SOON_SECONDS if is_soon else NO_HURRY)
-            refused.update(each.gang for each in done.refused)
-            unwritten |= {each.gang.key for each in orders.plans} - {each.gang.key for each in done.placed}
-        self._memory = self._memory.unplaced(unwritten)
-        return due
+        for step in decided.to_apply:
+            self._on_result(step)
+        orders = Orders.together(decided.to_apply)
+        done = self._carry_out(orders, view, retries) if orders != Orders() else Done()
+        unwritten = {each.gang.key for each in orders.plans} - {each.gang.key for each in done.placed}
+        self._memory = replace(self._memory.unplaced(unwritten), retries=retries.table)
+        is_soon = decided.failed or done.failed or done.evicted
+        return min(done.again_seconds, SOON_SECONDS if is_soon else NO_HURRY)
 
-    def _carry_out(self, orders: Orders, view: View) -> Done:
+    def _carry_out(self, orders: Orders, view: View, retries: Retries) -> Done:
         """Carry orders out; after a defect their results are unknown."""
         with self._guarded("apply"):
-            self._on_result(orders)
-            done, memory = self._applier.apply(orders, view, self._memory.apply)
-            self._memory = replace(self._memory, apply=memory)
+            done = self._applier.apply(orders, view, retries)
             self._on_result(done)
             self._hooks.on_result(done)
             self._memory = self._memory.after(done, view, self._now())
@@ -234,13 +228,13 @@ class Sweeper:
         """Have it reported."""
         self._memory = replace(self._memory, report=self._reporter.on_result(news, self._memory.report))
 
-    def _after_pass(self, view: View, gangs: Sequence[PodGang]) -> None:
+    def _after_pass(self, view: View, gangs: Sequence[PodGang], retries: Retries) -> None:
         """Give extensions the results of the pass; they act for gangs that found no place."""
         notes: Mapping[GangKey, str] = {}
         with self._guarded("extensions"):
-            self._hooks.after_pass(view, gangs, causes_of(self._memory.report.reasons))
+            self._hooks.after_pass(view, retries, gangs, causes_of(self._memory.report.reasons))
             notes = self._hooks.notes
-        self._memory = replace(self._memory, extensions=self._hooks.memories)
+        self._memory = replace(self._memory, extensions=self._hooks.memories, retries=retries.table)
         self._memory = replace(self._memory, report=replace(self._memory.report, notes=notes))
 
     # --- report ---------------------------------------------------------------------------------

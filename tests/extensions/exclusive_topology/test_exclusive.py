@@ -216,7 +216,7 @@ def test_a_plan_does_not_hold_again_once_another_job_has_its_domain(
     placing = Placing(cluster, Settings())
     view = valid_plans(placing.view(), placing.backoff, SentReleases())
     assert ("uid-a0" in view.planned) is holds
-    assert [entry.node for _, entry in unfinished(view, placing.backoff, SentReleases())] == ["n0"] * holds
+    assert [entry.node for _, entry in unfinished(view, placing.retries, SentReleases())] == ["n0"] * holds
 
 
 def test_a_released_pod_is_where_it_was_sent_whoever_has_that_domain() -> None:

@@ -48,7 +48,7 @@ class Life:
         placing, sent = self.placing, SentReleases()
         view = valid_plans(placing.view(), placing.backoff, sent)
         left = writes
-        for pod, planned in unfinished(view, placing.backoff, sent):
+        for pod, planned in unfinished(view, placing.retries, sent):
             left -= 1
             if left >= 0:
                 self.release(pod, planned)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from hack.local.cluster import Cluster
+from tests.extensions.made import none_failed
 from tests.support import create_namespace
 from tests.sweeper.at_work import create_pod, sweep, template
 from tests.sweeper.clock import Clock
@@ -93,7 +94,7 @@ class Leader:
             memory = self.hooks.memories["fair_order"]
             use = {"a": {"H100": gpu_seconds}}
             self.hooks.memories = {"fair_order": replace(memory, book=replace(memory.book, use=use))}
-        self.hooks.after_pass(view)
+        self.hooks.after_pass(view, none_failed(self.hooks))
 
     @property
     def use(self) -> Use:

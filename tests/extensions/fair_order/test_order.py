@@ -8,6 +8,7 @@ from typing import Any, cast
 import pytest
 
 from tests.devices.bodies import NAMESPACE, claim, claim_spec, exactly, supply
+from tests.extensions.made import none_failed
 from tests.sweeper.clock import Clock
 from tests.sweeper.cluster import Nodes, Placing, gpu_pod
 from webhook.configuration.settings import Settings
@@ -205,7 +206,7 @@ def test_what_a_pass_has_placed_counts_in_the_next_though_nothing_was_counted_si
     placing.remember(placing.gangs(), placing.view())
     placed = next(plan for plan in placing.one().plans if plan.gang.key.name == "a1")
     case.hooks.on_result(Done(placed=(placed,)))
-    case.hooks.after_pass(case.view())
+    case.hooks.after_pass(case.view(), none_failed(case.hooks))
     case.cluster.pods = [WAITING[1], pod("a2", "a")]
     assert case.order() == ["b1", "a2"]
 

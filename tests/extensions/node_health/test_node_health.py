@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from labeler.contract.event_reasons import EventReason
+from tests.extensions.made import none_failed
 from tests.extensions.node_health.failing import clock_time, ended, exited, proven
 from tests.sweeper.cluster import Nodes, Placing
 from webhook.configuration.settings import BadNodes, Settings
@@ -105,7 +106,7 @@ class Life:
         view = self.hooks.begin(view, self.hooks.memories)
         self.hooks.on_failed(self.cache.take_failed())
         self.hooks.exclude((), view)
-        self.hooks.after_pass(view)
+        self.hooks.after_pass(view, none_failed(self.hooks))
         return self.health.failures
 
     @property

@@ -22,7 +22,7 @@ from webhook.sweeper.apply.evictions import Evictor
 from webhook.sweeper.apply.release import Outcome, Release, Releaser
 from webhook.sweeper.context import Pass, Retries, answered
 from webhook.sweeper.decide import plan
-from webhook.sweeper.decide.backoff import FIRST_SECONDS, ApiRefusal, ApplyMemory, Deferrals, Key, Write
+from webhook.sweeper.decide.backoff import ApiRefusal
 from webhook.sweeper.decide.orders import (
     Cause,
     Delay,
@@ -36,6 +36,7 @@ from webhook.sweeper.decide.orders import (
     ReadBack,
     cause_of,
 )
+from webhook.sweeper.decide.retries import FIRST_SECONDS, Key, RetryTable, Write
 from webhook.sweeper.observe.gangs import OWN_ERROR, GangKey, key_of
 from webhook.sweeper.observe.snapshotter import Snapshotter
 from webhook.sweeper.observe.view import View
@@ -68,30 +69,51 @@ class Applier:
         )
         self._pool = ThreadPoolExecutor(_PARALLEL_PLANS, thread_name_prefix="plan")
         self._fresh_lock = threading.Lock()
-        self._retries = Retries(surroundings, Deferrals())
+        self._retries = Retries(surroundings, RetryTable())
         self._gang_of: Callable[[Pod], GangKey] = key_of
-        """Both of the step that is carried out."""
+        """Both of the pass that is carried out."""
 
     def close(self) -> None:
         """End the threads."""
         self._releaser.close()
         self._pool.shutdown(cancel_futures=True)
 
-    def apply(self, orders: Orders, view: View, memory: ApplyMemory) -> tuple[Done, ApplyMemory]:
-        """Carry all orders out, several plans at once; returns the results, and the memory of writes."""
-        deferrals = memory.deferrals.current(self._pass.clock(), self._pass.settings.interval_seconds)
-        self._retries, self._gang_of = Retries(self._pass, deferrals), view.gang_of
-        evictor = Evictor(self._retries, memory.evicting, self._snapshotter.owners)
-        done = evictor.evict_all(orders.evictions, view)
-        done += ModelLabelWriter(self._retries, self._pool, view.gang_of).write_all(orders.model_label_orders)
-        done += self._read_back(orders.reads)
-        if orders.releases:
-            done.append(self._release(orders.releases))
-        # Each plan is checked against the changes since; a plan that no longer fits is left out.
-        deadline = self._pass.clock() + self._pass.settings.pass_seconds
-        done += self._pool.map(lambda each: self._carry_out(each, view, deadline), orders.plans)
+    def apply(self, orders: Orders, view: View, retries: Retries) -> Done:
+        """Carry the orders of a pass out; a defect in one kind of them does not stop the others.
+
+        Releases come first, as evictions may take as long as a pass. Plans of a gang are left to the next
+        pass where the API server has just refused a release of it.
+        """
+        self._retries, self._gang_of = retries, view.gang_of
+        done: list[Done] = []
+        for carry_out in (self._finish, self._evict, self._label, self._place):
+            try:
+                done += carry_out(orders, view, done)
+            except Exception:  # what came of them is unknown
+                logger.exception("apply_failed step=%s", carry_out.__name__)
+                done.append(Done(failed=True))
         together = Done.together(done)
-        return together, ApplyMemory(deferrals.after(together.deferred, together.over), evictor.time)
+        for gang in {refusal.gang for refusal in together.refused}:
+            retries.failed((Write.GANG, gang))
+        return together
+
+    def _finish(self, orders: Orders, view: View, done: Sequence[Done]) -> list[Done]:
+        found = self._read_back(orders.reads)
+        return [*found, self._release(orders.releases)] if orders.releases else found
+
+    def _evict(self, orders: Orders, view: View, done: Sequence[Done]) -> list[Done]:
+        return Evictor(self._retries, self._snapshotter.owners).evict_all(orders.evictions, view)
+
+    def _label(self, orders: Orders, view: View, done: Sequence[Done]) -> list[Done]:
+        return ModelLabelWriter(self._retries, self._pool, view.gang_of).write_all(orders.model_label_orders)
+
+    def _place(self, orders: Orders, view: View, done: Sequence[Done]) -> list[Done]:
+        """Several plans at once, each checked against the changes since; some may no longer fit."""
+        refused = {refusal.gang for each in done for refusal in each.refused}
+        plans = [each for each in orders.plans if each.gang.key not in refused]
+        deadline = self._pass.clock() + self._pass.settings.pass_seconds
+        found = list(self._pool.map(lambda each: self._carry_out(each, view, deadline), plans))
+        return found if len(plans) == len(orders.plans) else [*found, Done(failed=True)]
 
     # --- plans ----------------------------------------------------------------------------------
 
@@ -113,16 +135,17 @@ class Applier:
                 "placed gang=%s pods=%d spread=%r proven=%s",
                 gang.key, len(order.entries), order.spread, order.answer.proven,
             )  # fmt: skip
-            return Done.together([self._release(order.now), Done(placed=(order,), over=(key,))])
+            self._retries.over(key)
+            return Done.together([self._release(order.now), Done(placed=(order,))])
         except ApiError as error:
             self._pass.metrics.errors.labels(str(error.status)).inc()
             refusal = (GangOutcome(gang, f"not committed in this pass: {error}", Cause.PLAN_REFUSED),)
             if error.is_for_now:
-                again = self._retries.again(key)
-                return Done(outcomes=refusal, again_seconds=again.seconds, deferred=(again.deferred,))
+                return Done(outcomes=refusal, again_seconds=self._retries.failed(key, error).seconds)
             # Orders that would be refused for good take time in each pass.
             refused = (ApiRefusal(gang.key),) if error.status != 409 else ()
-            return Done(outcomes=refusal, refused=refused, failed=True, over=(key,))
+            self._retries.over(key)
+            return Done(outcomes=refusal, refused=refused, failed=True)
         except Exception:  # one bad gang never stops the others
             logger.exception("plan_failed gang=%s", gang.key)
             return Done(
@@ -208,19 +231,20 @@ class Applier:
     def _after_release(self, pod: Pod, release: Release) -> Done:
         if release.outcome is Outcome.FAILED:
             return self._again(pod, release)  # no event is certain to follow, so a pass is due
-        over = ((Write.RELEASE, release.planned.uid),)
+        self._retries.over((Write.RELEASE, release.planned.uid))
         if release.outcome is Outcome.REFUSED:
             refused = _refused(pod, self._gang_of(pod), release)
-            return replace(refused, failed_releases=_of_cards(pod, release, 0.0), over=over)
+            return replace(refused, failed_releases=_of_cards(pod, release, 0.0))
         # Whatever the last attempt was answered, one before may arrive still.
         unconfirmed = _of_cards(pod, release, 0.0) if release.unconfirmed_seconds else ()
         # A webhook may have undone the release; and a proxy may answer so for a deleted pod.
         released = (release.planned,) if release.outcome is Outcome.RELEASED else ()
-        return Done(released=released, failed_releases=unconfirmed, over=over)
+        return Done(released=released, failed_releases=unconfirmed)
 
-    def _position(self, uid: str) -> float:
-        """By which pods are released where not all can be."""
-        return self._retries.deferrals.position((Write.RELEASE, uid))
+    def _position(self, pod: Pod) -> tuple[float, ...]:
+        """By which pods are released where not all can be: failed ones, and their namespaces, come last."""
+        metadata = pod.metadata
+        return self._retries.position((Write.NAMESPACE, metadata.namespace), (Write.RELEASE, metadata.uid))
 
     def _read_back(self, reads: Sequence[ReadBack]) -> list[Done]:
         """Read the pods of unconfirmed releases, and of those answered as done that do not show.
@@ -243,8 +267,8 @@ class Applier:
         is_gated = release.outcome is Outcome.FAILED and not release.answer
         if is_gated and not read.is_done:
             return Done(failed_releases=(FailedRelease(pair, is_read=True),))
-        again = self._retries.again((Write.READ, release.planned.uid))
-        done = Done(again_seconds=again.seconds, deferred=(again.deferred,))
+        again = self._retries.failed((Write.READ, release.planned.uid))
+        done = Done(again_seconds=again.seconds)
         if is_gated:
             return self._undone(read, done)
         if release.outcome is Outcome.GONE or read.is_done:
@@ -267,12 +291,13 @@ class Applier:
     def _again(self, pod: Pod, release: Release) -> Done:
         if not release.is_tried:
             return Done(failed=True)  # failed ones come last: else they might take all the time
-        again = self._retries.again((Write.RELEASE, release.planned.uid))
+        self._retries.failed((Write.NAMESPACE, pod.metadata.namespace))
+        again = self._retries.failed((Write.RELEASE, release.planned.uid), asked=release.retry_after)
         failed = _of_cards(pod, release, again.seconds)
         # Others may be released to its node before it is tried again.
         due = min(again.seconds, FIRST_SECONDS) if failed else again.seconds
         delays = (self._delay(pod, release),) if release.answer and again.stays else ()
-        return Done(again_seconds=due, delays=delays, failed_releases=failed, deferred=(again.deferred,))
+        return Done(again_seconds=due, delays=delays, failed_releases=failed)
 
     def _delay(self, pod: Pod, release: Release) -> Delay:
         seconds = self._pass.settings.interval_seconds
@@ -333,7 +358,7 @@ class ModelLabelWriter:
         deadline = self._pass.clock() + self._pass.settings.pass_seconds
         waits = [(order, self._retries.seconds_left(_key(order))) for order in orders]
         due = [order for order, seconds in waits if not seconds]
-        due.sort(key=lambda order: self._retries.deferrals.position(_key(order)))
+        due.sort(key=lambda order: self._retries.position(_key(order)))
         done = [Done(again_seconds=seconds) for _, seconds in waits if seconds]
         if len(due) > MOST_LABELS:
             done.append(Done(failed=True))
@@ -352,11 +377,12 @@ class ModelLabelWriter:
         logger.info(
             "model_labels_added pod=%s/%s labels=%r", metadata.namespace, metadata.name, dict(order.labels)
         )
-        return Done(labelled=(order.pod,), over=(_key(order),))
+        self._retries.over(_key(order))
+        return Done(labelled=(order.pod,))
 
     def _not_written(self, order: ModelLabelOrder, error: ApiError) -> Done:
-        again = self._retries.again(_key(order))
-        done = Done(again_seconds=again.seconds, deferred=(again.deferred,))
+        again = self._retries.failed(_key(order), error)
+        done = Done(again_seconds=again.seconds)
         if error.status in (404, 409, 422) and not again.stays:
             return done  # a deleted or replaced pod gets such an answer
         gang = self._gang_of(order.pod)
@@ -368,7 +394,7 @@ class ModelLabelWriter:
         # It makes no pass due, but each pass would be refused.
         note = f"without the labels of its GPU model; {retry}: {error}"
         delay = Delay(gang, order.pod, EventReason.LABELS_REFUSED, str(error.status), note)
-        return Done(refused=(ApiRefusal(gang),), delays=(delay,), deferred=(again.deferred,))
+        return Done(refused=(ApiRefusal(gang),), delays=(delay,))
 
 
 def _key(order: ModelLabelOrder) -> Key:

@@ -14,8 +14,8 @@ from webhook.kube.client import Api, ApiError
 from webhook.kube.objects import Pod
 from webhook.kube.paths import pod_path
 from webhook.sweeper.context import Retries, answered
-from webhook.sweeper.decide.backoff import EvictionTime, Key, Write
 from webhook.sweeper.decide.orders import NO_HURRY, Delay, Done, Eviction, Warn
+from webhook.sweeper.decide.retries import Key, Write
 from webhook.sweeper.observe.gangs import GangKey
 from webhook.sweeper.observe.membership import LostOwner, has_owners
 from webhook.sweeper.observe.view import View
@@ -62,28 +62,25 @@ def _version_if_unbound(api: Api, path: str, uid: str) -> str:
     return str(pod["metadata"]["resourceVersion"]) if is_same else ""
 
 
+_ALL: Final[Key] = Write.EVICTIONS, ""
+"""Of the retry table: all evictions of a pass."""
+
 EVICTED: Final = "evicted"
 REFUSED: Final = "refused"
 FAILED: Final = "failed"
 
 
 class Evictor:
-    """Carries the evictions of one step out.
-
-    time: the memory of all steps' time. owners: returns View.lost_owner as of now.
-    """
+    """Carries the evictions of one pass out."""
 
     def __init__(
-        self,
-        retries: Retries,
-        time: EvictionTime,
-        owners: Callable[[], Callable[[Pod], LostOwner | None]] = lambda: has_owners,
+        self, retries: Retries, owners: Callable[[], Callable[[Pod], LostOwner | None]] = lambda: has_owners
     ) -> None:
+        """owners: returns View.lost_owner as of now."""
         self._owners = owners
         self._pass = retries.surroundings
         self._retries = retries
         self._longest = self._pass.settings.interval_seconds
-        self.time = time.current(self._pass.clock(), self._longest)
 
     def evict_all(self, orders: Sequence[Eviction], view: View) -> list[Done]:
         """Evict gang after gang as long as a pass may last; the next pass checks the rest.
@@ -92,12 +89,11 @@ class Evictor:
         no longer in the way, and they would be left partially running. But once the time is over it ends with
         the first pod that is not evicted: each of thousands may take as long to be refused. After a pass that
         spent its time without an eviction, all evictions wait, longer each time, since everything else lacks
-        this time. Then those of other steps come first.
+        this time.
         """
         if not orders:
             return []
-        waits, self.time = self.time.seconds_left(_uids(orders), self._pass.clock())
-        if waits:
+        if waits := self._retries.seconds_left(_ALL):
             return [Done(put_off=tuple(orders), again_seconds=waits)]
         deadline = self._pass.clock() + self._pass.settings.pass_seconds
         orders, done = self._ordered(orders, view), list[Done]()
@@ -123,28 +119,38 @@ class Evictor:
         return any(lost(pod) is not None for waiting in of_plans.values() for pod in waiting)
 
     def _ordered(self, orders: Sequence[Eviction], view: View) -> list[Eviction]:
-        """Gang by gang, those with failed pods last: else they might take all the time each time."""
+        """Gang by gang; those that might take all the time each time come last.
+
+        So come those of namespaces and causes of which evictions have failed, and those with failed pods.
+        """
         gangs = [list(own) for _, own in groupby(orders, lambda order: view.gang_of(order.pod))]
-        gangs.sort(key=lambda own: max(self._retries.deferrals.position(_key(order)) for order in own))
-        return [order for own in gangs for order in own]
+        positions = [
+            (self._retries.position(_group(own[0])), max(self._retries.position(_key(each)) for each in own))
+            for own in gangs
+        ]
+        in_order = sorted(range(len(gangs)), key=positions.__getitem__)
+        return [order for number in in_order for order in gangs[number]]
 
     def _cut(self, orders: Sequence[Eviction], done: list[Done]) -> list[Done]:
         """There is no time for the rest of these orders."""
         left = tuple(orders[len(done) :])
         if any(each.evicted for each in done):
-            self.time = EvictionTime()
+            self._retries.over(_ALL)
             return [*done, Done(failed=True, put_off=left)]
         done = [replace(each, again_seconds=NO_HURRY) for each in done]
-        now = self._pass.clock()
-        self.time, again = self.time.after_timeout(_uids(orders), now, self._longest)
-        return [*done, Done(put_off=left, again_seconds=again)]
+        return [*done, Done(put_off=left, again_seconds=self._retries.failed(_ALL).seconds)]
 
     def _evict(self, order: Eviction, gang: GangKey) -> Done:
         if not self._pass.may_act():
             return Done()
         if waits := self._retries.seconds_left(_key(order)):
             return Done(put_off=(order,), again_seconds=waits)
-        return self._ask(order, gang) if order.for_others else self._delete(order, gang)
+        done = self._ask(order, gang) if order.for_others else self._delete(order, gang)
+        if done.put_off or done.delays:
+            self._retries.failed(_group(order))
+        else:
+            self._retries.over(_group(order))
+        return done
 
     def _delete(self, order: Eviction, gang: GangKey) -> Done:
         pod = order.pod
@@ -152,14 +158,12 @@ class Evictor:
             is_deleted = delete_pod(self._pass.api, pod, may_run=order.may_run)
         except ApiError as error:
             return self._not_deleted(order, gang, error)
-        over = (_key(order),)
+        self._retries.over(_key(order))
         if not is_deleted:
-            return Done(denied=(order,), over=over)  # the watch will show its current state
+            return Done(denied=(order,))  # the watch will show its current state
         self._pass.metrics.repairs.labels(order.cause).inc()
         _log(order)
-        return Done(
-            evicted=(order,), warnings=(Warn(pod, EventReason.EVICTED, order.description),), over=over
-        )
+        return Done(evicted=(order,), warnings=(Warn(pod, EventReason.EVICTED, order.description),))
 
     def _not_deleted(self, order: Eviction, gang: GangKey, error: ApiError) -> Done:
         metadata = order.pod.metadata
@@ -168,8 +172,8 @@ class Evictor:
             return replace(self._again(order, gang, error), denied=(order,))
         if error.is_for_now:
             return self._again(order, gang, error)
-        again = self._retries.again(_key(order))  # it makes no pass due, but each would be refused
-        return Done(denied=(order,), delays=(_refused(order, gang, error),), deferred=(again.deferred,))
+        self._retries.failed(_key(order), error)  # it makes no pass due, but each would be refused
+        return Done(denied=(order,), delays=(_refused(order, gang, error),))
 
     def _ask(self, order: Eviction, gang: GangKey) -> Done:
         """Request the eviction; a pod that a budget protects is tried again by a later pass.
@@ -189,7 +193,8 @@ class Evictor:
             self._pass.api.request("POST", path, body=body)
         except ApiError as error:
             if error.status in (404, 409):
-                return Done(over=(_key(order),))  # gone, or replaced by now: the watch will show it
+                self._retries.over(_key(order))
+                return Done()  # gone, or replaced by now: the watch will show it
             outcome = REFUSED if error.status == 429 else FAILED
             outcomes.labels(order.cause, outcome).inc()
             logger.warning(
@@ -199,27 +204,25 @@ class Evictor:
             return again if error.is_for_now else replace(again, delays=(_refused(order, gang, error),))
         outcomes.labels(order.cause, EVICTED).inc()
         _log(order)
-        return Done(
-            evicted=(order,),
-            warnings=(Warn(order.pod, EventReason.PREEMPTED, order.reason),),
-            over=(_key(order),),
-        )
+        self._retries.over(_key(order))
+        return Done(evicted=(order,), warnings=(Warn(order.pod, EventReason.PREEMPTED, order.reason),))
 
     def _again(self, order: Eviction, gang: GangKey, error: ApiError) -> Done:
         """It stays due, and is reported once it stays deferred."""
-        again = self._retries.again(_key(order))
+        again = self._retries.failed(_key(order), error)
         note = f"not yet {order.description}; retried at least every {self._longest:g} s: {answered(error)}"
         delay = Delay(gang, order.pod, EventReason.EVICTION_DEFERRED, str(error.status), note)
         delays = (delay,) if again.stays else ()
-        return Done(put_off=(order,), again_seconds=again.seconds, delays=delays, deferred=(again.deferred,))
+        return Done(put_off=(order,), again_seconds=again.seconds, delays=delays)
 
 
 def _key(order: Eviction) -> Key:
     return Write.EVICTION, order.pod.metadata.uid
 
 
-def _uids(orders: Sequence[Eviction]) -> set[str]:
-    return {order.pod.metadata.uid for order in orders}
+def _group(order: Eviction) -> Key:
+    """Evictions that may fail together, for example by a webhook or a budget."""
+    return Write.EVICTIONS, (order.pod.metadata.namespace, order.cause)
 
 
 def _refused(order: Eviction, gang: GangKey, error: ApiError) -> Delay:

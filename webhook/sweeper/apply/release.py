@@ -3,10 +3,12 @@
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from operator import itemgetter
 from typing import Final
 
 import msgspec
@@ -43,6 +45,9 @@ still, and gives it up after some 7 s; a proxy answers before the API server's t
 _LOOK_AGAIN: Final = (404, 409, 422)
 """A guard failed, or the object has changed: it is read again before that is judged. A webhook of others may
 also answer so for an existing pod."""
+Line = list[tuple[Pod, PlannedPod]]
+"""Pods that are released one after the other, with their entries in plans."""
+
 logger = logging.getLogger(__name__)
 _decoder: Final = msgspec.json.Decoder(Pod)
 
@@ -74,6 +79,8 @@ class Release:
     """The API server's answer, where the release failed for now and may succeed later."""
     status: int = 0
     """The HTTP status of that answer, 0 if there was none."""
+    retry_after: float = 0.0
+    """Seconds that the API server asks to wait."""
     is_tried: bool = True
     """False where there was no time to ask."""
     unconfirmed_seconds: float = 0.0
@@ -85,8 +92,9 @@ class _Attempts:
     """The attempts to release one pod.
 
     pod: as it was last read. also: annotations that are written with the release. objection: the API server's
-    answer to a release that empties managedFields, "" where it refused none. detail, status, answer: of the
-    last error, see Release. unconfirmed_until: until when (time.monotonic) some attempt may still arrive.
+    answer to a release that empties managedFields, "" where it refused none. detail, status, answer,
+    retry_after: of the last error, see Release. unconfirmed_until: until when (time.monotonic) some attempt
+    may still arrive.
     """
 
     pod: Pod
@@ -96,11 +104,13 @@ class _Attempts:
     detail: str = ""
     status: int = 0
     answer: str = ""
+    retry_after: float = 0.0
     unconfirmed_until: float = float("-inf")
 
     def note(self, error: ApiError) -> None:
         """The API server has given this error."""
         self.detail, self.status, self.answer = str(error), error.status, answered(error)
+        self.retry_after = error.retry_after or 0.0
 
     def note_failed_write(self, error: ApiError) -> None:
         """The same of a release; unless it is known to be unwritten, it may arrive still."""
@@ -113,7 +123,7 @@ class _Attempts:
         """The outcome where none has succeeded, for now. detail: reported where there was no error."""
         return Release(
             self.planned, Outcome.FAILED, self.detail or detail, answer=self.answer, status=self.status,
-            is_tried=is_tried,
+            retry_after=self.retry_after, is_tried=is_tried,
         )  # fmt: skip
 
     def refused(self, *, depends_on_node: bool = True) -> Release:
@@ -154,13 +164,14 @@ class Releaser:
         self,
         pairs: Iterable[tuple[Pod, PlannedPod]],
         annotations: Mapping[str, Mapping[str, str]] | None = None,
-        position: Callable[[str], float] = lambda _: 0.0,
+        position: Callable[[Pod], tuple[float, ...]] = lambda _: (),
     ) -> list[Release]:
         """Release pods as planned; pods of one node in the order given, since their cards depend on it.
 
         Pods of a namespace with rules on one another keep their order too, in which kube-scheduler accepts
-        them. annotations: by uid, further ones of pods. position: of a uid; nodes with lower ones come first,
-        since failed ones might otherwise take all the time.
+        them. annotations: by uid, further ones of pods. position: of a pod; nodes with lower ones come first,
+        since failed ones might otherwise take all the time. Namespaces are served round robin, and one where
+        a release has failed comes after the others: what fails there, such as a webhook, delays none of them.
         """
         also = annotations or {}
         by_node = grouped(
@@ -170,10 +181,28 @@ class Releaser:
             )
             for pod, planned in pairs
         )
+        results = self._release_lines(round_robin(by_node.values(), position), also)
+        return [release for found in results for release in found or ()]
+
+    def _release_lines(
+        self, lines: Sequence[Line], also: Mapping[str, Mapping[str, str]]
+    ) -> list[list[Release] | None]:
+        """The outcomes of each line, in some order, and None for each that has been put last."""
         deadline = time.monotonic() + _TOGETHER_SECONDS
-        lines = sorted(by_node.values(), key=lambda own: min(position(planned.uid) for _, planned in own))
-        results = self._pool.map(lambda own: self._release_in_order(own, deadline, also), lines)
-        return [release for releases in results for release in releases]
+        failing: set[str] = set()
+
+        def carry_out(own: Line, is_last: bool) -> list[Release] | None:
+            namespace = own[0][0].metadata.namespace
+            if namespace in failing and not is_last:
+                return None
+            found = self._release_in_order(own, deadline, also)
+            if any(each.outcome is Outcome.FAILED for each in found):
+                failing.add(namespace)
+            return found
+
+        results = list(self._pool.map(lambda own: carry_out(own, is_last=False), lines))
+        late = [own for own, found in zip(lines, results, strict=True) if found is None]
+        return [*results, *self._pool.map(lambda own: carry_out(own, is_last=True), late)]
 
     def read_back(self, pairs: Iterable[tuple[Pod, PlannedPod]]) -> list[Release]:
         """The outcomes of releases, as read from the pods: FAILED, without an answer, for those that are
@@ -317,6 +346,18 @@ class Releaser:
             return _decoder.decode(text)
         except ValueError as error:  # it must stop no other release
             raise self._api.unreadable("GET", path, text) from error
+
+
+def round_robin(lines: Iterable[Line], position: Callable[[Pod], tuple[float, ...]]) -> list[Line]:
+    """The lines by the first part of their position; of equal ones a line of each namespace in turn."""
+    placed = sorted(((min(position(pod) for pod, _ in own), own) for own in lines), key=itemgetter(0))
+    numbers: Counter[str] = Counter()
+    numbered = []
+    for at, own in placed:
+        namespace = own[0][0].metadata.namespace
+        numbered.append((at[:1], numbers[namespace], own))
+        numbers[namespace] += 1
+    return [own for _, _, own in sorted(numbered, key=itemgetter(0, 1))]
 
 
 def _is_the_same(fresh: Pod, pod: Pod) -> bool:

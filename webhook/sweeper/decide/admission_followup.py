@@ -55,13 +55,7 @@ def model_label_step(
     Planned members are left out: they were handled in an earlier pass. schedulers: those to which pods are
     released with a node. paused: whether the API server has just refused something for a gang.
     """
-    found = [_guarded_orders(gang, view, policy, schedulers, paused) for gang in gangs]
-    return Orders(
-        releases=tuple(each for own in found for each in own.releases),
-        model_label_orders=tuple(each for own in found for each in own.model_label_orders),
-        warnings=tuple(each for own in found for each in own.warnings),
-        outcomes=tuple(each for own in found for each in own.outcomes),
-    )
+    return Orders.together(_guarded_orders(gang, view, policy, schedulers, paused) for gang in gangs)
 
 
 def _guarded_orders(

@@ -19,7 +19,6 @@ from webhook.placement import Assignment, Budget, Gang, NoFit, PodClass, Snapsho
 from webhook.scheduling.neighbourhood import Neighbourhood
 from webhook.scheduling.volume_counts import VolumeClaim, VolumeCounts
 from webhook.sweeper.decide.asking import DivideGang, Variant, undivided
-from webhook.sweeper.decide.backoff import Backoff
 from webhook.sweeper.decide.gang_question import GangQuestion, question
 from webhook.sweeper.decide.missing_pods import Growth
 from webhook.sweeper.decide.node_rules import GangNodes, NodeRule, NodeRules, RuleKind
@@ -34,6 +33,7 @@ from webhook.sweeper.decide.preemption import (
 from webhook.sweeper.decide.proofs import Proof
 from webhook.sweeper.decide.release_queue import ReleaseQueue, Timestamps
 from webhook.sweeper.decide.reservations import ReservationLedger
+from webhook.sweeper.decide.retries import RetryTable
 from webhook.sweeper.observe.gangs import GangKey, PodGang
 from webhook.sweeper.observe.membership import unknown_owner
 from webhook.sweeper.observe.view import View
@@ -96,8 +96,8 @@ class PassInput:
     """The input by which gangs are placed in one pass.
 
     timestamps: for plans of this pass. rules: the nodes that gangs do not use, apart from reserved ones.
-    usage_version, freed_version: see Changes. going: gangs that are evicted as a whole in this pass. backoff:
-    after refusals, as of this pass. keeps: returns why a gang should be no victim. divide: the variants of a
+    usage_version, freed_version: see Changes. going: gangs that are evicted as a whole in this pass. retries:
+    after refusals of the API server. keeps: returns why a gang should be no victim. divide: the variants of a
     gang.
     """
 
@@ -109,7 +109,7 @@ class PassInput:
     rules: NodeRules = field(default_factory=NodeRules)
     usage_version: int = 0
     going: Set[GangKey] = frozenset()
-    backoff: Backoff = field(default_factory=Backoff)
+    retries: RetryTable = field(default_factory=RetryTable)
     keeps: Keeps = none_protected
     divide: DivideGang = undivided
     freed_version: int = 0

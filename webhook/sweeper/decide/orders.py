@@ -12,7 +12,7 @@ from webhook.kube.planned import PlannedPod
 from webhook.placement import (
     Assignment,
 )
-from webhook.sweeper.decide.backoff import ApiRefusal, Deferral, Key
+from webhook.sweeper.decide.backoff import ApiRefusal
 from webhook.sweeper.decide.gang_question import GangQuestion
 from webhook.sweeper.decide.node_rules import avoided_sentence
 from webhook.sweeper.observe.gangs import GangKey, PodGang
@@ -236,6 +236,15 @@ class Orders:
     due_seconds: float = NO_HURRY
     unasked: frozenset[GangKey] = frozenset()
 
+    @classmethod
+    def together(cls, parts: Iterable["Orders"]) -> "Orders":
+        """All decisions as one."""
+        parts = list(parts)
+        lists = [each.name for each in fields(cls) if each.name not in ("due_seconds", "unasked")]
+        joined = {name: tuple(item for part in parts for item in getattr(part, name)) for name in lists}
+        due = min((part.due_seconds for part in parts), default=NO_HURRY)
+        return cls(**joined, due_seconds=due, unasked=frozenset().union(*(part.unasked for part in parts)))
+
 
 @dataclass(frozen=True)
 class Delay:
@@ -272,9 +281,8 @@ class Done:
     placed, released, evicted: carried out. labelled: pods that have got their labels. refused: would be
     refused again. failed: whether something failed that may soon succeed. warnings, outcomes: messages for
     users. put_off: evictions that failed and stay due. denied: evictions that were answered but not carried
-    out: refused, or for another version of the pod. deferred: failed writes, and until when they are not
-    retried; over: writes that succeeded, or are refused for good. again_seconds: when writes for which the
-    API server had no time are due.
+    out: refused, or for another version of the pod. again_seconds: when writes for which the API server had
+    no time are due.
     """
 
     placed: tuple[NewPlan, ...] = ()
@@ -288,8 +296,6 @@ class Done:
     denied: tuple[Eviction, ...] = ()
     failed_releases: tuple[FailedRelease, ...] = ()
     delays: tuple[Delay, ...] = ()
-    deferred: tuple[tuple[Key, Deferral], ...] = ()
-    over: tuple[Key, ...] = ()
     failed: bool = False
     again_seconds: float = NO_HURRY
 

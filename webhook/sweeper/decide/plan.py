@@ -26,6 +26,7 @@ from webhook.sweeper.decide.kubelet_refusals import NONE_REFUSED, KubeletRefusal
 from webhook.sweeper.decide.orders import Beside, NewPlan, Pair
 from webhook.sweeper.decide.preemption import evicted_by_plans, promised_victims, wanted_resources
 from webhook.sweeper.decide.release_queue import SentReleases, Timestamps
+from webhook.sweeper.decide.retries import RetryTable, Write
 from webhook.sweeper.observe.gangs import PodGang
 from webhook.sweeper.observe.membership import GangKey
 from webhook.sweeper.observe.view import View
@@ -412,7 +413,7 @@ def _is_overbooked(
 
 
 def unfinished(
-    view: View, backoff: Backoff, sent: SentReleases, waiting: Set[str] = frozenset()
+    view: View, retries: RetryTable, sent: SentReleases, waiting: Set[str] = frozenset()
 ) -> list[Pair]:
     """The planned releases that an earlier pass, or leader, did not carry out, in the order of the plans.
 
@@ -425,5 +426,5 @@ def unfinished(
         if (pod := gated.get(uid)) is not None
         and uid not in sent
         and uid not in waiting
-        and not backoff.seconds_left(view.gang_of(pod), view.now.seconds)
+        and not retries.seconds_left((Write.GANG, view.gang_of(pod)), view.now.seconds)
     ]

@@ -54,6 +54,7 @@ from webhook.sweeper.decide.reservation_kinds import (
     reserve_for_starving,
     why_not_reserved,
 )
+from webhook.sweeper.decide.retries import Write
 from webhook.sweeper.observe.gangs import PodGang
 from webhook.sweeper.observe.membership import exclusive_over
 from webhook.sweeper.observe.plans import scheduler_of
@@ -106,7 +107,7 @@ def of_served_schedulers(attempt: Attempt, now: PassState) -> Attempt | GangWait
 
 def not_in_backoff(attempt: Attempt, now: PassState) -> Attempt | PassedOver:
     """A gang that the API server has refused altogether is retried with backoff."""
-    seconds = now.given.backoff.seconds_left(attempt.gang.key, now.at)
+    seconds = now.given.retries.seconds_left((Write.GANG, attempt.gang.key), now.at)
     return PassedOver(due_seconds=seconds) if seconds > 0 else attempt
 
 
