@@ -18,7 +18,7 @@ from labeler import config
 from labeler.contract.event_reasons import EventReason, EventSource
 from labeler.contract.key_reference import KEY_USES, KeyUse
 from webhook.cli.main import COMMANDS, module_of
-from webhook.configuration.file import rows
+from webhook.configuration.schema import rows
 
 _ROOT: Final = Path(__file__).parent.parent
 _MARKED: Final = r"(<!-- generated: {} -->\n).*?(<!-- end -->)"

@@ -1,5 +1,6 @@
 """The chart's values: defaults, schema, and what options put in their place. Part of `hack/chart`."""
 
+import copy
 import json
 import tomllib
 from collections.abc import Mapping
@@ -13,9 +14,7 @@ from hack.releases import chart_arguments
 from hack.releases.merged import Optional, Value
 from labeler.sources import known_sources
 from webhook.configuration.cluster import KEY, NAME
-from webhook.configuration.file import default
-from webhook.configuration.file import schema as configuration_schema
-from webhook.configuration.keys import KEYS, LEVEL_LIST
+from webhook.configuration.schema import DEFAULTS, SCHEMA
 from webhook.policy.values import DEFAULT_EXCLUDED_NAMESPACES
 
 WRITTEN: Final = Path(__file__).parent / "chart"
@@ -31,10 +30,7 @@ TEXTS: Final[Mapping[str, Mapping[str, Value | Optional]]] = {
 }
 """The files that an operator may give, by the names of their ConfigMaps."""
 
-_DECIDING: Final = (
-    "gatePrefix", "schedulerNames", "gpus.resources", "gpus.deviceClasses", "namespaces.excluded",
-    "namespaces.rules", "gangs.native", "tiers",
-)  # fmt: skip
+_DECIDING: Final = ("gatePrefix", "schedulerNames", "gpus", "namespaces", "gangs", "tiers")
 """Keys of the configuration that the API server's own conditions follow from."""
 
 _COMMON: Final = (
@@ -77,23 +73,11 @@ def presets(base: list[Object], options: Mapping[str, list[Object]]) -> str:
 
     base: the objects that are always there; options: those of each option by its value.
     """
-    usual: Object = {}
-    for key in KEYS:
-        section, _, name = key.path.partition(".")
-        if key.path in _DECIDING and name:
-            usual.setdefault(section, {})[name] = default(key)
-        elif key.path in _DECIDING:
-            usual[section] = default(key)
     return json.dumps(
         {
             "config": _documents(base, options, NAME, KEY),
             "labeler": _documents(base, options, "labeler", "labeler.yaml"),
-            "usual": usual,
-            "durations": {
-                key.path: {"least": key.kind.seconds[0], "most": key.kind.seconds[1], "what": key.kind.what}
-                for key in KEYS
-                if key.kind.seconds
-            },
+            "usual": {key: DEFAULTS[key] for key in _DECIDING},
             "excluded": sorted(DEFAULT_EXCLUDED_NAMESPACES),
             "priorityClasses": {
                 each["metadata"]["name"]: each["value"] for each in base if each["kind"] == "PriorityClass"
@@ -121,9 +105,11 @@ def _documents(base: list[Object], options: Mapping[str, list[Object]], name: st
 def schema() -> str:
     """values.schema.json: every value that there is, so that a misspelt one is refused."""
     made = json.loads(Path(__file__).with_name("values.schema.json").read_text())
-    own = configuration_schema()
+    own = copy.deepcopy(SCHEMA)
     # Templates of Helm get the keys of a mapping sorted, and the order of levels counts.
-    own["properties"]["topology"]["properties"]["levels"] = LEVEL_LIST
+    levels = own["definitions"]["TopologyKeys"]["properties"]["levels"]
+    levels["anyOf"] = [each for each in levels["anyOf"] if each["type"] == "array"]
+    made["definitions"] |= own["definitions"]
     made["properties"]["config"] = {key: own[key] for key in ("type", "additionalProperties", "properties")}
     for program, special in _PROGRAMS.items():
         names = (*special, *_COMMON)

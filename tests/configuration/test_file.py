@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from labeler.contract import keys
 from tests.admission.harness import MANIFESTS, shipped_configuration
 from tests.configuration.wrong import HEAD, MODEL, TIERS, WRONG_AFTER_HEAD
+from webhook.configuration import schema
 from webhook.configuration.document import ConfigurationError
-from webhook.configuration.file import Configuration, default, parse, schema
-from webhook.configuration.keys import KEYS
+from webhook.configuration.file import Configuration, parse
+from webhook.configuration.schema import SCHEMA, rows
 from webhook.configuration.settings import Avoid, BadNodes, ScaleUp, Settings, SpareNodes
 from webhook.configuration.value_kinds import duration_text, seconds_of
 from webhook.extensions.fair_order.scores import PROJECTED
@@ -65,13 +66,11 @@ def test_the_shortest_configuration_gates_the_usual_gpus_and_changes_no_default(
 
 
 def test_a_default_that_is_written_down_changes_nothing() -> None:
-    document: dict[str, Any] = yaml.safe_load(HEAD)
-    for key in KEYS:
-        if not key.path.startswith("fairOrder") and (value := default(key)) not in (None, {}, ""):
-            section, _, name = key.path.partition(".")
-            where = document.setdefault(section, {}) if name else document
-            where[name or section] = value
-    assert parse(json.dumps(document)) == Configuration()
+    document = {name: value for name, value in schema.DEFAULTS.items() if name != "fairOrder"}
+    written = json.loads(
+        json.dumps(document), object_hook=lambda each: {k: v for k, v in each.items() if v != ""}
+    )
+    assert parse(json.dumps(written)) == Configuration()
 
 
 DEFAULTS = {
@@ -224,13 +223,13 @@ def test_a_duration_that_is_written_is_read_as_it_was(milliseconds: int) -> None
 # --- faults -------------------------------------------------------------------------------------------
 
 WRONG = {
-    "": "document: is empty",
-    "{}": "document: is empty; start with apiVersion",
+    "": "apiVersion: is missing; write topogate.io/v1beta1",
+    "{}": "kind: is missing; write Configuration",
     "- a": "document: must be a mapping, not a list",
     "x": "document: must be a mapping, not text",
     "a: [": "line 1, column 5",
     "apiVersion: v1\nkind: Configuration\n": "apiVersion: must be topogate.io/v1beta1, not 'v1'",
-    "apiVersion: topogate.io/v1beta1\n": "kind: must be Configuration, not None",
+    "apiVersion: topogate.io/v1beta1\n": "kind: is missing; write Configuration",
     f"apiVersion: 0x{'9' * 9000}\n": "not a number",
     f"apiVersion: {'v' * 5000}\n": f"not '{'v' * 80}...'",
     "[" * 20_000: "document: is nested too deeply",
@@ -261,8 +260,8 @@ def test_all_faults_are_named_at_once() -> None:
         + "tiers: [{name: a}]\nnamespaces: {rules: {b: {maximumTier: c}}}\nlevels: []\nrepair: {enabled: 1}\n"
     )
     assert [fault.split(":")[0] for fault in found] == [
-        "levels",
         "tiers[0].priorityClassName",
+        "levels",
         "repair.enabled",
         "namespaces.rules.b.maximumTier",
     ]
@@ -274,10 +273,7 @@ def test_each_nameless_tier_has_one_fault() -> None:
 
 
 _NAMES = [
-    *dict.fromkeys(part for key in KEYS for part in key.path.split(".")),
-    "apiVersion",
-    "kind",
-    "name",
+    *dict.fromkeys(part for path, *_ in rows() for part in path.replace("[]", "").split(".")),
     "*",
 ]
 _leaves = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8) | st.dates()
@@ -340,14 +336,12 @@ def test_normalising_a_name_again_changes_nothing(name: str) -> None:
 # --- the schema ---------------------------------------------------------------------------------------
 
 
-def test_the_schema_has_every_key_and_no_other() -> None:
-    sections = {
-        name: each.get("properties") if each.get("additionalProperties") is False else None
-        for name, each in schema()["properties"].items()
-    }
-    found = {
-        f"{name}.{below}" if below else name
-        for name, properties in sections.items()
-        for below in (properties or [""])
-    }
-    assert found == {key.path for key in KEYS} | {"apiVersion", "kind"}
+def test_each_key_has_a_meaning_and_there_are_at_most_55() -> None:
+    keys_of_lists = [path for path, *_ in rows() if "[]" in path or ".NAME." in path]
+    assert [path for path, _, _, meaning in rows() if not meaning.strip()] == []
+    assert len(list(rows())) - len(keys_of_lists) <= 55 + len(("apiVersion", "kind"))
+
+
+def test_the_schema_refuses_every_key_that_it_does_not_have() -> None:
+    structs = [SCHEMA, *SCHEMA["definitions"].values()]
+    assert all(each["additionalProperties"] is False for each in structs)

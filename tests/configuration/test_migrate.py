@@ -13,9 +13,10 @@ from webhook.configuration.file import from_document, parse
 from webhook.configuration.migrate import load_files, migrate, parse_files
 from webhook.kube.client import ApiError
 
-POLICY = """
-apiVersion: topogate.io/v1alpha1
-kind: AdmissionPolicy
+OLD_HEAD = "apiVersion: topogate.io/v1alpha1\nkind: AdmissionPolicy\n"
+POLICY = (
+    OLD_HEAD
+    + """
 gatePrefix: example.com/wait-
 gate: example.com/wait-here
 gpuResources: [nvidia.com/gpu]
@@ -31,6 +32,7 @@ nativeGangs: leave
 bind: podgroup
 fairOrder: {halfLife: 2d, weights: {a: 3}}
 """
+)
 SETTINGS = """
 gate_prefix: example.com/wait-
 settle_seconds: 2.5
@@ -91,8 +93,8 @@ def test_the_two_files_become_one_configuration_with_the_same_meaning() -> None:
     document, notes = migrate([("settings", SETTINGS), ("policy", POLICY)])
     assert from_document(document, "new") == parse(NEW)
     assert notes == [
-        "policy: gate: example.com/wait-here is dropped; pods get the gate example.com/wait-topogate",
-        "policy: topologyLevels: rack and host is dropped; topology.levels names the levels",
+        "policy: gate is dropped: pods get the gate that is gatePrefix with topogate after it",
+        "policy: topologyLevels is dropped: topology.levels names the levels",
     ]
 
 
@@ -174,15 +176,8 @@ def test_every_old_name_is_translated_or_dropped() -> None:
     assert notes
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "{apiVersion: topogate.io/v1beta1, kind: Configuration, binding: {mode: nominated}}",
-        "{apiVersion: topogate.io/v1alpha1, kind: AdmissionPolicy, bind: nominated}",
-    ],
-)
-def test_a_file_that_nominates_gangs_binds_them_as_one_and_is_reported(
-    text: str, caplog: pytest.LogCaptureFixture
+def test_an_old_file_that_nominates_gangs_binds_them_as_one_and_is_reported(
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    assert parse_files([("file", text)]).policy.binds_by_pod_group
-    assert "set podgroup" in caplog.text
+    assert parse_files([("file", f"{OLD_HEAD}bind: nominated")]).policy.binds_by_pod_group
+    assert "bind is dropped: gangs are no longer nominated, but bound as with podgroup" in caplog.text

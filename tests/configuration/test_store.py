@@ -23,7 +23,7 @@ def file(tmp_path: Path) -> Path:
 @pytest.mark.promise("O54")
 def test_a_store_keeps_the_old_configuration_while_the_file_is_broken_or_gone(file: Path) -> None:
     store = ConfigurationStore([file])
-    for content in ("gate: x", None):
+    for content in ("gates: x", None):
         file.unlink() if content is None else file.write_text(content)
         store.refresh()
         assert store.remark().startswith("the configuration on disk is not in force: ")
@@ -81,7 +81,7 @@ def test_config_check_names_every_fault_of_every_file_and_fails(
     assert main(["config", "check", *map(str, (bad, file, gone, deep))]) == 1
     output = capsys.readouterr()
     assert f"{bad}: levels: unknown key" in output.err
-    assert f"{bad}: gatePrefix: '-' is not a prefix" in output.err
+    assert f"{bad}: gatePrefix: must be a prefix of a gate's name, not '-'" in output.err
     assert f"{gone}: cannot be read: No such file" in output.err
     assert f"{deep}: document: is nested too deeply" in output.err
     assert f"{file}: ok" in output.out

@@ -61,7 +61,7 @@ HEAD = "apiVersion: topogate.io/v1beta1\nkind: Configuration\n"
 @pytest.mark.parametrize("wrong", ["device:cliqueID", "device:/x", "device:gpu.example.com/"])
 def test_what_names_no_attribute_is_reported(wrong: str) -> None:
     text = f"{HEAD}topology: {{levels: {{block: example.com/block, clique: '{wrong}'}}}}\n"
-    with pytest.raises(ConfigurationError, match="is not an attribute of devices; write device:DOMAIN/NAME"):
+    with pytest.raises(ConfigurationError, match="or an attribute of devices as device:"):
         parse(text)
 
 

@@ -8,6 +8,7 @@ configuration with the meaning of the two files of version 0.1.
 import argparse
 import sys
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -22,17 +23,26 @@ from webhook.configuration.cluster import (
     level_faults,
     text_of,
 )
-from webhook.configuration.document import ConfigurationError
+from webhook.configuration.document import ConfigurationError, read_documents
 from webhook.configuration.file import Configuration, from_document
 from webhook.configuration.migrate import contents, migrate, parse_files
 from webhook.policy import rendering
 from webhook.policy.rendering import Object, RenderError
-from webhook.policy.values import Policy
 
 _HEAD: Final = (
     "# Made by `topogate config render` from the configuration and the PriorityClasses. Do not edit this "
     "file:\n# edit those, and run it again. What each part is for stands in webhook/policy/rendering.py.\n"
 )
+_AGAINST: Final = (
+    "YAML with rendered objects, or a folder of such files, or - for standard input (kubectl get "
+    "mutatingwebhookconfigurations,validatingadmissionpolicies,mutatingadmissionpolicies -o yaml); "
+    "reports what differs from the configuration"
+)
+_FILES: Final = (
+    "a configuration, or a ConfigMap with it; other files may hold PriorityClasses, or the labeler's "
+    "ConfigMap, whose levels must be among those of the configuration"
+)
+_OLD_FILES: Final = "admission's policy, the sweeper's settings, or a ConfigMap with the policy"
 
 
 def add_parser(subparsers: Any) -> None:
@@ -45,55 +55,33 @@ def add_parser(subparsers: Any) -> None:
     )
     commands = parser.add_subparsers(dest="config_command", required=True)
     check = commands.add_parser("check", help="report every fault of a configuration")
-    check.add_argument(
-        "--against",
-        type=Path,
-        action="append",
-        default=[],
-        metavar="PATH",
-        help="YAML with rendered objects, or a folder of such files, or - for standard input (kubectl get "
-        "mutatingwebhookconfigurations,validatingadmissionpolicies,mutatingadmissionpolicies -o yaml); "
-        "reports what differs from the configuration",
-    )
     render = commands.add_parser("render", help="print the objects that follow from a configuration")
-    render.add_argument(
-        "--into", type=Path, metavar="FOLDER", help="rewrite the files below it that hold these objects"
-    )
-    for each in (check, render):
-        each.add_argument(
-            "files",
-            nargs="+",
-            type=Path,
-            metavar="FILE",
-            help="a configuration, or a ConfigMap with it; other files may hold PriorityClasses, or the "
-            "labeler's ConfigMap, whose levels must be among those of the configuration",
-        )
     old = commands.add_parser("migrate", help="print the configuration of two files of version 0.1")
-    old.add_argument(
-        "files", nargs="+", type=Path, metavar="FILE",
-        help="admission's policy, the sweeper's settings, or a ConfigMap with the policy",
-    )  # fmt: skip
+    check.add_argument("--against", type=Path, action="append", default=[], metavar="PATH", help=_AGAINST)
+    into = "rewrite the files below it that hold these objects"
+    render.add_argument("--into", type=Path, metavar="FOLDER", help=into)
+    for each, files in ((check, _FILES), (render, _FILES), (old, _OLD_FILES)):
+        each.add_argument("files", nargs="+", type=Path, metavar="FILE", help=files)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Check, render or migrate; 0 if everything can be used and agrees, else 1."""
+    command, faults, drifted = arguments.config_command, list[str](), False
     try:
-        if arguments.config_command == "migrate":
+        if command == "migrate":
             return _migrate(arguments.files)
-        found, status = _read(arguments.files)
-        if arguments.config_command == "check":
-            return _check(found, arguments.against) or status
-        if status:
-            return status
-        if len(found.configurations) != 1:
-            raise RenderError(f"pass one configuration, not {len(found.configurations)}")
-        return _render(next(iter(found.configurations.values())), found.values, arguments.into)
+        found = _read(arguments.files, faults)
+        if command == "check":
+            drifted = _check(found, arguments.against)
+        elif not faults:
+            _render(found, arguments.into)
     except ConfigurationError as error:
-        for line in str(error).splitlines():
-            complain(line)
+        faults += str(error).splitlines()
     except RenderError as error:
-        complain(f"topogate config {arguments.config_command}: {error}")
-    return 1
+        faults.append(f"topogate config {command}: {error}")
+    for fault in faults:
+        complain(fault)
+    return int(drifted or bool(faults))
 
 
 # --- reading ------------------------------------------------------------------------------------------
@@ -108,60 +96,48 @@ class ConfigurationFiles:
     labeler_levels: dict[Path, list[str]] = field(default_factory=dict)
 
 
-def _read(paths: Iterable[Path]) -> tuple[ConfigurationFiles, int]:
-    """The files, and 1 if one of them has a fault, which is printed."""
-    found, status = ConfigurationFiles(), 0
+def _read(paths: Iterable[Path], faults: list[str]) -> ConfigurationFiles:
+    """The files. faults: gets what is wrong with them."""
+    found = ConfigurationFiles()
     for path in paths:
         try:
             _read_into(found, path)
         except ConfigurationError as error:
-            for line in str(error).splitlines():
-                complain(line)
-            status = 1
+            faults += str(error).splitlines()
     for path, levels in found.labeler_levels.items():
         for configuration in found.configurations.values():
-            for fault in level_faults(configuration.settings.topology, levels):
-                complain(f"{path}: {fault}")
-                status = 1
-    return found, status
+            faults += (f"{path}: {fault}" for fault in level_faults(configuration.settings.topology, levels))
+    return found
 
 
 def _read_into(found: ConfigurationFiles, path: Path) -> None:
-    objects = _manifests(path)
-    classes = {
-        identity(each)[1]: each.get("value") for each in objects if each.get("kind") == "PriorityClass"
-    }
-    for name, value in classes.items():
+    (source, content), objects = _content(path)
+    classes = [each for each in objects if each.get("kind") == "PriorityClass"]
+    for each in classes:
+        name, value = identity(each)[1], each.get("value")
         if not isinstance(value, int):
-            raise ConfigurationError(str(path), [f"PriorityClass {name} has no value"])
+            raise ConfigurationError(source, [f"PriorityClass {name} has no value"])
         found.values[name] = value
-    for each in objects:
-        if is_labeler_file(each):
-            found.labeler_levels[path] = labeler_levels(each)
+    for each in filter(is_labeler_file, objects):
+        found.labeler_levels[path] = labeler_levels(each)
     if not classes and path not in found.labeler_levels:
-        found.configurations[path] = parse_files([_configuration(path)])
+        found.configurations[path] = parse_files([(source, content)])
 
 
-def _configuration(path: Path) -> tuple[str, str | bytes]:
-    """The name of a file and the configuration in it. Raises ConfigurationError."""
-    (content,) = contents([path])
-    return next(((str(path), text_of(each)) for each in _manifests(path) if is_configuration(each)), content)
+def _content(path: Path) -> tuple[tuple[str, str | bytes], list[Object]]:
+    """The name of a file with the configuration in it, and its objects. Raises ConfigurationError.
 
-
-def _manifests(path: Path) -> list[Object]:
-    """The objects of a file; none of one with a fault, which the reader of configurations reports better."""
-    try:
-        return list(_objects(path))
-    except RenderError:
-        return []
-
-
-# --- migrate ------------------------------------------------------------------------------------------
+    A file with a fault has no objects here, since the reader of configurations reports it better.
+    """
+    ((source, content),), objects = contents([path]), list[Object]()
+    with suppress(ConfigurationError):
+        objects = list(_objects(content, source))
+    return (source, next(map(text_of, filter(is_configuration, objects)), content)), objects
 
 
 def _migrate(paths: Iterable[Path]) -> int:
-    """Print the new file, and on standard error what is dropped."""
-    document, notes = migrate([_configuration(path) for path in paths])
+    """Print the new file, and on standard error what is dropped. Raises ConfigurationError."""
+    document, notes = migrate([_content(path)[0] for path in paths])
     print(as_yaml([document]), end="")
     for note in notes:
         complain(note)
@@ -172,24 +148,29 @@ def _migrate(paths: Iterable[Path]) -> int:
 # --- check --------------------------------------------------------------------------------------------
 
 
-def _check(files: ConfigurationFiles, against: list[Path]) -> int:
-    """Print what each configuration has, and where the rendered objects differ from it."""
-    rendered = {identity(each): each for path in against for each in _objects(path)}
-    drifted = 0
+def _check(files: ConfigurationFiles, against: list[Path]) -> bool:
+    """Print what each configuration has, and where the rendered objects differ from it; whether they do."""
+    drifted = False
+    rendered = {identity(each): each for path in against for each in _objects_below(path)}
     for path, configuration in files.configurations.items():
-        policy = configuration.policy
-        print_line(f"{path}: ok: {_summary(policy)}")
-        if not against:
-            continue
-        wanted = {identity(each): each for each in rendering.objects(policy, files.values)}
+        print_line(f"{path}: ok: {_summary(configuration)}")
+        wanted = {identity(each): each for each in rendering.objects(configuration.policy, files.values)}
         there = wanted.keys() & rendered.keys()
-        if not there:
+        if against and not there:
             raise RenderError("the files of --against have none of the rendered objects")
         for key in sorted(there):
             for place in differences(wanted[key], rendered[key]):
                 print_line(f"{path}: {' '.join(key)}: {place} has drifted; run topogate config render")
-                drifted += 1
-    return 1 if drifted else 0
+                drifted = True
+    return drifted
+
+
+def _summary(configuration: Configuration) -> str:
+    policy = configuration.policy
+    return (
+        f"{len(policy.tiers)} tiers, {len(policy.gpu_models)} GPU models, "
+        f"{len(policy.gpu_resources)} GPU resources, {len(policy.namespaces)} namespace entries"
+    )
 
 
 def differences(wanted: Any, found: Any, path: str = "") -> Iterator[str]:
@@ -202,16 +183,12 @@ def differences(wanted: Any, found: Any, path: str = "") -> Iterator[str]:
         return
     if isinstance(wanted, Mapping) and isinstance(found, Mapping):
         for key, value in wanted.items():
-            yield from differences(value, found.get(key), _path_of(key, path))
+            yield from differences(value, found.get(key), f"{path}.{key}" if path else key)
     elif isinstance(wanted, list) and isinstance(found, list) and len(wanted) == len(found):
         for index, (one, other) in enumerate(zip(wanted, found, strict=True)):
             yield from differences(one, other, f"{path}[{index}]")
     elif wanted != found:
         yield path
-
-
-def _path_of(key: str, parent: str) -> str:
-    return f"{parent}.{key}" if parent else key
 
 
 def identity(item: Mapping[str, Any]) -> tuple[str, str]:
@@ -224,25 +201,25 @@ def identity(item: Mapping[str, Any]) -> tuple[str, str]:
 # --- render -------------------------------------------------------------------------------------------
 
 
-def _render(configuration: Configuration, values: Mapping[str, int], folder: Path | None) -> int:
-    objects = rendering.objects(configuration.policy, values)
+def _render(found: ConfigurationFiles, folder: Path | None) -> None:
+    """Print the objects, or rewrite the files that hold them. Raises RenderError."""
+    if len(found.configurations) != 1:
+        raise RenderError(f"pass one configuration, not {len(found.configurations)}")
+    (configuration,) = found.configurations.values()
+    objects = rendering.objects(configuration.policy, found.values)
     if folder is None:
         print(as_yaml(objects), end="")
-        return 0
+        return
     wanted = {identity(each): each for each in objects}
-    written: set[tuple[str, str]] = set()
-    for path in sorted(folder.rglob("*.yaml")):
-        if not path.read_text().startswith(_HEAD):
-            continue
-        there = [identity(each) for each in _objects(path)]
-        text = _HEAD + as_yaml(wanted[key] for key in there if key in wanted)
-        if text != path.read_text():
-            path.write_text(text)
-            print_line(f"{path}: written")
-        written.update(there)
-    if not written:
+    files = {path: text for path in _files(folder) if (text := path.read_text()).startswith(_HEAD)}
+    if not files:
         raise RenderError(f"no file below {folder} begins as a rendered one does")
-    return 0
+    for path, text in files.items():
+        there = map(identity, _objects(text, str(path)))
+        made = _HEAD + as_yaml(wanted[key] for key in there if key in wanted)
+        if made != text:
+            path.write_text(made)
+            print_line(f"{path}: written")
 
 
 class _Dumper(yaml.SafeDumper):
@@ -269,32 +246,20 @@ def as_yaml(objects: Iterable[Object]) -> str:
 # --- objects ------------------------------------------------------------------------------------------
 
 
-def _objects(path: Path) -> Iterator[Object]:
-    """The objects of a file, of all files below a folder, or of standard input; lists are expanded."""
-    for file in sorted(path.rglob("*.yaml")) if path.is_dir() else [path]:
-        for document in _documents(file):
-            if isinstance(document, dict):
-                items = document.get("items")
-                yield from (each for each in items or () if isinstance(each, dict))
-                if items is None:
-                    yield document
+def _files(path: Path) -> list[Path]:
+    return sorted(path.rglob("*.yaml")) if path.is_dir() else [path]
 
 
-def _documents(file: Path) -> list[Any]:
-    """The documents of a file, or of standard input. Raises RenderError."""
-    try:
-        return list(yaml.safe_load_all(sys.stdin.read() if str(file) == "-" else file.read_text()))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise RenderError(f"{file}: cannot be read: {error}") from None
-    except RecursionError:
-        raise RenderError(f"{file}: is nested too deeply") from None
+def _objects_below(path: Path) -> Iterator[Object]:
+    """The objects of a file, of all files below a folder, or of standard input. Raises ConfigurationError."""
+    is_input = str(path) == "-"
+    for source, content in [("-", sys.stdin.read())] if is_input else contents(_files(path)):
+        yield from _objects(content, source)
 
 
-def _summary(policy: Policy) -> str:
-    counts = (
-        (len(policy.tiers), "tiers"),
-        (len(policy.gpu_models), "GPU models"),
-        (len(policy.gpu_resources), "GPU resources"),
-        (len(policy.namespaces), "namespace entries"),
-    )
-    return ", ".join(f"{count} {what}" for count, what in counts)
+def _objects(content: str | bytes, source: str) -> Iterator[Object]:
+    """The objects of a text; lists are expanded. Raises ConfigurationError."""
+    for document in read_documents(content, source):
+        if isinstance(document, dict):
+            items = document.get("items", [document])
+            yield from (each for each in items or () if isinstance(each, dict))

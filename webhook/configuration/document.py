@@ -1,18 +1,10 @@
-"""Strict reading of an operator's YAML: its values by path, and every fault with its place.
+"""Strict reading of an operator's YAML. A repeated key is a fault: one of the two would be without effect."""
 
-A key that is repeated, unknown or without a value is a fault: otherwise it would silently mean something
-else.
-"""
-
-import re
-from difflib import get_close_matches
+from collections.abc import Callable
 from typing import Any, Final
 
 import yaml
 
-from webhook.text import one_line
-
-_LONGEST_PATH: Final = 200
 _LONGEST_VALUE: Final = 80
 
 
@@ -26,8 +18,18 @@ class ConfigurationError(Exception):
 
 def read_yaml(text: str | bytes, source: str) -> Any:
     """The one document of a YAML text. Raises ConfigurationError, with the line where that is known."""
+    return _read(text, source, yaml.load)
+
+
+def read_documents(text: str | bytes, source: str) -> list[Any]:
+    """The documents of a YAML text, as of several manifests. Raises ConfigurationError."""
+    found: list[Any] = _read(text, source, lambda given, loader: list(yaml.load_all(given, loader)))
+    return found
+
+
+def _read(text: str | bytes, source: str, load: Callable[[str | bytes, type[yaml.SafeLoader]], Any]) -> Any:
     try:
-        return yaml.load(text, _StrictLoader)
+        return load(text, _StrictLoader)
     except yaml.YAMLError as error:
         raise ConfigurationError(source, [_yaml_fault(error)]) from None
     except RecursionError:
@@ -82,100 +84,15 @@ def _yaml_fault(error: yaml.YAMLError) -> str:
     return where + (getattr(error, "problem", None) or str(error)).replace("\n", " ")
 
 
-ABSENT: Final = object()
-"""For a missing key. A key without a value is a fault: it would silently mean the default."""
-
-
-class DocumentReader:
-    """Takes values out of a document by path and collects what is wrong with them."""
-
-    def __init__(self) -> None:
-        self.faults: list[str] = []
-
-    def fault(self, path: str, message: str) -> None:
-        where = one_line(path)[:_LONGEST_PATH] or "document"
-        self.faults.append(f"{where}: {message}")
-
-    def mapping(self, value: Any, path: str, known: tuple[str, ...] | None) -> dict[str, Any]:
-        """A mapping with text keys; `known` are its possible keys, None for any."""
-        if value is ABSENT:
-            return {}
-        if not isinstance(value, dict):
-            self.fault(path, f"must be a mapping, not {_kind(value)}{_instead(value, '{}')}")
-            return {}
-        for key in value:
-            if not isinstance(key, str):
-                self.fault(path, f"key {shown(key)} must be text; quote it")
-            elif known is not None and key not in known:
-                near = get_close_matches(key, known, n=1)
-                hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(known)}"
-                self.fault(f"{path}.{key}" if path else key, f"unknown key; {hint}")
-        return {key: item for key, item in value.items() if isinstance(key, str)}
-
-    def items(self, value: Any, path: str) -> list[tuple[str, Any]]:
-        """A list, as pairs of each item's path and the item."""
-        if value is ABSENT:
-            return []
-        if not isinstance(value, list):
-            self.fault(path, f"must be a list, not {_kind(value)}{_instead(value, '[]')}")
-            return []
-        return [(f"{path}[{index}]", item) for index, item in enumerate(value)]
-
-    def text(self, value: Any, path: str, pattern: re.Pattern[str] | None = None, what: str = "") -> str:
-        """A text, "" if it is wrong; `pattern` must match it as a whole, `what` names such texts."""
-        if value is ABSENT:
-            self.fault(path, "is missing")
-            return ""
-        if not isinstance(value, str):
-            self.fault(
-                path, f"must be text, not {_kind(value)}" + ("; quote it" if value is not None else "")
-            )
-            return ""
-        if pattern is None and not value.strip():
-            self.fault(path, "is empty")
-        if pattern is not None and not pattern.fullmatch(value):
-            article = "an" if what.startswith(tuple("aeio")) else "a"
-            self.fault(path, f"{shown(value)} is not {article} {what}")
-            return ""
-        return value
-
-    def texts(
-        self, value: Any, path: str, pattern: re.Pattern[str] | None = None, what: str = ""
-    ) -> tuple[str, ...]:
-        """A list of texts without repetition."""
-        found: list[str] = []
-        for item_path, item in self.items(value, path):
-            text = self.text(item, item_path, pattern, what)
-            if text in found:
-                self.fault(item_path, f"{shown(text)} occurs twice")
-            elif text:
-                found.append(text)
-        return tuple(found)
-
-    def one_of(self, value: Any, path: str, known: list[str], what: str) -> str:
-        """A name that is defined elsewhere in the file, "" if absent or wrong."""
-        if value is ABSENT:
-            return ""
-        name = self.text(value, path)
-        if name and name not in known:
-            self.fault(path, f"no {what} {shown(name)}; known are {', '.join(known) or 'none'}")
-            return ""
-        return name
-
-
-def _instead(value: Any, empty: str) -> str:
-    return f"; leave the key out, or write {empty}" if value is None else ""
-
-
 def shown(value: Any) -> str:
     """A value in a fault's sentence; a long or structured one is only described."""
     if isinstance(value, str):
         return repr(value if len(value) <= _LONGEST_VALUE else value[:_LONGEST_VALUE] + "...")
-    is_short = isinstance(value, float | type(None)) or (isinstance(value, int) and abs(value) < 10**20)
-    return repr(value) if is_short else _kind(value)
+    is_short = isinstance(value, float) or (isinstance(value, int) and abs(value) < 10**20)
+    return str(value).lower() if is_short else kind_of(value)
 
 
-def _kind(value: Any) -> str:
+def kind_of(value: Any) -> str:
     """The type of a YAML value, in words of YAML."""
     names = {dict: "a mapping", list: "a list", str: "text", bool: "true or false", type(None): "nothing"}
     return names.get(type(value), "a number" if isinstance(value, int | float) else type(value).__name__)

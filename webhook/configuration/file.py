@@ -1,42 +1,31 @@
-"""A configuration's text in, a Configuration out, or every fault at once, each named by its path.
+"""A configuration's text in, a Configuration out, or every fault at once, each named by its path."""
 
-Unknown and repeated keys are faults, because a misspelt key would silently mean its default.
-"""
-
-import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from operator import attrgetter
-from pathlib import Path
-from typing import Any, Final
+from typing import Any
+
+import msgspec
 
 from labeler.contract import keys as labels
-from webhook.configuration.catalogue import (
-    MODEL_FIELDS,
-    NAMESPACE_FIELDS,
-    TIER_FIELDS,
-    Fields,
-    resolved_rules,
-)
-from webhook.configuration.document import ConfigurationError, DocumentReader, read_yaml, shown
-from webhook.configuration.fair_weights import resolved_order
-from webhook.configuration.keys import (
-    API_VERSION,
-    KEYS,
-    KIND,
-    NOMINATED,
-    NOMINATED_NOTE,
-    Bind,
-    NativeGangs,
-    OptionKey,
-)
-from webhook.configuration.settings import Settings
-from webhook.configuration.value_kinds import Schema
+from webhook.configuration import keys
+from webhook.configuration.document import ConfigurationError, read_yaml
+from webhook.configuration.keys import Document
+from webhook.configuration.reader import ABSENT, FaultList
+from webhook.configuration.schema import SCHEMA
+from webhook.configuration.settings import Avoid, BadNodes, ScaleUp, Settings, SpareNodes
+from webhook.configuration.value_kinds import seconds_of
+from webhook.placement import Mode, Options, PlacementError, Topology
 from webhook.policy.fair import FairOrder
-from webhook.policy.values import EVERY_CLASS, Policy
-from webhook.scheduling.gpus import Counting
-
-logger = logging.getLogger(__name__)
+from webhook.policy.values import (
+    DEFAULT_EXCLUDED_NAMESPACES,
+    EVERY_CLASS,
+    GpuModel,
+    NamespaceRules,
+    Policy,
+    Tier,
+    normal_model_name,
+)
+from webhook.scheduling.gpus import DEFAULT_GPU_CLASSES, Counting
 
 
 @dataclass(frozen=True)
@@ -54,15 +43,6 @@ class Configuration:
         return replace(of_sweeper, model_labels=tuple(dict.fromkeys((*of_sweeper.model_labels, *catalogue))))
 
 
-def load(path: Path) -> Configuration:
-    """Read a file. Raises ConfigurationError, also if it cannot be read."""
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise ConfigurationError(str(path), [f"cannot be read: {error.strerror}"]) from None
-    return parse(content, str(path))
-
-
 def parse(content: str | bytes, source: str = "configuration") -> Configuration:
     """Read a file's content. Raises ConfigurationError, each line of which begins with the source."""
     return from_document(read_yaml(content, source), source)
@@ -70,143 +50,164 @@ def parse(content: str | bytes, source: str = "configuration") -> Configuration:
 
 def from_document(document: Any, source: str) -> Configuration:
     """Read a document. Raises ConfigurationError."""
-    reader = DocumentReader()
-    found = _values(document, reader)
-    configuration = _build(found, reader)
-    if reader.faults:
-        raise ConfigurationError(source, reader.faults)
+    faults = FaultList()
+    checked = faults.checked({} if document is None else document, SCHEMA)
+    if checked is ABSENT:
+        raise ConfigurationError(source, faults.faults)
+    given = msgspec.convert(checked, Document)
+    topology = _topology(given.topology.levels, faults)
+    configuration = Configuration(_policy(given, topology, faults), _settings(given, topology, faults))
+    if faults.faults:
+        raise ConfigurationError(source, faults.faults)
     return configuration
 
 
-# --- reading ------------------------------------------------------------------------------------------
-
-_SECTIONS: Final = tuple(dict.fromkeys(each.path.partition(".")[0] for each in KEYS if "." in each.path))
-_TOP: Final = ("apiVersion", "kind", *dict.fromkeys(each.path.partition(".")[0] for each in KEYS))
+# --- the sweeper's part -------------------------------------------------------------------------------
 
 
-def _values(document: Any, reader: DocumentReader) -> dict[str, Any]:
-    """The values of the keys that are given, by path; a section that is given is there itself."""
-    if document is None or document == {}:
-        reader.fault("", f"is empty; start with apiVersion: {API_VERSION} and kind: {KIND}")
-        return {}
-    root = reader.mapping(document, "", _TOP)
-    for name, wanted in (("apiVersion", API_VERSION), ("kind", KIND)) if root else ():
-        if root.get(name) != wanted:
-            reader.fault(name, f"must be {wanted}, not {shown(root.get(name))}")
-    given = dict(root)
-    for section in (each for each in _SECTIONS if each in root):
-        names = tuple(each.path.partition(".")[2] for each in KEYS if each.path.startswith(f"{section}."))
-        for name, value in reader.mapping(root[section], section, names).items():
-            given[f"{section}.{name}"] = value
-    if given.get("binding.mode") == NOMINATED:
-        logger.warning("old_configuration note=%r", NOMINATED_NOTE)
-        given["binding.mode"] = Bind.PODGROUP
-    read = {
-        each.path: each.kind.read(given[each.path], each.path, reader) for each in KEYS if each.path in given
-    }
-    return read | ({"fairOrder": True} if "fairOrder" in root else {})
-
-
-def _build(found: Mapping[str, Any], reader: DocumentReader) -> Configuration:
-    usual = Configuration(Policy(fair_order=FairOrder() if "fairOrder" in found else None))
-    given = [each for each in KEYS if each.path in found]
-    policy = _attributes(usual.policy, {each.policy: found[each.path] for each in given if each.policy})
-    settings = _attributes(
-        usual.settings, {each.settings: found[each.path] for each in given if each.settings}
-    )
-    return Configuration(
-        _policy(replace(usual.policy, **policy), found, reader),
-        _settings(replace(usual.settings, **settings), found, reader),
-    )
-
-
-def _attributes(usual: Policy | Settings, given: Mapping[str, Any]) -> dict[str, Any]:
-    """The attributes that are given, of which some are attributes of attributes: "bad_nodes.share"."""
-    values: dict[str, Any] = {}
-    for path, value in given.items():
-        name, _, below = path.partition(".")
-        if below:
-            values[name] = replace(values.get(name, getattr(usual, name)), **{below: value})
-        else:
-            is_set = isinstance(getattr(usual, name), frozenset)
-            values[name] = frozenset(value) if is_set else value
-    return values
-
-
-def _settings(given: Settings, found: Mapping[str, Any], reader: DocumentReader) -> Settings:
-    for each in sorted(given.gang_owners & given.loose_owners):
-        reader.fault("gangs.looseOwners", f"{each} is in gangs.owners too")
-    classes = frozenset(found.get("gpus.deviceClasses", ())) - {"*"}
-    return replace(
-        given,
-        ignored_namespaces=given.ignored_namespaces | set(found.get("namespaces.excluded", ())),
-        gpu_device_classes=classes or given.gpu_device_classes,
+def _settings(given: Document, topology: Topology, faults: FaultList) -> Settings:
+    gangs, health, layout = given.gangs, given.node_health, given.placement
+    for each in sorted({*gangs.owners} & {*gangs.loose_owners}):
+        faults.add("gangs.looseOwners", f"{each} is in gangs.owners too")
+    return Settings(
+        gate_prefix=given.gate_prefix,
+        settle_seconds=seconds_of(gangs.settle),
+        patience_seconds=seconds_of(gangs.patience),
+        bind_seconds=seconds_of(given.binding.timeout),
+        abandon_seconds=seconds_of(given.repair.abandon_after),
+        reserve_seconds=seconds_of(given.reservations.after),
+        reserve_hold_seconds=seconds_of(given.reservations.duration),
+        reserve_share=given.reservations.share,
+        start_with_fewer=gangs.start_with_fewer,
+        repair=given.repair.enabled,
+        repair_owners=frozenset(given.repair.owners),
+        schedulers=frozenset(given.scheduler_names),
+        preempt=given.preemption.enabled,
+        keep_managed_fields=given.admission.keep_managed_fields,
+        ignored_namespaces=_excluded(given),
+        gpu_resources=frozenset(given.gpus.resources),
+        gpu_device_classes=frozenset(given.gpus.device_classes) - {"*"} or frozenset(DEFAULT_GPU_CLASSES),
+        model_label=given.gpus.model_label,
+        gang_labels=gangs.labels,
+        gang_owners=frozenset(gangs.owners),
+        loose_owners=frozenset(gangs.loose_owners),
+        bad_nodes=BadNodes(
+            avoid=Avoid(health.avoid),
+            failures=health.failures,
+            avoid_seconds=seconds_of(health.avoid_for),
+            share=health.share,
+        ),
+        spare_nodes=SpareNodes(given.spare_nodes.per_block, given.spare_nodes.last_resort),
+        topology=topology,
+        options=Options(Mode(layout.mode), layout.weights, layout.most_allocated),
+        scale_up=ScaleUp(**msgspec.structs.asdict(given.scale_up)),
     )
 
 
-def _policy(given: Policy, found: Mapping[str, Any], reader: DocumentReader) -> Policy:
-    rules = resolved_rules(dict(given.namespaces), "namespaces.rules", given.tiers, given.gpu_models, reader)
-    order = given.fair_order and resolved_order(given.fair_order, given.gpu_models, reader)
-    classes = found.get("gpus.deviceClasses", ())
-    levels = found["topology.levels"].level_names if "topology.levels" in found else given.topology_levels
-    return replace(
-        given,
-        namespaces=rules,
+def _excluded(given: Document) -> frozenset[str]:
+    return frozenset((*DEFAULT_EXCLUDED_NAMESPACES, *given.namespaces.excluded))
+
+
+def _topology(given: Any, faults: FaultList) -> Topology:
+    """The levels, coarsest first, each with the label key of each family, or with a list of such keys.
+
+    given: a mapping, or a tuple of mappings of one level each, since Helm sorts the keys of mappings.
+    """
+    if given is msgspec.UNSET:
+        return Topology()
+    listed = given if isinstance(given, tuple) else [given]
+    names = [name for each in listed for name in each]
+    columns = [(keys,) if isinstance(keys, str) else keys for each in listed for keys in each.values()]
+    faults.once(names, "topology.levels[{}]")
+    try:
+        if columns and len(names) == len({*names}):
+            return Topology(tuple(zip(*columns, strict=True)), tuple(names))
+    except PlacementError as error:
+        faults.add("topology.levels", str(error))
+    except ValueError:
+        faults.add("topology.levels", "each level needs one label key for each family")
+    return Topology()
+
+
+# --- the part of admission and the task controller ----------------------------------------------------
+
+
+def _policy(given: Document, topology: Topology, faults: FaultList) -> Policy:
+    faults.once([each.name for each in given.tiers], "tiers[{}].name")
+    faults.once([each.priority_class_name for each in given.tiers], "tiers[{}].priorityClassName")
+    models = _models(given.models, faults)
+    find = {normal_model_name(name): each.name for each in models for name in (each.name, *each.aliases)}
+
+    def model(name: str, path: str) -> str:
+        """The catalogue's name of a model, by name or alias in any spelling."""
+        found = find.get(normal_model_name(name), name)
+        return _known(found, path, [each.name for each in models], "GPU model", faults)
+
+    classes = given.gpus.device_classes
+    return Policy(
         gate=given.gate_prefix + labels.GATE_NAME,
-        topology_levels=levels,
-        excluded_namespaces=given.excluded_namespaces | set(found.get("namespaces.excluded", ())),
+        gate_prefix=given.gate_prefix,
+        gpu_resources=given.gpus.resources,
+        gpu_models=models,
+        tiers=tuple(Tier(each.name, each.priority_class_name) for each in given.tiers),
+        namespaces=dict(_rules(given, model, faults)),
+        excluded_namespaces=_excluded(given),
+        topology_levels=topology.level_names,
+        scheduler_names=given.scheduler_names,
         resource_claims=bool(classes),
+        fair_order=_fair_order(given.fair_order, model, faults) if given.fair_order else None,
         device_classes=EVERY_CLASS if "*" in classes or not classes else classes,
-        adopts_native_gangs=found.get("gangs.native", NativeGangs.ADOPT) is NativeGangs.ADOPT,
-        binds_by_pod_group=found.get("binding.mode", Bind.PINNED) is not Bind.PINNED,
-        fair_order=order,
+        keep_managed_fields=given.admission.keep_managed_fields,
+        adopts_native_gangs=given.gangs.native == "adopt",
+        binds_by_pod_group=given.binding.mode == "podgroup",
     )
 
 
-# --- the table and the schema -------------------------------------------------------------------------
-
-_USUAL: Final = Configuration(Policy(fair_order=FairOrder()))
-_ITEMS: Final[dict[str, tuple[str, Fields]]] = {
-    "models": ("models[].", MODEL_FIELDS),
-    "tiers": ("tiers[].", TIER_FIELDS),
-    "namespaces.rules": ("namespaces.rules.NAME.", NAMESPACE_FIELDS),
-}
-
-
-def default(key: OptionKey) -> Any:
-    """The default of a key, as a document writes it; None for none."""
-    target = f"policy.{key.policy}" if key.policy else f"settings.{key.settings}" if key.settings else ""
-    return key.kind.document(attrgetter(target)(_USUAL)) if target else key.default
+def _models(given: tuple[keys.ModelItem, ...], faults: FaultList) -> tuple[GpuModel, ...]:
+    taken: dict[str, str] = {}
+    for number, each in enumerate(given):
+        for name in (each.name, *each.aliases):
+            there = taken.setdefault(normal_model_name(name), name)
+            if there is not name:
+                faults.add(f"models[{number}]", f"{name!r} is the same name as {there!r}")
+    return tuple(GpuModel(each.name, each.labels, each.aliases, each.resources) for each in given)
 
 
-def rows() -> Iterator[tuple[str, str, Any, str]]:
-    """For a table: each key's path, type, default and meaning, also those of the items of lists."""
-    yield "apiVersion", f"`{API_VERSION}`", None, "The format; required."
-    yield "kind", f"`{KIND}`", None, "Required."
-    for each in KEYS:
-        yield each.path, each.kind.what, default(each), each.meaning
-        prefix, fields = _ITEMS.get(each.path, ("", {}))
-        for name, item in fields.items():
-            yield f"{prefix}{name}", "", None, f"{item.meaning[0].upper()}{item.meaning[1:]}."
+def _rules(
+    given: Document, model: Callable[[str, str], str], faults: FaultList
+) -> Iterator[tuple[str, NamespaceRules]]:
+    """The rules of each namespace, with the catalogue's names of models."""
+    tiers = [each.name for each in given.tiers]
+    for namespace, each in given.namespaces.rules.items():
+        path = f"namespaces.rules.{namespace}"
+        default = _known(each.default_tier, f"{path}.defaultTier", tiers, "tier", faults)
+        maximum = _known(each.maximum_tier, f"{path}.maximumTier", tiers, "tier", faults)
+        if default and maximum and tiers.index(default) > tiers.index(maximum):
+            faults.add(f"{path}.defaultTier", f"{default!r} is above maximumTier {maximum!r}")
+        yield namespace, NamespaceRules(default, maximum, model(each.default_model, f"{path}.defaultModel"))
 
 
-def schema() -> Schema:
-    """The JSON Schema of the document. It cannot say everything that `parse` checks."""
-    properties: dict[str, Any] = {"apiVersion": {"const": API_VERSION}, "kind": {"const": KIND}}
-    for each in KEYS:
-        section, _, name = each.path.partition(".")
-        described = each.kind.schema | {"description": each.meaning}
-        if not name:
-            properties[section] = described
-            continue
-        there = properties.setdefault(
-            section, {"type": "object", "additionalProperties": False, "properties": {}}
-        )
-        there["properties"][name] = described
-    return {
-        "$schema": "http://json-schema.org/draft-07/schema#",
-        "title": f"{KIND} of topogate ({API_VERSION})",
-        "type": "object",
-        "additionalProperties": False,
-        "properties": properties,
-    }
+def _known(name: str, path: str, known: list[str], what: str, faults: FaultList) -> str:
+    """A name that is defined elsewhere in the document, "" for none."""
+    if not name or name in known:
+        return name
+    faults.add(path, f"no {what} {name!r}; known are {', '.join(known) or 'none'}")
+    return ""
+
+
+def _fair_order(given: keys.FairOrderKeys, model: Callable[[str, str], str], faults: FaultList) -> FairOrder:
+    for key in given.weights:
+        label, equals, _ = key.rpartition("=")
+        if equals and label != given.account_label:
+            fault = (
+                f"{key!r} names another label than accountLabel, which is {given.account_label or 'absent'}"
+            )
+            faults.add("fairOrder.weights", fault)
+    costs: dict[str, float] = {}
+    for name, cost in given.model_costs.items():
+        if (found := model(name, "fairOrder.modelCosts")) in costs:
+            faults.add("fairOrder.modelCosts", f"{name!r} is the same model as another entry")
+        costs[found] = cost
+    return FairOrder(
+        seconds_of(given.half_life), seconds_of(given.maximum_wait), given.account_label, given.weights, costs
+    )

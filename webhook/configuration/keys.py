@@ -1,465 +1,331 @@
-"""Every key of the configuration: its type, meaning, and the value that it sets.
+"""Every key of the configuration, as structs: its type and its default.
 
-The reader, the table of docs and the JSON Schema are made from this table; defaults stand where the values
-are defined, in `settings.Settings` and `policy.values.Policy`.
+The lines `key: meaning` of the docstrings are the meanings in the table of docs and in the JSON Schema.
 """
 
-import re
-from dataclasses import dataclass
-from enum import StrEnum
-from typing import Any, Final
+from typing import Annotated, Final, Literal
 
-from labeler.contract import keys as labels
-from webhook.configuration.catalogue import MODELS, NAMESPACE_RULES, TIERS
-from webhook.configuration.document import DocumentReader, shown
-from webhook.configuration.settings import Avoid
+from msgspec import UNSET, Meta, Struct, UnsetType, field
+
+from webhook.configuration.settings import Settings
 from webhook.configuration.value_kinds import (
-    CLASS_PATTERN,
-    CLASS_WORDS,
-    DAY,
-    DNS_NAME,
-    GATE_PREFIX,
-    NAMESPACE_NAME,
-    QUALIFIED_NAME,
-    RESOURCE_PATTERN,
-    RESOURCE_WORDS,
-    TRUTH,
-    Schema,
-    ValueKind,
-    duration,
-    mapping,
-    number,
-    one_of,
-    sorted_list,
-    text,
-    text_schema,
-    texts,
+    ONE,
+    SOME,
+    UNIQUE,
+    Account,
+    AnyName,
+    ClassName,
+    ClassPattern,
+    Count,
+    Duration,
+    GangLabel,
+    GatePrefix,
+    LabelKey,
+    LabelValue,
+    LevelKey,
+    ModelName,
+    NamespaceName,
+    Owner,
+    PositiveDuration,
+    ProvisioningClass,
+    ResourcePattern,
+    RulesName,
+    SchedulerName,
+    Share,
+    ShortText,
+    TierName,
+    Weight,
+    duration_text,
 )
-from webhook.placement import Mode, PlacementError, Topology
-from webhook.workloads import marks
-from webhook.workloads.owners import NAME as OWNER_NAME
+from webhook.policy.fair import FairOrder
+from webhook.policy.values import DEFAULT_GPU_RESOURCES, DEFAULT_SCHEDULER_NAMES
 
 API_VERSION: Final = "topogate.io/v1beta1"
 KIND: Final = "Configuration"
-FEWEST_FAILURES: Final = 2
-"""One failure is an accident, and one gang may not speak for all."""
+_USUAL: Final = Settings()
+_FAIR: Final = FairOrder()
+_Owners = Annotated[tuple[Owner, ...], UNIQUE]
+_LevelKeys = LevelKey | Annotated[tuple[LevelKey, ...], UNIQUE]
+_OneLevel = Annotated[dict[str, _LevelKeys], ONE]
+_Levels = Annotated[
+    Annotated[dict[str, _LevelKeys], SOME] | Annotated[tuple[_OneLevel, ...], SOME],
+    Meta(title="a mapping of level names, coarsest first, to label keys, or a list of such mappings"),
+]
 
 
-class NativeGangs(StrEnum):
-    """What becomes of pods of Kubernetes' own PodGroups."""
-
-    ADOPT = "adopt"
-    LEAVE = "leave"
+class Section(Struct, rename="camel", forbid_unknown_fields=True, frozen=True, kw_only=True):
+    """A mapping of the document."""
 
 
-class Bind(StrEnum):
-    """How kube-scheduler binds a gang."""
+class GpuKeys(Section, frozen=True):
+    """What counts as a GPU.
 
-    PINNED = "pinned"
-    PODGROUP = "podgroup"
-
-
-NOMINATED: Final = "nominated"
-NOMINATED_NOTE: Final = "binding.mode: nominated is dropped: gangs are bound as with podgroup; set podgroup"
-"""A former value of binding.mode, which is still read, and the warning."""
-
-
-@dataclass(frozen=True)
-class OptionKey:
-    """One key. path: in the document, as "gangs.settle".
-
-    settings, policy: the attributes of Settings and Policy that it sets, as "bad_nodes.share"; without either
-    `configuration.build` says what it sets. default: as a document writes it, where no attribute says so.
+    resources: A pod that asks for one of these in any container is a GPU pod; metrics count them as GPUs.
+    deviceClasses: Pods with ResourceClaims on these DeviceClasses are GPU pods too; `*` stands for every
+        claim.
+    modelLabel: The node label that names the model of its GPUs in the metrics, before those that are usual.
     """
 
-    path: str
-    kind: ValueKind
-    meaning: str
-    settings: str = ""
-    policy: str = ""
-    default: Any = None
+    resources: Annotated[tuple[ResourcePattern, ...], UNIQUE, SOME] = DEFAULT_GPU_RESOURCES
+    device_classes: Annotated[tuple[ClassPattern, ...], UNIQUE] = ()
+    model_label: LabelKey = _USUAL.model_label
 
 
-# --- kinds of single keys -----------------------------------------------------------------------------
+class ModelItem(Section, frozen=True):
+    """A GPU model.
 
-
-def _read_gang_labels(value: Any, path: str, reader: DocumentReader) -> tuple[str, ...]:
-    found = reader.texts(value, path, QUALIFIED_NAME, "label key")
-    for each in found:
-        if each in marks.ALL or each.startswith("topogate.io/"):
-            reader.fault(path, f"{each} is already read, with another meaning")
-    return found
-
-
-_OF_OTHERS: Final[Schema] = {"anyOf": [{"enum": sorted(marks.ALL)}, {"pattern": "^topogate[.]io/"}]}
-_GANG_LABELS: Final = ValueKind(
-    "a list of label keys, the most important first",
-    _read_gang_labels,
-    {
-        "type": "array",
-        "items": {"allOf": [text_schema(QUALIFIED_NAME), {"not": _OF_OTHERS}]},
-        "uniqueItems": True,
-    },
-    sorted_list,
-)
-_OWNERS: Final = texts(OWNER_NAME, "kind of owner, Kind.group, as Workflow.argoproj.io")
-_SHARE: Final = number(0, 1)
-_COUNT: Final = number(1, 100_000, whole=True)
-_ATTRIBUTE: Final = re.compile(
-    labels.DEVICE_ATTRIBUTE + r"[a-z0-9](?:[a-z0-9.-]*[a-z0-9])?/[A-Za-z_][A-Za-z0-9_]*"
-)
-
-
-def _read_levels(value: Any, path: str, reader: DocumentReader) -> Topology:
-    """Level names, coarsest first, each with the label key of each family, or with a list of such keys.
-
-    A mapping, or a list of mappings of one level each: Helm sorts the keys of mappings.
+    name: Required; case, blanks and punctuation do not matter to users.
+    aliases: Other names of the model.
+    labels: What nodes with this model carry; they become the pod's nodeSelector; required.
+    resources: The only GPU resources (names or patterns) that a pod on this model may ask for; without it
+        any.
     """
-    levels: dict[str, Any] = {}
-    for where, item in reader.items(value, path) if isinstance(value, list) else [(path, value)]:
-        given = reader.mapping(item, where, None)
-        if isinstance(value, list) and len(given) != 1:
-            reader.fault(where, "must map one level's name to its label keys")
-        if name := next((each for each in given if each in levels), None):
-            reader.fault(where, f"level {shown(name)} occurs twice")
-        levels |= given
-    columns: list[list[str]] = []
-    for name, given in levels.items():
-        listed = given if isinstance(given, list) else [given]
-        columns.append([_level_key(each, f"{path}.{name}", reader) for each in listed])
-    if not columns:
-        reader.fault(path, "must map each level's name to its label keys, coarsest first")
-        return Topology()
-    if len({len(column) for column in columns}) != 1:
-        reader.fault(path, "each level needs one label key for each family")
-        return Topology()
-    try:
-        return Topology(tuple(zip(*columns, strict=True)), tuple(levels))
-    except PlacementError as error:
-        reader.fault(path, str(error))
-        return Topology()
+
+    name: ModelName
+    labels: Annotated[dict[LabelKey, LabelValue], SOME]
+    aliases: Annotated[tuple[ModelName, ...], UNIQUE] = ()
+    resources: Annotated[tuple[ResourcePattern, ...], UNIQUE] = ()
 
 
-def _level_key(value: Any, path: str, reader: DocumentReader) -> str:
-    if not isinstance(value, str) or not value.startswith(labels.DEVICE_ATTRIBUTE):
-        return reader.text(value, path, QUALIFIED_NAME, "label key")
-    what = (
-        f"attribute of devices; write {labels.DEVICE_ATTRIBUTE}DOMAIN/NAME, as device:gpu.nvidia.com/cliqueID"
+class TierItem(Section, frozen=True):
+    """A tier.
+
+    name: What users write; required.
+    priorityClassName: The PriorityClass that pods of the tier get; required.
+    """
+
+    name: TierName
+    priority_class_name: ClassName
+
+
+class RulesItem(Section, frozen=True):
+    """What applies in a namespace.
+
+    defaultTier: Of pods that name none.
+    maximumTier: A GPU pod of a higher priority than this tier's class has is refused, whatever its class is
+        called.
+    defaultModel: The model or alias of pods that name none.
+    """
+
+    default_tier: AnyName = ""
+    maximum_tier: AnyName = ""
+    default_model: AnyName = ""
+
+
+class NamespaceKeys(Section, frozen=True):
+    """Which namespaces are left alone, and what applies in others.
+
+    excluded: Namespaces that are left alone, beside kube-system, kube-public, kube-node-lease and those of
+        topogate itself.
+    rules: Defaults and maxima; `"*"` is for namespaces without an entry, and entries are not merged.
+    """
+
+    excluded: Annotated[tuple[NamespaceName, ...], UNIQUE] = ()
+    rules: dict[RulesName, RulesItem] = {}
+
+
+class TopologyKeys(Section, frozen=True):
+    """The topology.
+
+    levels: The levels of the topology, and the node labels that name their domains; a list has a key for
+        each family. `device:DOMAIN/NAME` is an attribute of the node's devices.
+    """
+
+    levels: _Levels | UnsetType = UNSET
+
+
+class GangKeys(Section, frozen=True):
+    """How pods become gangs.
+
+    labels: Keys of pod labels. The first that a pod has makes one gang of those with the same value, if
+        neither their annotations nor a known controller define a gang (app.kubernetes.io/instance, name).
+    owners: Kinds of owners whose pods wait for one another.
+    looseOwners: Kinds of owners whose pods run one by one. Of owners that are unknown and not listed here,
+        the pods are one gang.
+    native: Whether pods of Kubernetes' own PodGroups are placed by topogate, or left to kube-scheduler.
+    settle: A gang of unknown size is complete after this long without a new pod.
+    patience: A gang whose size is known, but whose pods do not all come, is placed as it is after this long
+        without a new pod. Otherwise controllers that create pods only after others run would wait for ever.
+        The Job controller delays pods that replace failed ones. A gang of which no pod is released waits for
+        these as well, at most 610 seconds.
+    startWithFewer: Whether gangs.patience also applies to a gang whose controller reports that it cannot
+        create the others, as where a quota is used up. Otherwise such a gang waits, with the controller's
+        reason.
+    """
+
+    labels: Annotated[tuple[GangLabel, ...], UNIQUE] = ()
+    owners: _Owners = ()
+    loose_owners: _Owners = ()
+    native: Literal["adopt", "leave"] = "adopt"
+    settle: Duration = duration_text(_USUAL.settle_seconds)
+    patience: Duration = duration_text(_USUAL.patience_seconds)
+    start_with_fewer: bool = _USUAL.start_with_fewer
+
+
+class PlacementKeys(Section, frozen=True):
+    """Which nodes a gang gets.
+
+    mode: How gangs are laid out on their nodes.
+    weights: How much each resource that stays free counts, between nodes that are otherwise equally good.
+    mostAllocated: Prefer the fullest node that will do, not the emptiest.
+    """
+
+    mode: Literal["best-fit", "headroom", "keep-whole"] = _USUAL.options.mode.value
+    weights: dict[str, Annotated[int, Meta(ge=0, le=1000)]] = field(
+        default_factory=lambda: dict(_USUAL.options.weights)
     )
-    return reader.text(value, path, _ATTRIBUTE, what)
+    most_allocated: bool = _USUAL.options.most_allocated
 
 
-def _levels_document(topology: Topology) -> dict[str, list[str]]:
-    if topology == Topology():
-        return {}  # too many families for a table; docs/operators/topology.md lists them
-    return {
-        name: [family[number] for family in topology.families]
-        for number, name in enumerate(topology.level_names)
-    }
+class BindingKeys(Section, frozen=True):
+    """How released pods are bound.
+
+    mode: Whether each pod is bound by itself, or each gang as one by a PodGroup of kube-scheduler's own; see
+        [bind gangs as one](bind.md).
+    timeout: A released pod that kube-scheduler has tried to bind, in vain for this long, counts as failed.
+    """
+
+    mode: Literal["pinned", "podgroup"] = "pinned"
+    timeout: Duration = duration_text(_USUAL.bind_seconds)
 
 
-_LEVEL_KEY: Final[Schema] = {"type": "string", "minLength": 1}
-_LEVEL: Final[Schema] = {
-    "type": "object",
-    "minProperties": 1,
-    "additionalProperties": {
-        "anyOf": [_LEVEL_KEY, {"type": "array", "items": _LEVEL_KEY, "uniqueItems": True}]
-    },
-}
-LEVEL_LIST: Final[Schema] = {"type": "array", "minItems": 1, "items": _LEVEL | {"maxProperties": 1}}
-_LEVELS: Final = ValueKind(
-    "a mapping of level names, coarsest first, to label keys, or a list of such mappings",
-    _read_levels,
-    {"anyOf": [_LEVEL, LEVEL_LIST]},
-    _levels_document,
-)
-_CLASS: Final = text(
-    re.compile(f"({DNS_NAME.pattern})?"),
-    'ProvisioningRequest class such as best-effort-atomic-scale-up.autoscaling.x-k8s.io, or ""',
-)
-_PARAMETERS: Final = mapping(
-    text(re.compile(r"[\s\S]{0,255}"), "text of at most 255 characters"), "parameters"
-)
-_WEIGHT: Final = number(0.001, 1000)
-_ACCOUNT: Final = text(
-    re.compile(r"[-a-z0-9*?\[\]!]{1,100}|.+=[-A-Za-z0-9_.*?\[\]!]{1,100}"),
-    "namespace name, a pattern of such, or accountLabel=value",
-)
+class PreemptionKeys(Section, frozen=True):
+    """Whether running pods make way.
 
-# --- the table ----------------------------------------------------------------------------------------
+    enabled: Whether gangs and pods of lower priority are evicted for a gang that otherwise finds no nodes.
+    """
 
-KEYS: Final = (
-    OptionKey(
-        "gatePrefix",
-        text(GATE_PREFIX, "prefix of a gate's name"),
-        "Pods with a scheduling gate of this prefix are served; admission's own gate is it with `topogate` "
-        "after it. After a change, render the admission policies again.",
-        settings="gate_prefix",
-        policy="gate_prefix",
-    ),
-    OptionKey(
-        "schedulerNames",
-        texts(DNS_NAME, "scheduler's name", some=True),
-        "The kube-schedulers whose pods (spec.schedulerName) are gated and released; pods of others are left "
-        "alone.",
-        settings="schedulers",
-        policy="scheduler_names",
-    ),
-    OptionKey(
-        "gpus.resources",
-        texts(RESOURCE_PATTERN, RESOURCE_WORDS, some=True),
-        "A pod that asks for one of these in any container is a GPU pod; metrics count them as GPUs.",
-        settings="gpu_resources",
-        policy="gpu_resources",
-    ),
-    OptionKey(
-        "gpus.deviceClasses",
-        texts(CLASS_PATTERN, CLASS_WORDS),
-        "Pods with ResourceClaims on these DeviceClasses are GPU pods too; `*` stands for every claim.",
-        default=[],
-    ),
-    OptionKey(
-        "gpus.modelLabel",
-        text(QUALIFIED_NAME, "label key"),
-        "The node label that names the model of its GPUs in the metrics, before those that are usual.",
-        settings="model_label",
-    ),
-    OptionKey("models", MODELS, "What users may write in `topogate.io/gpu-model`.", policy="gpu_models"),
-    OptionKey(
-        "tiers", TIERS, "What users may write in `topogate.io/priority`, lowest first.", policy="tiers"
-    ),
-    OptionKey(
-        "namespaces.excluded",
-        texts(NAMESPACE_NAME, "namespace name"),
-        "Namespaces that are left alone, beside kube-system, kube-public, kube-node-lease and those of "
-        "topogate itself.",
-        default=[],
-    ),
-    OptionKey(
-        "namespaces.rules",
-        NAMESPACE_RULES,
-        'Defaults and maxima; `"*"` is for namespaces without an entry, and entries are not merged.',
-        policy="namespaces",
-    ),
-    OptionKey(
-        "topology.levels",
-        _LEVELS,
-        "The levels of the topology, and the node labels that name their domains; a list has a key for each "
-        "family. `device:DOMAIN/NAME` is an attribute of the node's devices.",
-        settings="topology",
-    ),
-    OptionKey(
-        "gangs.labels",
-        _GANG_LABELS,
-        "Keys of pod labels. The first that a pod has makes one gang of those with the same value, if "
-        "neither their annotations nor a known controller define a gang (app.kubernetes.io/instance, name).",
-        settings="gang_labels",
-    ),
-    OptionKey(
-        "gangs.owners",
-        _OWNERS,
-        "Kinds of owners whose pods wait for one another.",
-        settings="gang_owners",
-    ),
-    OptionKey(
-        "gangs.looseOwners",
-        _OWNERS,
-        "Kinds of owners whose pods run one by one. Of owners that are unknown and not listed here, the pods "
-        "are one gang.",
-        settings="loose_owners",
-    ),
-    OptionKey(
-        "gangs.native",
-        one_of(NativeGangs),
-        "Whether pods of Kubernetes' own PodGroups are placed by topogate, or left to kube-scheduler.",
-        default=NativeGangs.ADOPT,
-    ),
-    OptionKey(
-        "gangs.settle",
-        duration(),
-        "A gang of unknown size is complete after this long without a new pod.",
-        settings="settle_seconds",
-    ),
-    OptionKey(
-        "gangs.patience",
-        duration(),
-        "A gang whose size is known, but whose pods do not all come, is placed as it is after this long "
-        "without a new pod. Otherwise controllers that create pods only after others run would wait for "
-        "ever. The Job controller delays pods that replace failed ones. A gang of which no pod is released "
-        "waits for these as well, at most 610 seconds.",
-        settings="patience_seconds",
-    ),
-    OptionKey(
-        "gangs.startWithFewer",
-        TRUTH,
-        "Whether gangs.patience also applies to a gang whose controller reports that it cannot create the "
-        "others, as where a quota is used up. Otherwise such a gang waits, with the controller's reason.",
-        settings="start_with_fewer",
-    ),
-    OptionKey(
-        "placement.mode",
-        one_of(Mode),
-        "How gangs are laid out on their nodes.",
-        settings="options.mode",
-    ),
-    OptionKey(
-        "placement.weights",
-        mapping(number(0, 1000, whole=True), "resource names"),
-        "How much each resource that stays free counts, between nodes that are otherwise equally good.",
-        settings="options.weights",
-    ),
-    OptionKey(
-        "placement.mostAllocated",
-        TRUTH,
-        "Prefer the fullest node that will do, not the emptiest.",
-        settings="options.most_allocated",
-    ),
-    OptionKey(
-        "binding.mode",
-        one_of(Bind),
-        "Whether each pod is bound by itself, or each gang as one by a PodGroup of kube-scheduler's own; "
-        "see [bind gangs as one](bind.md).",
-        default=Bind.PINNED,
-    ),
-    OptionKey(
-        "binding.timeout",
-        duration(),
-        "A released pod that kube-scheduler has tried to bind, in vain for this long, counts as failed.",
-        settings="bind_seconds",
-    ),
-    OptionKey(
-        "preemption.enabled",
-        TRUTH,
-        "Whether gangs and pods of lower priority are evicted for a gang that otherwise finds no nodes.",
-        settings="preempt",
-    ),
-    OptionKey(
-        "reservations.after",
-        duration(),
-        "A gang that does not fit has nodes reserved for it once it has waited this long.",
-        settings="reserve_seconds",
-    ),
-    OptionKey(
-        "reservations.duration",
-        duration(),
-        "How long a reservation lasts; afterwards its nodes cannot be reserved for as long.",
-        settings="reserve_hold_seconds",
-    ),
-    OptionKey(
-        "reservations.share",
-        _SHARE,
-        "Of the nodes, the share that may be reserved for all gangs together.",
-        settings="reserve_share",
-    ),
-    OptionKey(
-        "repair.enabled",
-        TRUTH,
-        "Whether pods that a controller recreates may be deleted, to place them again.",
-        settings="repair",
-    ),
-    OptionKey(
-        "repair.owners",
-        _OWNERS,
-        "The kinds of controllers that do recreate a deleted pod; a workflow engine, for one, treats the "
-        "deletion as a failure of the step.",
-        settings="repair_owners",
-    ),
-    OptionKey(
-        "repair.abandonAfter",
-        duration(),
-        "A released pod that kube-scheduler cannot bind and that no controller recreates is deleted after "
-        "this long, if none of its gang runs. Otherwise it would keep its place from others.",
-        settings="abandon_seconds",
-    ),
-    OptionKey(
-        "nodeHealth.avoid",
-        one_of(Avoid),
-        "How failing nodes are avoided: off: not at all; soft: unless nothing else fits; hard: even then.",
-        settings="bad_nodes.avoid",
-    ),
-    OptionKey(
-        "nodeHealth.failures",
-        number(FEWEST_FAILURES, 100, whole=True),
-        "So many gangs must have failed on the node.",
-        settings="bad_nodes.failures",
-    ),
-    OptionKey(
-        "nodeHealth.avoidFor",
-        duration(1, 7 * DAY),
-        "How long a failing node is avoided, twice as long after each further failure.",
-        settings="bad_nodes.avoid_seconds",
-    ),
-    OptionKey(
-        "nodeHealth.share",
-        _SHARE,
-        "Of the nodes of one GPU model, the share that is avoided at a time; one may always be of two.",
-        settings="bad_nodes.share",
-    ),
-    OptionKey(
-        "spareNodes.perBlock",
-        number(0, 1000, whole=True),
-        "Nodes of each GPU model that new gangs leave free in each block, for repairs.",
-        settings="spare_nodes.per_block",
-    ),
-    OptionKey(
-        "spareNodes.lastResort",
-        TRUTH,
-        "Whether new gangs may take those as well rather than wait.",
-        settings="spare_nodes.if_nothing_else_fits",
-    ),
-    OptionKey(
-        "scaleUp.provisioningClass",
-        _CLASS,
-        "spec.provisioningClassName of every request for nodes; the autoscaler's documentation says which "
-        "there are. Without one, no nodes are asked for.",
-        settings="scale_up.provisioning_class",
-    ),
-    OptionKey(
-        "scaleUp.parameters",
-        _PARAMETERS,
-        "spec.parameters of every request, as the class reads them.",
-        settings="scale_up.parameters",
-    ),
-    OptionKey(
-        "scaleUp.requests", _COUNT, "Requests that a namespace may have at a time.",
-        settings="scale_up.requests",
-    ),
-    OptionKey("scaleUp.pods", _COUNT, "Pods in all requests of a namespace.", settings="scale_up.pods"),
-    OptionKey(
-        "fairOrder.halfLife", duration(1), "Use counts half after this.",
-        policy="fair_order.half_life_seconds",
-    ),
-    OptionKey(
-        "fairOrder.maximumWait",
-        duration(1),
-        "An account's oldest gang that found no capacity for so long comes first, once in that time.",
-        policy="fair_order.maximum_wait_seconds",
-    ),
-    OptionKey(
-        "fairOrder.accountLabel",
-        text(QUALIFIED_NAME, "label key"),
-        "The label of namespaces of which those with the same value are one account; without it each "
-        "namespace is one.",
-        policy="fair_order.account_label",
-    ),
-    OptionKey(
-        "fairOrder.weights",
-        mapping(_WEIGHT, "accounts or patterns", _ACCOUNT),
-        "Shares of accounts; 1 for others.",
-        policy="fair_order.weights",
-    ),
-    OptionKey(
-        "fairOrder.modelCosts",
-        mapping(_WEIGHT, "models"),
-        "The weight of a GPU second; 1 for others.",
-        policy="fair_order.model_costs",
-    ),
-    OptionKey(
-        "admission.keepManagedFields",
-        TRUTH,
-        "Whether pods keep their managedFields. Otherwise admission and release empty those of a pod that a "
-        "controller created and that no client applied.",
-        settings="keep_managed_fields",
-        policy="keep_managed_fields",
-    ),
-)  # fmt: skip
+    enabled: bool = _USUAL.preempt
+
+
+class ReservationKeys(Section, frozen=True):
+    """Nodes for gangs that wait long.
+
+    after: A gang that does not fit has nodes reserved for it once it has waited this long.
+    duration: How long a reservation lasts; afterwards its nodes cannot be reserved for as long.
+    share: Of the nodes, the share that may be reserved for all gangs together.
+    """
+
+    after: Duration = duration_text(_USUAL.reserve_seconds)
+    duration: Duration = duration_text(_USUAL.reserve_hold_seconds)
+    share: Share = _USUAL.reserve_share
+
+
+class RepairKeys(Section, frozen=True):
+    """What becomes of released pods that do not start.
+
+    enabled: Whether pods that a controller recreates may be deleted, to place them again.
+    owners: The kinds of controllers that do recreate a deleted pod; a workflow engine, for one, treats the
+        deletion as a failure of the step.
+    abandonAfter: A released pod that kube-scheduler cannot bind and that no controller recreates is deleted
+        after this long, if none of its gang runs. Otherwise it would keep its place from others.
+    """
+
+    enabled: bool = _USUAL.repair
+    owners: _Owners = tuple(sorted(_USUAL.repair_owners))
+    abandon_after: Duration = duration_text(_USUAL.abandon_seconds)
+
+
+class NodeHealthKeys(Section, frozen=True):
+    """Nodes on which gangs fail.
+
+    avoid: How failing nodes are avoided: off: not at all; soft: unless nothing else fits; hard: even then.
+    failures: So many gangs must have failed on the node.
+    avoidFor: How long a failing node is avoided, twice as long after each further failure.
+    share: Of the nodes of one GPU model, the share that is avoided at a time; one may always be of two.
+    """
+
+    avoid: Literal["off", "soft", "hard"] = _USUAL.bad_nodes.avoid.value
+    failures: Annotated[int, Meta(ge=2, le=100)] = _USUAL.bad_nodes.failures  # one may be an accident
+    avoid_for: PositiveDuration = duration_text(_USUAL.bad_nodes.avoid_seconds)
+    share: Share = _USUAL.bad_nodes.share
+
+
+class SpareNodeKeys(Section, frozen=True):
+    """Nodes that stay free for repairs.
+
+    perBlock: Nodes of each GPU model that new gangs leave free in each block, for repairs.
+    lastResort: Whether new gangs may take those as well rather than wait.
+    """
+
+    per_block: Annotated[int, Meta(ge=0, le=1000)] = _USUAL.spare_nodes.per_block
+    last_resort: bool = _USUAL.spare_nodes.if_nothing_else_fits
+
+
+class ScaleUpKeys(Section, frozen=True):
+    """Requests for nodes to an autoscaler.
+
+    provisioningClass: spec.provisioningClassName of every request for nodes; the autoscaler's documentation
+        says which there are. Without one, no nodes are asked for.
+    parameters: spec.parameters of every request, as the class reads them.
+    requests: Requests that a namespace may have at a time.
+    pods: Pods in all requests of a namespace.
+    """
+
+    provisioning_class: ProvisioningClass = _USUAL.scale_up.provisioning_class
+    parameters: dict[str, ShortText] = {}
+    requests: Count = _USUAL.scale_up.requests
+    pods: Count = _USUAL.scale_up.pods
+
+
+class FairOrderKeys(Section, frozen=True):
+    """The order among gangs of one priority.
+
+    halfLife: Use counts half after this.
+    maximumWait: An account's oldest gang that found no capacity for so long comes first, once in that time.
+    accountLabel: The label of namespaces of which those with the same value are one account; without it each
+        namespace is one.
+    weights: Shares of accounts; 1 for others.
+    modelCosts: The weight of a GPU second; 1 for others.
+    """
+
+    half_life: PositiveDuration = duration_text(_FAIR.half_life_seconds)
+    maximum_wait: PositiveDuration = duration_text(_FAIR.maximum_wait_seconds)
+    account_label: LabelKey = ""
+    weights: dict[Account, Weight] = {}
+    model_costs: dict[str, Weight] = {}
+
+
+class AdmissionKeys(Section, frozen=True):
+    """What admission does besides gating.
+
+    keepManagedFields: Whether pods keep their managedFields. Otherwise admission and release empty those of a
+        pod that a controller created and that no client applied.
+    """
+
+    keep_managed_fields: bool = _USUAL.keep_managed_fields
+
+
+class Document(Section, frozen=True):
+    """Configuration of topogate.
+
+    apiVersion: The format; required.
+    kind: Required.
+    gatePrefix: Pods with a scheduling gate of this prefix are served; admission's own gate is it with
+        `topogate` after it. After a change, render the admission policies again.
+    schedulerNames: The kube-schedulers whose pods (spec.schedulerName) are gated and released; pods of others
+        are left alone.
+    models: What users may write in `topogate.io/gpu-model`.
+    tiers: What users may write in `topogate.io/priority`, lowest first.
+    """
+
+    api_version: Literal["topogate.io/v1beta1"]
+    kind: Literal["Configuration"]
+    gate_prefix: GatePrefix = _USUAL.gate_prefix
+    scheduler_names: Annotated[tuple[SchedulerName, ...], UNIQUE, SOME] = DEFAULT_SCHEDULER_NAMES
+    gpus: GpuKeys = GpuKeys()
+    models: tuple[ModelItem, ...] = ()
+    tiers: tuple[TierItem, ...] = ()
+    namespaces: NamespaceKeys = NamespaceKeys()
+    topology: TopologyKeys = TopologyKeys()
+    gangs: GangKeys = GangKeys()
+    placement: PlacementKeys = PlacementKeys()
+    binding: BindingKeys = BindingKeys()
+    preemption: PreemptionKeys = PreemptionKeys()
+    reservations: ReservationKeys = ReservationKeys()
+    repair: RepairKeys = RepairKeys()
+    node_health: NodeHealthKeys = NodeHealthKeys()
+    spare_nodes: SpareNodeKeys = SpareNodeKeys()
+    scale_up: ScaleUpKeys = ScaleUpKeys()
+    fair_order: FairOrderKeys | UnsetType = UNSET
+    admission: AdmissionKeys = AdmissionKeys()

@@ -9,32 +9,30 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from labeler.contract import keys as labels
 from webhook.configuration.document import ConfigurationError, read_yaml
 from webhook.configuration.file import Configuration, from_document
-from webhook.configuration.keys import API_VERSION, KIND, NOMINATED, NOMINATED_NOTE, Bind
+from webhook.configuration.keys import API_VERSION, KIND
 from webhook.configuration.value_kinds import duration_text
 from webhook.text import sentence_list
 
 Document = dict[str, Any]
 logger = logging.getLogger(__name__)
 OLD_KIND: Final = "AdmissionPolicy"
+_DROPPED: Final = "dropped: "
 
-_POLICY: Final = {
-    "gatePrefix": "gatePrefix",
+_KEYS: Final = {
+    # of the policy
     "gpuResources": "gpus.resources",
-    "tiers": "tiers",
     "gpuModels": "models",
     "namespaces": "namespaces.rules",
     "excludedNamespaces": "namespaces.excluded",
-    "schedulerNames": "schedulerNames",
     "resourceClaims": "gpus.deviceClasses",
     "keepManagedFields": "admission.keepManagedFields",
     "nativeGangs": "gangs.native",
     "bind": "binding.mode",
-    "fairOrder": "fairOrder",
-}
-_SETTINGS: Final = {
+    "gate": "dropped: pods get the gate that is gatePrefix with topogate after it",
+    "topologyLevels": "dropped: topology.levels names the levels",
+    # of the settings
     "gate_prefix": "gatePrefix",
     "settle_seconds": "gangs.settle",
     "patience_seconds": "gangs.patience",
@@ -70,25 +68,21 @@ _SETTINGS: Final = {
     "mode": "placement.mode",
     "weights": "placement.weights",
     "most_allocated": "placement.mostAllocated",
+    "interval_seconds": "dropped: a pass happens at least every 30 seconds",
+    "not_ready_seconds": "dropped: a node may be not ready for 60 seconds",
+    "rollback_seconds": "dropped: a gang without nodes for its other pods is rolled back after 300 seconds",
+    "pass_seconds": "dropped: a pass places gangs for 10 seconds",
+    "evict_broken": "dropped: what is left of a gang below its minimum is always evicted",
+    "broken_seconds": "dropped: what is left of a gang below its minimum is evicted after 30 seconds",
+    "bound": "dropped: the work of one question is a million steps",
+    "bad_nodes.soon_seconds": "dropped: a pod that ran for 600 seconds has not failed because of its node",
+    "bad_nodes.outlive_seconds": "dropped: another pod must run for 10 seconds longer",
+    "bad_nodes.keep_seconds": "dropped: a failure is forgotten after a day",
+    "scale_up.after_seconds": "dropped: a gang asks after 5 seconds without nodes",
+    "scale_up.retry_seconds": "dropped: a refused gang asks again after 60 seconds, then after twice as long",
+    "scale_up.label_seconds": "dropped: a node may be without topology labels for 120 seconds",
 }
-_DROPPED: Final = {
-    "interval_seconds": "a pass happens at least every 30 seconds",
-    "not_ready_seconds": "a node may be not ready for 60 seconds",
-    "rollback_seconds": "a gang without nodes for its other pods is rolled back after 300 seconds",
-    "pass_seconds": "a pass places gangs for 10 seconds",
-    "evict_broken": "what is left of a gang below its minimum is always evicted",
-    "broken_seconds": "what is left of a gang below its minimum is evicted after 30 seconds",
-    "bound": "the work of one question is a million steps",
-    "bad_nodes.soon_seconds": "a pod that ran for 600 seconds has not failed because of its node",
-    "bad_nodes.outlive_seconds": "another pod must run for 10 seconds longer",
-    "bad_nodes.keep_seconds": "a failure is forgotten after a day",
-    "scale_up.after_seconds": "a gang asks after 5 seconds without nodes",
-    "scale_up.retry_seconds": "a refused gang asks again after 60 seconds, then after twice as long",
-    "scale_up.label_seconds": "a node may be without topology labels for 120 seconds",
-}
-"""Settings that are no more, each with what now is always so."""
-_NESTED: Final = ("bad_nodes", "spare_nodes", "scale_up")
-_DAYS: Final = re.compile(r"([0-9.]+)d")
+"""The new path of each key of the old files that has another name, or what always holds instead."""
 
 
 def is_old(document: Any) -> bool:
@@ -112,15 +106,77 @@ def _migrated(documents: Iterable[tuple[str, Any]]) -> tuple[Document, list[str]
     notes: list[str] = []
     # What both set, the policy decides.
     for source, document in sorted(documents, key=lambda each: not _is_policy(each[1])):
-        if document is None:
-            continue
-        if not is_old(document):
+        if document is not None and not is_old(document):
             raise ConfigurationError(source, ["is neither an AdmissionPolicy nor a file of sweeper settings"])
-        take = _take_policy if _is_policy(document) else _take_settings
-        found: list[str] = []
-        take(document, new, found.append)
-        notes += (f"{source}: {note}" for note in found)
+        for name, value in _flat(document or {}).items():
+            note = _take(name, value, new)
+            notes += [f"{source}: {name} is {note}"] if note else []
     return new, notes
+
+
+def _is_policy(document: Any) -> bool:
+    return isinstance(document, dict) and document.get("kind") == OLD_KIND
+
+
+def _flat(old: Mapping[str, Any]) -> Document:
+    """The keys of an old file; those of nested settings as bad_nodes.avoid."""
+    flat: Document = {}
+    for name, value in old.items():
+        nested = isinstance(value, dict) and any(each.startswith(f"{name}.") for each in _KEYS)
+        flat |= {f"{name}.{below}": each for below, each in value.items()} if nested else {name: value}
+    if _is_policy(old):
+        del flat["kind"]
+        flat.pop("apiVersion", None)
+    return flat
+
+
+def _take(name: str, value: Any, new: Document) -> str:
+    """Set a key of the new document. Returns what was dropped instead, and why."""
+    path = _KEYS.get(name, name)
+    if path.startswith(_DROPPED):
+        return path
+    value, note = _value(name, value)
+    section, _, below = path.partition(".")
+    where = new.setdefault(section, {}) if below else new
+    there = where.setdefault(below or section, value)
+    if there != value and not (name == "gpu_device_classes" and not there):
+        return f"{_DROPPED}the policy sets {path} to {_listed(there)}"
+    return note
+
+
+def _value(name: str, value: Any) -> tuple[Any, str]:
+    """The value of an old key as the new file has it, and what was changed of it."""
+    if name == "bind" and value == "nominated":
+        return "podgroup", f"{_DROPPED}gangs are no longer nominated, but bound as with podgroup"
+    if name.endswith("_seconds") and type(value) in (int, float):
+        return duration_text(value), ""
+    if name == "resourceClaims" and isinstance(value, bool):
+        return ["*"] if value else [], ""
+    if name == "namespaces":
+        return _each(value, _with_new_names), ""
+    return (_each(value, _without_days) if name == "fairOrder" else value), ""
+
+
+def _each(value: Any, change: Callable[[Any], Any]) -> Any:
+    return {key: change(each) for key, each in value.items()} if isinstance(value, dict) else value
+
+
+def _with_new_names(rules: Any) -> Any:
+    new = {"defaultGpuModel": "defaultModel"}
+    return {new.get(key, key): each for key, each in rules.items()} if isinstance(rules, dict) else rules
+
+
+def _without_days(value: Any) -> Any:
+    """A duration without days: Kubernetes' durations have none."""
+    days = re.fullmatch(r"([0-9.]+)d", value) if isinstance(value, str) else None
+    return duration_text(float(days[1]) * 86400) if days else value
+
+
+def _listed(value: Any) -> str:
+    return sentence_list([str(each) for each in value]) if isinstance(value, list) else str(value)
+
+
+# --- reading ------------------------------------------------------------------------------------------
 
 
 def load_files(paths: Sequence[Path]) -> Configuration:
@@ -128,18 +184,15 @@ def load_files(paths: Sequence[Path]) -> Configuration:
 
     Raises ConfigurationError.
     """
-    return parse_files(contents(paths)) if paths else Configuration()
+    return parse_files(contents(paths))
 
 
 def contents(paths: Sequence[Path]) -> list[tuple[str, bytes]]:
     """The files' names and bytes. Raises ConfigurationError."""
-    found = []
-    for path in paths:
-        try:
-            found.append((str(path), path.read_bytes()))
-        except OSError as error:
-            raise ConfigurationError(str(path), [f"cannot be read: {error.strerror}"]) from None
-    return found
+    try:
+        return [(str(path), path.read_bytes()) for path in paths]
+    except OSError as error:
+        raise ConfigurationError(str(error.filename), [f"cannot be read: {error.strerror}"]) from None
 
 
 def parse_files(files: Sequence[tuple[str, str | bytes]]) -> Configuration:
@@ -148,93 +201,14 @@ def parse_files(files: Sequence[tuple[str, str | bytes]]) -> Configuration:
     Raises ConfigurationError.
     """
     documents = [(source, read_yaml(content, source)) for source, content in files]
-    if not any(is_old(document) for _, document in documents):
-        if len(files) > 1:
-            raise ConfigurationError(
-                files[1][0], ["is a second configuration; there is one for the whole cluster"]
-            )
-        source, document = documents[0]
-        return from_document(document, source)
     names = " ".join(source for source, _ in files)
-    new, notes = _migrated(documents)
-    logger.warning("old_configuration files=%r run=%r", names, f"topogate config migrate {names}")
-    for note in notes:
-        logger.warning("old_configuration note=%r", note)
-    return from_document(new, names)
-
-
-def _is_policy(document: Any) -> bool:
-    return isinstance(document, dict) and document.get("kind") == OLD_KIND
-
-
-def _take_policy(old: Mapping[str, Any], new: Document, note: Callable[[str], None]) -> None:
-    for name, value in old.items():
-        if name in ("apiVersion", "kind"):
-            continue
-        if name == "gate":
-            wanted = str(old.get("gatePrefix", labels.GATE_PREFIX)) + "topogate"
-            if value != wanted:
-                note(f"gate: {value} is dropped; pods get the gate {wanted}")
-        elif name == "topologyLevels":
-            if value != list(labels.LEVEL_NAMES):
-                note(f"topologyLevels: {_listed(value)} is dropped; topology.levels names the levels")
-        elif name == "bind" and value == NOMINATED:
-            note(NOMINATED_NOTE)
-            _put(new, _POLICY[name], Bind.PODGROUP.value, note, name)
-        else:
-            _put(new, _POLICY.get(name, name), _policy_value(name, value), note, name)
-
-
-def _policy_value(name: str, value: Any) -> Any:
-    """A field's value as the new file has it."""
-    if name == "resourceClaims" and isinstance(value, bool):
-        return ["*"] if value else []
-    if name == "namespaces" and isinstance(value, dict):
-        return {each: _renamed(rules, "defaultGpuModel", "defaultModel") for each, rules in value.items()}
-    if name == "fairOrder" and isinstance(value, dict):
-        return {each: _hours(given) for each, given in value.items()}
-    return value
-
-
-def _renamed(rules: Any, old: str, new: str) -> Any:
-    return (
-        {new if key == old else key: value for key, value in rules.items()}
-        if isinstance(rules, dict)
-        else rules
-    )
-
-
-def _hours(value: Any) -> Any:
-    """A duration without days: Kubernetes' durations have none."""
-    days = _DAYS.fullmatch(value) if isinstance(value, str) else None
-    return duration_text(float(days[1]) * 86400) if days else value
-
-
-def _take_settings(old: Mapping[str, Any], new: Document, note: Callable[[str], None]) -> None:
-    flat: dict[str, Any] = {}
-    for name, value in old.items():
-        if name in _NESTED and isinstance(value, dict):
-            flat |= {f"{name}.{below}": each for below, each in value.items()}
-        else:
-            flat[name] = value
-    for name, value in flat.items():
-        if name in _DROPPED:
-            note(f"{name} is dropped: {_DROPPED[name]}")
-            continue
-        is_time = name.endswith("_seconds") and type(value) in (int, float)
-        _put(new, _SETTINGS.get(name, name), duration_text(value) if is_time else value, note, name)
-
-
-def _put(new: Document, path: str, value: Any, note: Callable[[str], None], name: str) -> None:
-    """Set a key of the new document, unless the other file has set it already."""
-    section, _, below = path.partition(".")
-    where = new.setdefault(section, {}) if below else new
-    key = below or section
-    if key not in where:
-        where[key] = value
-    elif where[key] != value and not (path == "gpus.deviceClasses" and not where[key]):
-        note(f"{name} is dropped: the policy sets {path} to {_listed(where[key])}")
-
-
-def _listed(value: Any) -> str:
-    return sentence_list([str(each) for each in value]) if isinstance(value, list) else str(value)
+    if any(is_old(document) for _, document in documents):
+        new, notes = _migrated(documents)
+        for note in (f"run topogate config migrate {names}", *notes):
+            logger.warning("old_configuration note=%r", note)
+        return from_document(new, names)
+    if len(files) > 1:
+        raise ConfigurationError(
+            files[1][0], ["is a second configuration; there is one for the whole cluster"]
+        )
+    return from_document(documents[0][1], names) if files else Configuration()

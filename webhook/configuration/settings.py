@@ -75,7 +75,7 @@ class ScaleUp:
 
 @dataclass(frozen=True)
 class Settings:
-    """What the sweeper is to do; `keys.KEYS` says what each means that an operator can set.
+    """What the sweeper is to do; the sections of `keys` say what each means that an operator can set.
 
     The others have one right value, which tests alone change: interval_seconds: a pass happens at least this
     often. not_ready_seconds: a node may be not ready for this long before pods that never ran there are

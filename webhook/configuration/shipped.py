@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 import yaml
 
-from webhook.configuration.file import Configuration, load
+from webhook.configuration.file import Configuration, parse
 from webhook.kube.objects import PriorityClass
 
 _HERE: Final = Path(__file__).parent
@@ -16,7 +16,7 @@ _HERE: Final = Path(__file__).parent
 @cache
 def shipped_configuration() -> Configuration:
     """The configuration of manifests/base."""
-    return load(_HERE / "shipped-configuration.yaml")
+    return parse((_HERE / "shipped-configuration.yaml").read_bytes())
 
 
 @cache

@@ -9,13 +9,13 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Gauge
 
 from webhook.configuration.document import ConfigurationError
-from webhook.configuration.file import Configuration
 from webhook.configuration.migrate import contents, parse_files
 from webhook.configuration.settings import Settings
 from webhook.policy.values import Policy
@@ -32,7 +32,7 @@ class ConfigurationStore:
         """Load the first version. Raises ConfigurationError: without any nothing can be decided."""
         self._paths = tuple(paths)
         self._files = contents(self._paths)
-        self.configuration = parse_files(self._files) if self._files else Configuration()
+        self.configuration = parse_files(self._files)
         self.generation = 1
         self.faults: list[str] = []
         self.loaded_at = time.time()
@@ -53,37 +53,25 @@ class ConfigurationStore:
 
     def register(self, registry: CollectorRegistry) -> None:
         """Add the metrics of the configuration."""
-        for name, meaning, value in (
-            (
-                "topogate_configuration_generation",
-                "Versions of the configuration loaded.",
-                lambda: self.generation,
-            ),
-            (
-                "topogate_configuration_rejected",
-                "1 while the configuration on disk is unusable and an older version is in force.",
-                lambda: bool(self.faults),
-            ),
-            (
-                "topogate_configuration_loaded_timestamp_seconds",
-                "When the configuration in force was loaded.",
-                lambda: self.loaded_at,
-            ),
-        ):
-            Gauge(name, meaning, registry=registry).set_function(value)
+        gauge, rejected = partial(Gauge, registry=registry), "topogate_configuration_rejected"
+        loaded = "topogate_configuration_loaded_timestamp_seconds"
+        meaning = "1 while the configuration on disk is unusable and an older version is in force."
+        gauge("topogate_configuration_generation", "Versions of the configuration loaded.").set_function(
+            lambda: self.generation
+        )
+        gauge(rejected, meaning).set_function(lambda: bool(self.faults))
+        gauge(loaded, "When the configuration in force was loaded.").set_function(lambda: self.loaded_at)
 
     def refresh(self) -> None:
         """Load a new version of the files, if there is a valid one."""
         try:
             files = contents(self._paths)
-            if files == self._files:
+            if files == self._files and not self.faults:
                 return
             self._files = files
             configuration = parse_files(files)
         except ConfigurationError as error:
             self._reject(error.faults)
-            if not all(path.exists() for path in self._paths):
-                self._files = []  # whatever appears next is new
             return
         except Exception as error:  # an error of ours must not look like a loaded configuration
             logger.exception("configuration_unreadable files=%s", self._names)

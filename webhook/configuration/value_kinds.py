@@ -1,196 +1,94 @@
-"""The types of a configuration's values: how each is read, shown in a table, and described by JSON Schema."""
+"""The types of a configuration's values, with what JSON Schema says of each."""
 
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from enum import StrEnum
-from typing import Any, Final
+from typing import Annotated, Any, Final, TypeAlias
 
-from webhook.configuration.document import DocumentReader, shown
+from msgspec import Meta
 
-_NAME: Final = r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
-_DNS_LENGTH: Final = r"(?=[^/]{1,253}(?:/|\Z))"
-_DNS: Final = _DNS_LENGTH + r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
-LABEL_VALUE: Final = re.compile(rf"({_NAME})?")
-QUALIFIED_NAME: Final = re.compile(rf"({_DNS}/)?{_NAME}")
-GATE_PREFIX: Final = re.compile(rf"({_DNS}/)?[A-Za-z0-9][-A-Za-z0-9_.]{{0,50}}")
-RESOURCE_PATTERN: Final = re.compile(r"[-A-Za-z0-9_.*?\[\]!]+/[-A-Za-z0-9_.*?\[\]!]+")
-RESOURCE_WORDS: Final = "resource name or pattern"
-CLASS_PATTERN: Final = re.compile(r"[-a-z0-9.*?\[\]!]+")
-CLASS_WORDS: Final = "DeviceClass name or pattern"
-DNS_NAME: Final = re.compile(_DNS)
-NAMESPACE_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
-SHORT_NAME: Final = re.compile(_NAME)
+from labeler.contract import keys as labels
+from webhook.policy.values import LONGEST_MODEL_NAME
+from webhook.workloads import marks
+from webhook.workloads.owners import NAME as OWNER_NAME
 
-Schema = dict[str, Any]
+Schema: TypeAlias = dict[str, Any]
 """JSON Schema, draft 7, which Helm and editors read."""
 
 
-@dataclass(frozen=True)
-class ValueKind:
-    """The type of a key's value.
+def _text(title: str, pattern: str, unless: str = "", **more: Any) -> Meta:
+    """Texts that a pattern matches as a whole. title: such a text in words; unless: a pattern of others.
 
-    what: in words, as "true or false". read: converts a document's value; it also gets the path, and the
-    reader that collects faults. schema: of such values. document: a value as a document writes it.
-    seconds: the bounds of a duration, which a schema cannot say.
+    Patterns are for Python and for Helm's engine, which knows no look-ahead.
     """
-
-    what: str
-    read: Callable[[Any, str, DocumentReader], Any]
-    schema: Schema
-    document: Callable[[Any], Any] = lambda value: value
-    seconds: tuple[float, float] | None = None
+    refused = {"not": {"pattern": unless}} if unless else {}
+    return Meta(extra_json_schema={"title": title, "pattern": f"^({pattern})$"} | refused | more)
 
 
-def checked(what: str, take: Callable[[Any], Any], schema: Schema) -> ValueKind:
-    """A type of single values. take: converts a document's value; raises ValueError for an invalid one."""
+LETTER_OR_DIGIT: Final = r"[\p{L}\p{N}]"
+"""As JSON Schema has it; Python writes it as [^\\W_]."""
+_NAME: Final = "[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
+_DNS: Final = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
+_LONG: Final = "[^/]{254}"
+_QUALIFIED: Final = f"({_DNS}/)?{_NAME}"
+_GATE_PREFIX: Final = f"({_DNS}/)?[A-Za-z0-9][-A-Za-z0-9_.]{{0,50}}"
+_ATTRIBUTE: Final = f"{labels.DEVICE_ATTRIBUTE}[a-z0-9]([a-z0-9.-]*[a-z0-9])?/[A-Za-z_][A-Za-z0-9_]*"
+_NAMESPACE: Final = "[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
+_GLOB: Final = r"[-A-Za-z0-9_.*?\[\]!]+"
+_ACCOUNT: Final = rf"[-a-z0-9*?\[\]!]{{1,100}}|.+={_GLOB}"
+_READ_ALREADY: Final = f"topogate[.]io/|({'|'.join(map(re.escape, sorted(marks.ALL)))})$"
+_MODEL: Final = rf"[\s\S]*{LETTER_OR_DIGIT}[\s\S]*"
+_MODEL_TITLE: Final = (
+    f"a name of a GPU model (at most {LONGEST_MODEL_NAME} characters, some letters or digits)"
+)
+_CLASS_TITLE: Final = "a name of a PriorityClass; those of system- are for the cluster's own pods"
+_LEVEL_TITLE: Final = "a label key, or an attribute of devices as device:gpu.nvidia.com/cliqueID"
 
-    def read_one(value: Any, path: str, reader: DocumentReader) -> Any:
-        try:
-            return take(value)
-        except ValueError as error:
-            reader.fault(path, str(error) or f"must be {what}, not {shown(value)}")
-            return None
-
-    return ValueKind(what, read_one, schema)
-
-
-def number(least: float, most: float, *, whole: bool = False) -> ValueKind:
-    """Numbers within bounds."""
-
-    def take(value: Any) -> Any:
-        if not (type(value) is int or (type(value) is float and not whole)) or not least <= value <= most:
-            raise ValueError
-        return value if whole else float(value)
-
-    schema: Schema = {"type": "integer" if whole else "number", "minimum": least, "maximum": most}
-    return checked(f"a {'whole ' if whole else ''}number from {least:.12g} to {most:.12g}", take, schema)
-
+LabelKey = Annotated[str, _text("a label key", _QUALIFIED, f"^{_LONG}")]
+LabelValue = Annotated[str, _text("a label value (at most 63 of A-Z a-z 0-9 - _ .)", f"({_NAME})?")]
+LevelKey = Annotated[str, _text(_LEVEL_TITLE, f"{_QUALIFIED}|{_ATTRIBUTE}", f"^{_LONG}")]
+GangLabel = Annotated[
+    str, _text("a label key without another meaning", _QUALIFIED, f"^({_LONG}|{_READ_ALREADY})")
+]
+GatePrefix = Annotated[str, _text("a prefix of a gate's name", _GATE_PREFIX, f"^{_LONG}")]
+ResourcePattern = Annotated[str, _text("a resource name or pattern", f"{_GLOB}/{_GLOB}")]
+ClassPattern = Annotated[str, _text("a DeviceClass name or pattern", r"[-a-z0-9.*?\[\]!]+")]
+SchedulerName = Annotated[str, _text("a scheduler's name", _DNS, f"^{_LONG}")]
+NamespaceName = Annotated[str, _text("a namespace name", _NAMESPACE)]
+RulesName = Annotated[str, _text('a namespace name, or "*" for all others', rf"\*|{_NAMESPACE}")]
+TierName = Annotated[str, _text("a tier name", _NAME)]
+ClassName = Annotated[str, _text(_CLASS_TITLE, _DNS, f"^(system-|{_LONG})")]
+ModelName = Annotated[str, _text(_MODEL_TITLE, _MODEL, maxLength=LONGEST_MODEL_NAME)]
+AnyName = Annotated[str, _text("a name", r"[\s\S]+")]
+Owner = Annotated[str, _text("a kind of owner, Kind.group, as Workflow.argoproj.io", OWNER_NAME.pattern)]
+ProvisioningClass = Annotated[str, _text('a ProvisioningRequest class, or ""', f"({_DNS})?", f"^{_LONG}")]
+ShortText = Annotated[str, _text("a text of at most 255 characters", r"[\s\S]{0,255}")]
+Account = Annotated[str, _text("a namespace name, a pattern of such, or accountLabel=value", _ACCOUNT)]
+Share = Annotated[float, Meta(ge=0, le=1)]
+Count = Annotated[int, Meta(ge=1, le=100_000)]
+Weight = Annotated[float, Meta(ge=0.001, le=1000)]
+UNIQUE: Final = Meta(extra_json_schema={"uniqueItems": True})
+SOME: Final = Meta(extra_json_schema={"minItems": 1, "minProperties": 1})
+ONE: Final = Meta(extra_json_schema={"minProperties": 1, "maxProperties": 1})
 
 # --- durations ----------------------------------------------------------------------------------------
 
-HOUR: Final = 3600.0
-DAY: Final = 24 * HOUR
-LONGEST: Final = 365 * DAY
-_SECONDS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": HOUR}
-_PART: Final = r"([0-9]{1,9}(?:\.[0-9]{1,6})?)(ms|s|m|h)"
-_DURATION: Final = re.compile(rf"(?:{_PART})+")
+_SECONDS: Final = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
+_NUMBER: Final = r"[0-9]{1,5}(\.[0-9]{1,6})?"
+_DURATION: Final = "".join(f"({_NUMBER}{unit})?" for unit in _SECONDS)
+_TITLE: Final = "a duration, as 30s, 5m or 1h30m"
+Duration = Annotated[str, _text(_TITLE, _DURATION, minLength=2)]
+PositiveDuration = Annotated[str, _text(f"{_TITLE}, above 0s", _DURATION, "^[0.hms]*$", minLength=2)]
 
 
 def duration_text(seconds: float) -> str:
-    """A number of seconds as a Kubernetes duration: "90s" is 1m30s."""
+    """A number of seconds as a Kubernetes duration: 90 is 1m30s."""
     left = round(seconds * 1000)
     text = ""
-    for unit, size in (("h", 3_600_000), ("m", 60_000), ("s", 1000), ("ms", 1)):
-        count, left = divmod(left, size)
+    for unit, size in _SECONDS.items():
+        count, left = divmod(left, round(size * 1000))
         text += f"{count}{unit}" if count else ""
     return text or "0s"
 
 
 def seconds_of(text: str) -> float:
-    """The seconds of a Kubernetes duration, as 90s, 1h30m or 500ms. Raises ValueError for other texts."""
-    if not _DURATION.fullmatch(text):
-        raise ValueError
-    return sum(float(count) * _SECONDS[unit] for count, unit in re.findall(_PART, text))
-
-
-def duration(least: float = 0, most: float = LONGEST) -> ValueKind:
-    """Durations, in seconds once they are read."""
-
-    def take(value: Any) -> float:
-        seconds = seconds_of(value) if isinstance(value, str) else -1.0
-        if not least <= seconds <= most:
-            raise ValueError
-        return seconds
-
-    what = f"a duration from {duration_text(least)} to {duration_text(most)}, as 30s, 5m or 1h30m"
-    schema = {"type": "string", "pattern": rf"^({_PART.replace('(?:', '(')})+$"}
-    return ValueKind(what, checked(what, take, schema).read, schema, duration_text, (least, most))
-
-
-# --- words and texts ----------------------------------------------------------------------------------
-
-
-def _truth(value: Any) -> bool:
-    if not isinstance(value, bool):
-        raise ValueError
-    return value
-
-
-TRUTH: Final = checked("true or false", _truth, {"type": "boolean"})
-
-
-def one_of(words: type[StrEnum]) -> ValueKind:
-    """One of these words; YAML reads a bare off as false."""
-
-    def take(value: Any) -> StrEnum:
-        word = "off" if value is False else value
-        if word not in list(words):
-            raise ValueError
-        return words(word)
-
-    listed = [*map(str, words), *([False] if "off" in list(words) else [])]
-    what = f"one of {', '.join(words)}"
-    return ValueKind(what, checked(what, take, {}).read, {"enum": listed}, str)
-
-
-def text_schema(pattern: re.Pattern[str]) -> Schema:
-    """The schema of texts that a pattern matches as a whole; Helm's expressions know no look-ahead."""
-    schema: Schema = {"type": "string", "pattern": f"^({pattern.pattern.replace(_DNS_LENGTH, '')})$"}
-    return schema | ({"not": {"pattern": "^[^/]{254}"}} if _DNS_LENGTH in pattern.pattern else {})
-
-
-def text(pattern: re.Pattern[str], what: str, schema: Schema | None = None) -> ValueKind:
-    """A text that a pattern matches as a whole; what: the name of such texts, as "label key".
-
-    schema: of such texts, if the pattern looks ahead.
-    """
-    article = "an" if what.startswith(tuple("aeio")) else "a"
-    return ValueKind(
-        f"{article} {what}",
-        lambda value, path, reader: reader.text(value, path, pattern, what),
-        schema or text_schema(pattern),
-    )
-
-
-def texts(
-    pattern: re.Pattern[str], what: str, schema: Schema | None = None, *, some: bool = False
-) -> ValueKind:
-    """Such texts in a list without repetition. some: whether it needs at least one."""
-
-    def read_all(value: Any, path: str, reader: DocumentReader) -> tuple[str, ...]:
-        if some and value == []:
-            reader.fault(path, f"must name at least one {what}")
-        return reader.texts(value, path, pattern, what)
-
-    found: Schema = {"type": "array", "items": schema or text_schema(pattern), "uniqueItems": True}
-    found |= {"minItems": 1} if some else {}
-    return ValueKind(f"a list, each a {what}", read_all, found, sorted_list)
-
-
-def sorted_list(values: Any) -> list[str]:
-    """Texts in a document's list: a set has no order of its own."""
-    return sorted(values) if isinstance(values, frozenset) else list(values)
-
-
-def mapping(item: ValueKind, of: str, name: ValueKind | None = None, *, some: bool = False) -> ValueKind:
-    """A mapping of names. item: the type of each value; of: the kind of names, as "resource names".
-
-    name: the type of a name, None for any text; some: whether there must be at least one.
-    """
-
-    def read_all(value: Any, path: str, reader: DocumentReader) -> Mapping[str, Any]:
-        given = reader.mapping(value, path, None)
-        if some and given == {}:
-            reader.fault(path, f"must name at least one of {of}")
-        for each in given:
-            if name is not None:
-                name.read(each, f"{path}.{each}", reader)
-            elif not each:
-                reader.fault(path, "has a key without a name")
-        return {each: item.read(value, f"{path}.{each}", reader) for each, value in given.items()}
-
-    schema: Schema = {"type": "object", "additionalProperties": item.schema}
-    schema |= {"minProperties": 1} if some else {}
-    schema |= {"propertyNames": name.schema} if name else {}
-    return ValueKind(f"a mapping of {of}, each to {item.what}", read_all, schema, dict)
+    """The seconds of a Kubernetes duration, as 90s, 1h30m or 500ms."""
+    return sum(float(count) * _SECONDS[unit] for count, unit in re.findall("([0-9.]+)([hms]+)", text))

@@ -35,7 +35,6 @@
 {{- end }}
 {{- $config := include "topogate.config" . | fromJson }}
 {{- include "topogate.checkConfig" $config }}
-{{- include "topogate.checkDurations" (list $config (.Files.Get "presets.json" | fromJson).durations) }}
 {{- end -}}
 {{- /* A quantity of Kubernetes as a number. */ -}}
 {{- define "topogate.amount" -}}
@@ -106,22 +105,6 @@
 {{- $gangs := .gangs | default dict }}
 {{- range $gangs.looseOwners }}
 {{- include "topogate.once" (list ($gangs.owners | default list) . "config.gangs.looseOwners and config.gangs.owners") }}
-{{- end }}
-{{- end }}
-{{- /* Refuses durations that are out of bounds. It takes a list: the configuration, the durations of presets.json. */ -}}
-{{- define "topogate.checkDurations" -}}
-{{- $config := index . 0 }}
-{{- range $path, $duration := index . 1 }}
-{{- $names := splitList "." $path }}
-{{- $text := dig (first $names) (last $names) "" $config }}
-{{- $seconds := 0.0 }}
-{{- range regexFindAll "[0-9.]+[a-z]+" $text -1 }}
-{{- $unit := get (dict "ms" 0.001 "s" 1 "m" 60 "h" 3600) (regexFind "[a-z]+" .) }}
-{{- $seconds = addf $seconds (mulf (regexFind "[0-9.]+" .) $unit) }}
-{{- end }}
-{{- if and $text (or (lt $seconds $duration.least) (gt $seconds $duration.most)) }}
-{{- fail (printf "config.%s must be %s, not %s." $path $duration.what $text) }}
-{{- end }}
 {{- end }}
 {{- end }}
 {{- /* A name of a model without case, blanks and punctuation. */ -}}

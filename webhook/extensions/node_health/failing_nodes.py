@@ -367,7 +367,7 @@ def _until(count: int, against: Iterable[GangFailure], rules: BadNodes) -> int:
     last = max((each.at for each in against), default=0)
     if count < rules.failures or not last:
         return 0
-    seconds = rules.avoid_seconds * 2 ** min(count - rules.failures, 16)
+    seconds = rules.avoid_seconds * 2 ** min(count - rules.failures, 8)
     return int(last + min(seconds, rules.keep_seconds))
 
 
@@ -417,7 +417,7 @@ def _of_gangs(
     )
     found = {}
     for key, those in _by_gang(counted).items():
-        seconds = rules.avoid_seconds * 2 ** min(len(those) - 1, 16)
+        seconds = rules.avoid_seconds * 2 ** min(len(those) - 1, 8)
         if max(each.at for each in those) + min(seconds, rules.keep_seconds) > now:
             bad = frozenset(each.node for each in those)
             if len(bad) <= MOST_OF_A_GANG:
