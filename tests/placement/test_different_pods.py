@@ -3,24 +3,29 @@ number."""
 
 import random
 from dataclasses import replace
+from functools import cached_property
 
 import pytest
 
 from hack.benchmarks.placing import instances
+from hack.comparing.first_fit import FirstFit
 from hack.comparing.losses import compare
 from hack.comparing.realistic_gangs import DrawnQuestion
 from hack.comparing.several_roles import different_pods
 from tests.placement.small import gang_of, placed, pod_class, seeds, snapshot_of
 from webhook.placement import (
+    Assignment,
     Gang,
     Member,
     NodeInfo,
     NoFit,
+    PodClass,
     Rules,
     Snapshot,
     Taint,
     Toleration,
     place,
+    vector,
 )
 
 GIB = 2**30
@@ -66,6 +71,38 @@ def test_different_pods_are_placed_no_worse_than_by_first_fit_and_keep_all_rules
     if dice.random() < 0.5:
         gang = replace(gang, excluded_nodes=frozenset(f"n{number}" for number in range(0, 60, 7)))
     assert compare(DrawnQuestion(f"{count} pods", gang, snapshot)).loss == ""
+
+
+class BySum(FirstFit):
+    """First-fit with the pods ordered by the sum of their shares of the largest node."""
+
+    @cached_property
+    def _largest_first(self) -> list[PodClass]:
+        largest = self.states[0].node.allocatable
+        shares = {
+            pod: sum(amount / largest[name] for name, amount in pod.requests if name != "pods")
+            for pod in self.members
+        }
+        return sorted(self.members, key=shares.__getitem__, reverse=True)
+
+
+@pytest.mark.parametrize("seed", seeds(3))
+def test_different_pods_are_placed_no_worse_than_by_first_fit_in_another_order(seed: int) -> None:
+    dice = random.Random(seed + 9)
+    nodes = [instances.node(number, f"b{number // 48}", f"s{number // 8}", 8, 8) for number in range(96)]
+    amounts = {"cpu": 96_000, "memory": 1024 * GIB, "pods": 110, instances.GPU: 8}
+    snapshot = Snapshot.build([replace(node, allocatable=amounts) for node in nodes], [])
+    members = []
+    for rank in range(120):
+        asked = {"cpu": dice.randint(1000, 48_000), "memory": dice.randint(4, 256) * GIB, "pods": 1}
+        asked |= {instances.GPU: dice.choice((1, 2, 4))} if dice.random() < 0.5 else {}
+        members.append(Member(f"p{rank}", rank, PodClass(vector(asked))))
+    gang = Gang("g", tuple(members))
+    baseline = BySum(gang, snapshot)
+    answer, found = baseline.place(), place(gang, snapshot)
+    assert answer is not None
+    assert isinstance(found, Assignment)
+    assert found.objective.domains <= baseline.value(answer)[0]
 
 
 def test_hundreds_of_different_pods_are_placed_on_thousands_of_nodes() -> None:

@@ -18,6 +18,9 @@ from webhook.placement.heterogeneous.joint_bounds import POOL
 ORDERS: Final = 6
 """The most class orders that are tried."""
 
+FEW: Final = 8
+"""The sets of nodes that are filled by every class order, the best ones by the first order."""
+
 Filled = tuple[int, Taken]
 """The cost, and the nodes used."""
 
@@ -35,13 +38,15 @@ class FirstFitDecreasing:
 
     @cached_property
     def orders(self) -> list[Order]:
-        """The class orders: by the largest share of a node, by the fewest usable nodes, and by each resource.
+        """The class orders: by the largest share of a node, by the sum of these shares, by the fewest usable
+        nodes, and by each resource.
 
         Classes in slices come last, except in the last order, where they come first.
         """
         arrays = self.arrays
-        numbers, sizes = np.arange(arrays.classes), -self._shares_of_largest()
-        keys = [sizes, arrays.usable[1], *(-arrays.requests).T][:ORDERS]
+        numbers, shares = np.arange(arrays.classes), self._shares_of_largest()
+        sizes = -shares.max(axis=1, initial=0.0)
+        keys = [sizes, -shares.sum(axis=1), arrays.usable[1], *(-arrays.requests).T][:ORDERS]
         orders = [np.lexsort((numbers, sizes, key)).tolist() for key in keys]
         found = [tuple(sorted(order, key=arrays.is_in_slices)) for order in orders]
         if arrays.question.slices:
@@ -49,28 +54,27 @@ class FirstFitDecreasing:
         return list(dict.fromkeys(found))
 
     def _shares_of_largest(self) -> Array:
-        """For each class the largest share of an empty, largest node that a pod takes of any resource."""
-        names, shares = self.arrays.resources, []
-        nodes = [state.node.allocatable for state in self.arrays.states]
-        largest = {name: max((has.get(name, 0) for has in nodes), default=0) for name in names}
-        for pod in self.arrays.question.classes:
-            asked = [amount / max(1, largest[name]) for name, amount in pod.requests]
-            shares.append(max(asked, default=0.0))
-        return np.array(shares)
+        """For each class and resource the share of an empty, largest node that a pod takes."""
+        arrays = self.arrays
+        nodes = [state.node.allocatable for state in arrays.states]
+        largest = {name: max((has.get(name, 0) for has in nodes), default=0) for name in arrays.resources}
+        asked = [dict(pod.requests) for pod in arrays.question.classes]
+        rows = [[each.get(name, 0) / max(1, largest[name]) for name in arrays.resources] for each in asked]
+        return np.array(rows).reshape(arrays.classes, len(arrays.resources))
 
     def fill(self, ranges: Ranges, limit: int = -1) -> Filled | None:
         """The best filling of some nodes with the gang, or None. limit: a cost that is good enough."""
-        best: Filled | None = None
-        for order, takes_first_cards in self._attempts:
-            if self.budget.left < CLASS * self.arrays.classes or (best is not None and best[0] <= limit):
-                break
-            filled = self._fill_each([ranges], order, takes_first_cards)
-            best = filled if best is None or (filled is not None and filled[0] < best[0]) else best
-        return best
+        return self._best_attempt([ranges], self._attempts, None, limit)
 
     def fill_best(self, pools: Sequence[Ranges]) -> Filled | None:
-        """The best of the fillings of several sets of nodes by the first order, whatever steps are left."""
-        return self._fill_each(pools, *self._attempts[0])
+        """The best of the fillings of several sets of nodes by the first order, whatever steps are left.
+
+        Each further order fills only the best few of them, or all sets while none has fitted the gang.
+        """
+        first, *others = self._attempts
+        best, fitting = self._fill_each(pools, *first)
+        few = [pools[number] for number in fitting[:FEW]] or pools
+        return self._best_attempt(few, others, best)
 
     @cached_property
     def _attempts(self) -> list[tuple[Order, bool]]:
@@ -78,21 +82,42 @@ class FirstFitDecreasing:
         again = [(self.orders[0], True)] if any(self.arrays.carded) else []
         return [*((order, False) for order in self.orders), *again]
 
-    def _fill_each(self, pools: Sequence[Ranges], order: Order, takes_first_cards: bool) -> Filled | None:
-        """The cheapest of the fillings of several sets of nodes, class by class in this order."""
+    def _best_attempt(
+        self,
+        pools: Sequence[Ranges],
+        attempts: Sequence[tuple[Order, bool]],
+        best: Filled | None,
+        limit: int = -1,
+    ) -> Filled | None:
+        """The best of these fillings and of the best one so far, while steps are left."""
+        for order, takes_first_cards in attempts:
+            if self.budget.left < CLASS * self.arrays.classes or (best is not None and best[0] <= limit):
+                break
+            filled, _ = self._fill_each(pools, order, takes_first_cards)
+            best = filled if best is None or (filled is not None and filled[0] < best[0]) else best
+        return best
+
+    def _fill_each(
+        self, pools: Sequence[Ranges], order: Order, takes_first_cards: bool
+    ) -> tuple[Filled | None, list[int]]:
+        """The cheapest of the fillings of several sets of nodes, class by class in this order.
+
+        It also returns the numbers of the sets that fit the gang, the cheapest first.
+        """
         filling = self._filling(pools, takes_first_cards=takes_first_cards)
         for number in order:
             filling.place(number)
             if not filling.drop_short():
-                return None
+                return None, []
         costs = []
         for pool, nodes in filling.used():
             self.budget.take(POOL + len(nodes) // 2)
             costs.append((self.arrays.cost(nodes), pool))
         if not costs:
-            return None
-        cost, pool = min(costs)
-        return cost, filling.taken(pool)
+            return None, []
+        costs.sort()
+        cost, pool = costs[0]
+        return (cost, filling.taken(pool)), [pool for _, pool in costs]
 
     def fill_partly(self, ranges: Ranges, order: Order) -> Taken:
         """As many pods as fit on some nodes, class by class in this order."""
