@@ -9,6 +9,7 @@ import pytest
 
 from tests.placement.small import pod_class
 from webhook.placement import Card, CardRequest, NodeInfo, PodClass, Slots, Snapshot, vector
+from webhook.placement.capacity import card_steps
 from webhook.placement.cards.choose import count_slots, fits
 from webhook.placement.cards.first_cards import FirstCards, first_found, most_by_first_cards
 from webhook.placement.cards.state import CardState, without
@@ -108,3 +109,14 @@ def test_a_node_whose_budget_ended_has_capacity_for_what_the_first_cards_serve()
     found = count_slots(states, pod, 20, longest=1)
     assert found.pods == most_by_first_cards(states, pod, 20) > 0
     assert not found.exact
+
+
+def test_a_node_keeps_its_share_of_the_steps_when_one_more_node_differs_in_its_cards() -> None:
+    """Capacities are cached by that share, so that those of other nodes stay valid."""
+    pod = replace(pod_class(1), cards=(CardRequest(2, vector({M: 2})),) * 2, single_numa=True)
+
+    def share(count: int) -> int:
+        nodes = [NodeInfo(f"n{n}", cards=(Card("a", {M: n}), Card("b", {M: n}))) for n in range(count)]
+        return card_steps([pod], Snapshot.build(nodes, []).blocks.values(), 500_000)
+
+    assert share(300) == share(301)

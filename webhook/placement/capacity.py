@@ -105,7 +105,8 @@ def columns_of(block: Block) -> Columns:
 def card_steps(classes: Iterable[PodClass], blocks: Iterable[Block], steps: int) -> int:
     """Steps for the card search on one node: an equal share for each distinct set of cards.
 
-    steps: for all nodes. Without shares, the first nodes would take all of them.
+    steps: for all nodes. Without shares, the first nodes would take all of them. A share is a power of two,
+    so that cached results of other nodes stay valid when one node's cards change.
     """
     hard = sum(map(cards.is_hard, classes))
     if not hard:
@@ -113,7 +114,8 @@ def card_steps(classes: Iterable[PodClass], blocks: Iterable[Block], steps: int)
     signatures: set[object] = set()
     for block in blocks:
         signatures |= _card_signatures(block)
-    return min(LONGEST, steps // max(1, hard * len(signatures)))
+    share = steps // max(1, hard * len(signatures))
+    return min(LONGEST, 1 << share.bit_length() >> 1)
 
 
 def _card_signatures(block: Block) -> frozenset[object]:
