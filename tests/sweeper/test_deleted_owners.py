@@ -274,6 +274,47 @@ def test_no_namespace_delays_the_questions_of_another() -> None:
     assert owners.index("good") == 1
 
 
+@pytest.mark.parametrize("status", [404, 200], ids=["invented owners", "owners that exist"])
+def test_however_many_owners_a_namespace_names_those_of_others_are_asked_for_again_in_time(
+    status: int,
+) -> None:
+    clock = Clock()
+    good = PATH.replace("/ns/", "/good/")
+    paths = [PATH.replace("big", f"j{number}") for number in range(500)]
+    answers: dict[str, Any] = {path: {"uid": f"uid-j{n}"} for n, path in enumerate(paths) if status == 200}
+    api = AnsweringApi({**answers, good: {"uid": "uid-big"}})
+    made = existence(api, clock)
+    for _ in range(2):
+        for number in range(500):
+            made.find("ns", reference(f"j{number}"))
+        made.find("good", reference())
+        made.answer_all()
+        clock.now += 10
+    assert api.asked.count(good) == 2
+    assert api.asked.count(paths[0]) == 1
+
+
+def test_an_api_version_that_does_not_answer_is_asked_once_and_delays_no_answer_about_others() -> None:
+    api, changes = AnsweringApi({PATH: {"uid": "uid-big"}, "/apis/away.example.com/v1": 500}), list[int]()
+    made = OwnerExistence(cast(Api, api), lambda *_: None, lambda: changes.append(len(api.asked)), Clock())
+    for _ in range(2):
+        for number in range(5):
+            made.find("evil", reference(f"j{number}", "away.example.com/v1"))
+        made.find("ns", reference())
+        assert made.answer_all().keys() == {"away.example.com/v1"}
+    assert api.asked.count("/apis/away.example.com/v1") == 2
+    assert len(changes) == 1
+    assert isinstance(made.find("ns", reference()), Metadata)
+
+
+def test_an_owner_whose_metadata_cannot_be_read_delays_nobody() -> None:
+    api = AnsweringApi({PATH: cast(Any, {"uid": 5})})
+    made = existence(api)
+    made.find("ns", reference())
+    assert made.answer_all() == {}
+    assert made.find("ns", reference()) is OwnerState.UNREADABLE
+
+
 # --- at work ------------------------------------------------------------------------------------------
 
 

@@ -17,7 +17,8 @@ import math
 import re
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 from typing import Final
@@ -140,7 +141,7 @@ class _Answer:
     def is_due(self, now: float, current_seconds: float) -> bool:
         """Whether to ask again: a controller that existed may be deleted; a uid never comes back."""
         if self.found is OwnerState.UNREADABLE:
-            return now - self.at >= _UNREADABLE_SECONDS
+            return now - self.at >= max(_UNREADABLE_SECONDS, current_seconds)
         return self.found is not OwnerState.ABSENT and now - self.at >= current_seconds
 
 
@@ -151,7 +152,10 @@ _CURRENT_SECONDS: Final = 10.0
 """For so long an answer that a controller exists is current; then it is asked for again."""
 _UNREADABLE_SECONDS: Final = 180.0
 _ANSWERS_PER_SECOND: Final = 10
-"""With many controllers, answers are current for longer, so that no more are asked for again."""
+"""No more are asked for again: each namespace has an equal part of them, and with many controllers in it,
+answers about these are current for longer."""
+_REPORT_SECONDS: Final = 1.0
+"""While more questions wait, other answers are reported as often as this."""
 _UNUSED_SECONDS: Final = 120.0
 """Answers that no pass needed for so long are forgotten."""
 _PATIENCE: Final = 3
@@ -174,7 +178,8 @@ logger = logging.getLogger(__name__)
 class OwnerExistence:
     """Asks the API server for controllers, in its own thread. Safe for use by many threads.
 
-    Namespaces are served in turn, so that the questions of one do not delay those of others.
+    Namespaces are served in turn, so that the questions of one do not delay those of others. An API version
+    that does not answer gets one question at a time, after those about others.
     """
 
     def __init__(
@@ -197,6 +202,9 @@ class OwnerExistence:
         self._clock = clock
         self._lock = threading.Lock()
         self._answers: dict[_Key, _Answer] = {}
+        self._asked_again = Counter[str]()
+        self._failing = dict[str, int]()
+        self._reported_at = -math.inf
         self._wanted: dict[str, dict[_Key, OwnerReference]] = {}
         self._doubted: set[_Key] = set()
         self._kinds: dict[str, tuple[float, Mapping[str, ServedResource]]] = {}
@@ -260,7 +268,7 @@ class OwnerExistence:
                 return OwnerState.UNCONFIRMED
             if live is not None and live.uid == reference.uid:
                 return live
-            if known is None or known.is_due(now, self._current_seconds):
+            if known is None or known.is_due(now, self._current_seconds(namespace)):
                 self._want(namespace, reference)
             return known.found if known is not None else OwnerState.UNCONFIRMED
 
@@ -269,59 +277,102 @@ class OwnerExistence:
         self._wanted.setdefault(namespace, {})[namespace, reference] = reference
         self._wake.set()
 
-    @property
-    def _current_seconds(self) -> float:
-        return max(_CURRENT_SECONDS, len(self._answers) / _ANSWERS_PER_SECOND)
+    def _current_seconds(self, namespace: str) -> float:
+        """How long answers about controllers in a namespace are current."""
+        share = _ANSWERS_PER_SECOND / max(1, len(self._asked_again))
+        return max(_CURRENT_SECONDS, self._asked_again[namespace] / share)
 
     # --- the thread -----------------------------------------------------------------------------
 
     def _run(self) -> None:
+        retry_at: dict[str, float] = {}
         while not self._stopping.is_set():
-            self._wake.wait()
+            due = min(retry_at.values(), default=None)
+            self._wake.wait(None if due is None else max(0.0, due - self._clock()))
             self._wake.clear()
+            now = self._clock()
+            retry_at = {version: at for version, at in retry_at.items() if at > now}
             try:
-                failures = self.answer_all()
+                failures = self.answer_all(retry_at.keys())
             except Exception:  # a defect must not end the thread: pods would wait for ever
                 logger.exception("owner_lookup_failed")
-                failures = 1
-            if failures:
-                self._stopping.wait(pause_seconds(failures))
+                self._stopping.wait(pause_seconds(1))
                 self._on_change()  # the next pass asks again
+                continue
+            for version, count in failures.items():
+                retry_at[version] = self._clock() + pause_seconds(count)
 
-    def answer_all(self) -> int:
-        """Ask for all that is wanted, each namespace in turn; returns after how many failures to pause."""
-        failures, is_changed = 0, False
+    def answer_all(self, paused: Set[str] = frozenset()) -> Mapping[str, int]:
+        """Ask for all that is wanted, each namespace in turn, but for paused API versions.
+
+        Returns the API versions that did not answer, each with its failures in a row. They are not asked
+        again before the next call, and what was wanted of them is wanted then.
+        """
+        failed, left, is_changed = set[str](), list[_Key](), False
         while not self._stopping.is_set() and (batch := self._take()):
-            for namespace, reference in batch:
-                is_doubted, before, answer = self._ask(namespace, reference)
-                failures = max(failures, answer.failures)
-                is_changed |= is_doubted or before is None or _differs(before.found, answer.found)
+            for key in batch:
+                is_changed |= self._is_answered(key, paused, failed, left)
+            if is_changed and self._clock() - self._reported_at >= _REPORT_SECONDS:
+                self._report()
+                is_changed = False
+        self._forget_unused(left)
+        if is_changed:
+            self._report()
+        self._failing = {each: count for each, count in self._failing.items() if each in failed | paused}
+        return {version: self._failing[version] for version in failed}
+
+    def _is_answered(self, key: _Key, paused: Set[str], failed: set[str], left: list[_Key]) -> bool:
+        """Ask one question; returns whether the answer is another. Adds to `failed`, and to what is left."""
+        if key[1].api_version in paused:
+            left.append(key)
+            return False
+        is_doubted, before, answer = self._ask(key, failed)
+        if answer.failures:
+            failed.add(key[1].api_version)
+        if 0 < answer.failures <= _PATIENCE:
+            left.append(key)
+        earlier = before.found if before is not None else OwnerState.UNCONFIRMED
+        return _differs(earlier, answer.found) or (is_doubted and not answer.failures)
+
+    def _forget_unused(self, left: Iterable[_Key]) -> None:
+        """Forget old answers, and want what is left of the questions."""
         with self._lock:
             since = self._clock() - _UNUSED_SECONDS
             self._answers = {key: each for key, each in self._answers.items() if each.used_at >= since}
-        if is_changed and not failures:
-            self._on_change()
-        return failures
+            answers = self._answers.items()
+            self._asked_again = Counter(
+                key[0] for key, each in answers if each.found is not OwnerState.ABSENT
+            )
+            for key in left:
+                self._wanted.setdefault(key[0], {})[key] = key[1]
 
-    def _take(self) -> list[tuple[str, OwnerReference]]:
-        """One question of each namespace."""
+    def _report(self) -> None:
+        self._reported_at = self._clock()
+        self._on_change()
+
+    def _take(self) -> list[_Key]:
+        """One question of each namespace, those about API versions that have not answered last."""
         with self._lock:
             found = [
                 (namespace, wanted.pop(next(iter(wanted)))) for namespace, wanted in self._wanted.items()
             ]
             self._wanted = {namespace: wanted for namespace, wanted in self._wanted.items() if wanted}
-            return found
+        return sorted(found, key=lambda each: self._failing.get(each[1].api_version, 0))
 
-    def _ask(self, namespace: str, reference: OwnerReference) -> tuple[bool, _Answer | None, _Answer]:
-        """Whether there was doubt, the last answer, and the new one."""
-        key = namespace, reference
+    def _ask(self, key: _Key, failed: Set[str]) -> tuple[bool, _Answer | None, _Answer]:
+        """Whether there was doubt, the last answer, and the new one. failed: API versions not to ask."""
+        namespace, reference = key
+        version = reference.api_version
         found: Metadata | OwnerState | None = None
         with self._lock:  # before the question: who is deleted meanwhile raises the next one
             is_doubted = key in self._doubted
             self._doubted.discard(key)
         try:
-            found = self._asked(namespace, reference)
-        except (ApiError, msgspec.DecodeError) as error:
+            if version not in failed:
+                found = self._asked(namespace, reference)
+                self._failing.pop(version, None)
+        except ApiError as error:
+            self._failing[version] = self._failing.get(version, 0) + 1
             logger.warning(
                 "owner_unconfirmed owner=%s/%s error=%r", namespace, printable(reference.name), str(error)
             )
@@ -335,7 +386,7 @@ class OwnerExistence:
         return is_doubted, before, answer
 
     def _asked(self, namespace: str, reference: OwnerReference) -> Metadata | OwnerState:
-        """The answer of the API server. Raises ApiError if it may answer later, DecodeError."""
+        """The answer of the API server. Raises ApiError if it may answer later."""
         version, name = reference.api_version, reference.name
         if not _API_VERSION.fullmatch(version) or not _NAME.fullmatch(name):
             return OwnerState.UNREADABLE
@@ -352,8 +403,7 @@ class OwnerExistence:
             if error.is_for_now:
                 raise
             return OwnerState.UNREADABLE
-        found = decoded(_decoder, body).metadata
-        return found if found.uid == reference.uid else OwnerState.ABSENT
+        return _found(body, reference.uid)
 
     def _resource(self, version: str, kind: str) -> ServedResource | None:
         """The resource of a kind, None where it is not served. Raises ApiError."""
@@ -366,6 +416,15 @@ class OwnerExistence:
             if len(self._kinds) > _MOST_API_VERSIONS:
                 del self._kinds[next(iter(self._kinds))]
         return found.get(kind)
+
+
+def _found(body: bytes, uid: str) -> Metadata | OwnerState:
+    """The metadata in an answer; UNREADABLE for what its authors may have written there."""
+    try:
+        found = decoded(_decoder, body).metadata
+    except msgspec.DecodeError:
+        return OwnerState.UNREADABLE
+    return found if found.uid == uid else OwnerState.ABSENT
 
 
 def _after_failure(before: _Answer | None, now: float) -> _Answer:
