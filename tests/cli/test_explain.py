@@ -221,7 +221,7 @@ def test_what_excludes_most_nodes_is_named_with_how_many_it_alone_excludes() -> 
     spec = msgspec.structs.replace(made.nodes[name].spec, unschedulable=True)
     there = {**made.nodes, name: msgspec.structs.replace(made.nodes[name], spec=spec)}
     text = explained(dataclasses.replace(made, nodes=there), "p")
-    assert "Nodes that lack the label pool=x: 4; for 3 it is the only reason." in text
+    assert "4 nodes lack the label pool=x; for 3 it is the only reason." in text
     assert "no node has the label pool=x" in text
     assert text.count("excluded:") == 1
     assert "Gang: 1 pod exists, 1 expected; 1 waits, 0 are released." in text

@@ -93,7 +93,15 @@ def test_the_cause_that_excludes_most_nodes_counts_those_it_alone_excludes() -> 
     used = [(nodes[2].name, Usage({GPU: 8})), (nodes[3].name, Usage({GPU: 8}))]
     snapshot = Snapshot.build(nodes, used)
     assert most_excluding(gang_of(4, asking()), snapshot) == (
-        'Nodes that have the taint "team=b:NoSchedule": 3; for 2 it is the only reason.'
+        '3 nodes have the taint "team=b:NoSchedule"; for 2 it is the only reason.'
+    )
+
+
+def test_one_node_that_lacks_what_is_asked_for_gets_a_sentence_in_the_singular() -> None:
+    nodes = cluster(H100=1)
+    snapshot = Snapshot.build(nodes, [(nodes[0].name, Usage({GPU: 8}))])
+    assert most_excluding(gang_of(1, asking()), snapshot) == (
+        "1 node lacks free nvidia.com/gpu; it is the only reason."
     )
 
 

@@ -20,6 +20,8 @@ _NAMED: Final = 4
 """The most models, or values of a label, that a sentence names."""
 _CLASSES: Final = 3
 """The most pod classes that are checked."""
+_OF_ONE: Final = {"are": "is", "lack": "lacks", "have": "has"}
+"""The verbs of causes, for one node."""
 
 
 def impossible(gang: Gang, snapshot: Snapshot, counting: Counting) -> str:
@@ -71,11 +73,19 @@ def most_excluding(gang: Gang, snapshot: Snapshot) -> str:
             alone.update(causes if len(causes) == 1 else ())
         if all_of:
             cause, count = max(all_of.items(), key=lambda item: (item[1], alone[item[0]], item[0]))
-            return f"Nodes that {cause}: {count}; {_alone(alone[cause], count)}."
+            return f"{_nodes(cause, count)}; {_alone(alone[cause], count)}."
     return ""
 
 
+def _nodes(cause: str, count: int) -> str:
+    """How many nodes have a cause, with its verb in the right number."""
+    verb, _, rest = cause.partition(" ")
+    return f"{counted(count, 'node')} {_OF_ONE[verb] if count == 1 else verb} {rest}"
+
+
 def _alone(alone: int, count: int) -> str:
+    if alone == count == 1:
+        return "it is the only reason"
     return f"for {f'all {count}' if alone == count else alone or 'none'} it is the only reason"
 
 
@@ -119,7 +129,7 @@ def _there(values: Counter[str]) -> str:
 
 
 def _causes(pod_class: PodClass, state: NodeState) -> Iterator[str]:
-    """Each cause for which a node takes no such pod now, checked separately, as a clause of such nodes."""
+    """Each cause for which a node takes no such pod now, checked separately, as what such nodes lack."""
     rules, node = pod_class.rules, state.node
     if node.problem:
         yield f"are excluded by {node.problem}"
