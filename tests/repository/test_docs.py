@@ -12,6 +12,7 @@ from hack.local.build import ROOT
 from labeler.contract import keys
 from tests.repository.pages import DOCS, anchors, path_in_repository
 from webhook.cli.main import COMMANDS
+from webhook.configuration.schema import rows
 
 PAGES = [path for path in DOCS if path.is_relative_to(ROOT / "docs") and path != ROOT / "docs/README.md"]
 MOST_WORDS = 1500
@@ -105,6 +106,19 @@ def test_every_key_of_ours_that_is_named_is_in_the_contract() -> None:
         if key.removesuffix("-") not in known  # kubectl removes what ends so
         and not key.startswith(prefixes)
         and not re.search(r"/v\d+\w*$", key)  # the version of an API
+    ]
+    assert unknown == []
+
+
+def test_every_key_of_the_configuration_that_is_named_exists() -> None:
+    """A name such as `reservations.share` begins with a group of keys."""
+    known = {name.partition("[")[0] for name, *_ in rows()}
+    known |= {name.rpartition(".")[0] for name in known}
+    groups = "|".join(sorted({name.partition(".")[0] for name in known if "." in name}))
+    unknown = [
+        f"{path_in_repository(paper)}: {name}"
+        for paper in PAGES
+        for name in in_code(paper, rf"((?:{groups})(?:\.[a-zA-Z]+)+)(?![\w./-])") - known
     ]
     assert unknown == []
 
