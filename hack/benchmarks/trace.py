@@ -1,23 +1,40 @@
-"""Fills Alibaba's GPU cluster of 2023 by its own trace: the GPUs that topogate, best fit and FGD allocate.
+"""What placement leaves for later pods: a cluster that fills by a trace, and gangs that come and go.
 
-Pods arrive in random order until they ask for 130 % of the GPUs, and none ends. Prints, for
-each placer, the percentage of GPUs that are allocated when 90,
-100 and 130 % have arrived, the pods placed, and the CPU time for each.
+Fills Alibaba's GPU cluster of 2023 by its own trace: the GPUs that topogate, best fit and FGD allocate.
+
+Pods arrive in random order until they ask for 130 % of the GPUs, and none ends. Prints, for each placer, the
+percentage of GPUs that are allocated when 90, 100 and 130 % have arrived, the pods placed, and the CPU time
+for each.
+
+With --gangs: 1,000 gangs arrive at 1,024 nodes and end, of which the last 700 count, at two loads. Prints,
+for each placer, the means of gangs rejected, of free subblocks, and of the domains that a gang has.
 """
 
 import argparse
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 from hack.comparing import node_scores
+from hack.comparing.gang_arrivals import Placer as GangPlacer
+from hack.comparing.gang_arrivals import Totals, run
+from hack.comparing.gang_arrivals import arrivals as gang_arrivals
+from hack.comparing.gang_placers import Simple, Topogate, first_fit, kueue, tight_fit
 from hack.comparing.revisions import output_at
 from hack.comparing.trace import NODES, PODS, TraceNode, TracePod, arrivals, read_nodes, read_pods
 from hack.comparing.trace_placer import placed_by_topogate
 
 PERCENT: Final = (90, 100, 130)
+
+LOADS: Final = (0.9, 1.3)
+"""GPUs of the gangs that run if none is rejected, as a part of the cluster."""
+
+WARM_UP: Final = 300
+COUNTED: Final = 700
+"""Arrivals before those that count, and those that count."""
 
 Placer = Callable[[list[TracePod], list[TraceNode]], Iterator[bool]]
 
@@ -34,7 +51,10 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--every", type=int, default=1, metavar="N", help="take each N-th node alone (1)")
     parser.add_argument("--placer", action="append", choices=[*_PLACERS], help="only these placers")
     parser.add_argument("--compare", metavar="REVISION", help="also topogate at another commit")
+    parser.add_argument("--gangs", action="store_true", help="gangs that come and go, instead of the trace")
     args = parser.parse_args(argv)
+    if args.gangs:
+        return _gangs(range(args.first_seed, args.first_seed + args.seeds))
     nodes = read_nodes(args.nodes.resolve(), args.every)
     for path in args.pods or [PODS]:
         for name in args.placer or _PLACERS:
@@ -43,6 +63,19 @@ def main(argv: list[str] | None = None) -> int:
             mine = [f"--seeds={args.seeds}", f"--first-seed={args.first_seed}", f"--every={args.every}"]
             mine += [f"--nodes={args.nodes.resolve()}", f"--pods={path.resolve()}", "--placer=topogate"]
             print(f"{args.compare}: {output_at(args.compare, __spec__.name, mine)}", end="", flush=True)
+    return 0
+
+
+def _gangs(seeds: range) -> int:
+    """Print the rows of gangs that come and go."""
+    for load in LOADS:
+        for name, make in _GANG_PLACERS.items():
+            totals = Totals()
+            start = time.process_time()
+            for seed in seeds:
+                run(make(), gang_arrivals(seed, WARM_UP + COUNTED, load), WARM_UP, totals)
+            milliseconds = (time.process_time() - start) / len(seeds) / (WARM_UP + COUNTED) * 1e3
+            print(f"load {load} {name}: {totals.line(len(seeds))}; {milliseconds:.2f} ms each", flush=True)
     return 0
 
 
@@ -88,6 +121,12 @@ def _fgd(arriving: list[TracePod], nodes: list[TraceNode]) -> Iterator[bool]:
 
 
 _PLACERS: Final[dict[str, Placer]] = {"topogate": placed_by_topogate, "best-fit": _best_fit, "fgd": _fgd}
+_GANG_PLACERS: Final[dict[str, Callable[[], GangPlacer]]] = {
+    "topogate": Topogate,
+    "first-fit": partial(Simple, first_fit),
+    "tight-fit": partial(Simple, tight_fit),
+    "kueue": partial(Simple, kueue),
+}
 
 if __name__ == "__main__":
     sys.exit(main())

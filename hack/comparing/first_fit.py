@@ -24,7 +24,7 @@ Path = tuple[str, ...]
 """A domain: its label family and its labels' values, the coarsest first; of a node its name too."""
 
 Value = tuple[tuple[int, ...], tuple[int, ...]]
-"""What compares: domains used of each level, then leftover of each level, the coarsest first."""
+"""What compares: domains of each level, coarsest first; then the leftover of each level, finest first."""
 
 _CANDIDATES: Final = 200
 """Domains of one level in which the gang is tried at most, the tightest first."""
@@ -133,7 +133,7 @@ class FirstFit:
         paths = [self.path(self.snapshot.nodes[name]) for name in {each.node for each in answer.placed}]
         used = [{path[: level + 2] for path in paths} - self.anchored for level in range(self.levels + 1)]
         domains = tuple(map(len, used))
-        return domains, tuple(sum(self.slots[domain] for domain in each) for each in used)
+        return domains, tuple(sum(self.slots[domain] for domain in each) for each in reversed(used))
 
     def _pools(self, level: int) -> Iterator[list[NodeState]]:
         """The nodes of the gang's own domains of a level, then with those of one more; the tightest first."""

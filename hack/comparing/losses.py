@@ -65,7 +65,7 @@ def describe(gang: Gang) -> str:
 
 
 def words(value: Value | None) -> str:
-    """Domains and leftover of each level, the coarsest first."""
+    """Domains of each level, the coarsest first, and leftover, the finest first."""
     if value is None:
         return "no place"
     domains, leftover = ("/".join(map(str, each)) for each in value)

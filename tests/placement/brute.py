@@ -85,7 +85,9 @@ class Instance:
             leftover.append(sum(self.capacity[at][key] for key in mine))
         squares = sum(slots_of(self.reference, s) ** 2 for s in used if domain(s, 3) not in self.anchored[3])
         penalty = sum(self.penalties[s.name] for s in used)
-        return Objective(tuple(domains), 0, tuple(leftover), penalty, squares if self.keep_whole else 0)
+        return Objective(
+            tuple(domains), 0, tuple(reversed(leftover)), penalty, squares if self.keep_whole else 0
+        )
 
     def rank(self, value: Objective) -> tuple[object, ...]:
         """What compares: in mode keep-whole holes stand before hosts and nodes."""

@@ -51,14 +51,14 @@ TWO_BLOCKS = {"b1": {"r1": {"a": 4, "b": 2}}, "b2": {"r2": {"c": 3, "d": 3}, "r3
     ("count", "expected"),
     [
         (2, {"b": 2}),
-        (3, {"a": 3}),
+        (3, {"e": 3}),
         (5, {"a": 4, "b": 1}),
         (9, {"c": 3, "d": 3, "e": 3}),
         (11, {"c": 3, "d": 3, "e": 3, "a": 2}),
     ],
     ids=[
         "a node",
-        "a node of the tightest block",
+        "a node of the tightest subblock",
         "a subblock",
         "a block",
         "the cluster, roomiest block first",

@@ -116,7 +116,7 @@ class Case:
             sum(slots_of(self.kind, other) for other in every if _place(other, level) == _place(state, level))
             for level in range(3)
         ]
-        return (lost, *leftover, slots_of(self.kind, state))
+        return (lost, slots_of(self.kind, state), *reversed(leftover))
 
 
 def _place(state: NodeState, level: int) -> tuple[str, ...]:

@@ -45,7 +45,7 @@ def least(snapshot: Snapshot, wanted: int) -> tuple[tuple[int, ...], tuple[int, 
             above = levels[level][key]
     model.addConstr(sum(slots_at[3][key] * used for key, used in levels[3].items()) >= wanted)
     totals = [sum(domains.values()) for domains in levels]
-    totals += [sum(slots_at[n][key] * used for key, used in levels[n].items()) for n in range(4)]
+    totals += [sum(slots_at[n][key] * used for key, used in levels[n].items()) for n in reversed(range(4))]
     found: list[int] = []
     for total in totals:
         model.minimize(total)

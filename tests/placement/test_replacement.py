@@ -58,7 +58,7 @@ def _value(states: Sequence[NodeState], used: Sequence[NodeState], anchors: Sequ
         new = {domain(s, level) for s in used} - {domain(s, level) for s in anchors}
         domains.append(len(new))
         leftover.append(sum(slots_of(pod_class(), s) for s in states if domain(s, level) in new))
-    return tuple(domains), tuple(leftover)
+    return tuple(domains), tuple(reversed(leftover))
 
 
 def torn(dice: random.Random, slices: tuple[Slice, ...]) -> tuple[Gang, Snapshot] | None:

@@ -1,8 +1,8 @@
 """A cost is one integer made of fields, the most important highest, so that costs add up and compare.
 
-The fields are the domains used at each level, the leftover at each level, the headroom penalty and, where
-pods have preferences, the preference penalty (see model.Objective). In mode keep-whole the holes come among
-the domains, before those of the machines.
+The fields are the domains used at each level, the leftover at each level, the finest first, the headroom
+penalty and, where pods have preferences, the preference penalty (see model.Objective). In mode keep-whole the
+holes come among the domains, before those of the machines.
 
 Penalties choose between nodes that are equal otherwise: headroom first, then preferences. The preference
 penalty adds up the points that kube-scheduler's scores of a node lack, times their default weights:
@@ -45,7 +45,8 @@ class Costs:
         """The largest penalty of a node, for headroom and preferences together."""
         self.depth = levels + 1
         self.machine = machine
-        self.leftover = [SCORE_BITS + SLOT_BITS * (self.depth - 1 - level) for level in range(self.depth)]
+        self.leftover = [SCORE_BITS + SLOT_BITS * level for level in range(self.depth)]
+        """The first bits. That of nodes counts most: else a gang opens a free subblock in a fuller block."""
         first = SCORE_BITS + SLOT_BITS * self.depth
         self.domains = [first + COUNT_BITS * (self.depth - 1 - level) for level in range(self.depth)]
         self.holes = 0
@@ -76,7 +77,7 @@ class Costs:
         return Objective(
             tuple(cost >> shift & (1 << COUNT_BITS) - 1 for shift in self.domains),
             0,
-            tuple(cost >> shift & (1 << SLOT_BITS) - 1 for shift in self.leftover),
+            tuple(cost >> shift & (1 << SLOT_BITS) - 1 for shift in reversed(self.leftover)),
             (cost & (1 << SCORE_BITS) - 1) >> self.ties,
             0 if self.machine is None else cost >> self.holes & (1 << HOLE_BITS) - 1,
             cost & (1 << self.ties) - 1,

@@ -267,11 +267,11 @@ class Objective:
 
     domains: the number used at each level, coarsest first, and of nodes. Domains that anchors use cost
     nothing. lost: if identical pods share one node, what it loses for pods of the mix (see usable_gpus), else
-    0; it has no unit. leftover: for each level the capacity of the domains used, before the gang is placed,
-    in pods of its most frequent class. headroom_penalty: 100 minus the headroom score (see costs.Score),
-    summed over the nodes used. holes: in mode keep-whole the sum of the squared capacities of the nodes used,
-    else 0; it comes before the numbers of machines (hosts and nodes). preference_penalty: of the nodes used,
-    see costs; it comes last.
+    0; it has no unit. leftover: of nodes and of each level, finest first, the capacity of the domains used,
+    before the gang is placed, in pods of its most frequent class. headroom_penalty: 100 minus the headroom
+    score (see costs.Score), summed over the nodes used. holes: in mode keep-whole the sum of the squared
+    capacities of the nodes used, else 0; it comes before the numbers of machines (hosts and nodes).
+    preference_penalty: of the nodes used, see costs; it comes last.
 
     Beside anchors with ranks, nearness to the neighbouring ranks comes before the headroom penalty. For a
     gang that is spread evenly, the sum of the squared pod counts of the domains comes first.

@@ -65,7 +65,7 @@ class _Candidates:
         self.numbers = [n for n, lost in zip(self.numbers, losses, strict=True) if lost == self.lost]
 
     def best(self, levels: int, score: Score) -> tuple[tuple[int, ...], NodeState]:
-        """The best node and what compares: leftover from the coarsest level on, then the penalty.
+        """The best node and what compares: leftover from nodes up, then the penalty.
 
         Of equal ones it is the first in the order of the topology.
         """
@@ -191,9 +191,9 @@ def _lost(nodes: Sequence[NodeState], asked: _Asked) -> list[int]:
 def _tightest(
     block: Block, levels: int, slots: Sequence[int], among: list[int]
 ) -> tuple[list[int], list[int]]:
-    """The nodes among these whose domains have the fewest free slots, coarsest level first, and how many."""
+    """The nodes among these whose domains have the fewest free slots, finest level first, and how many."""
     leftover = []
-    for domains in _domains(block, levels):
+    for domains in reversed(_domains(block, levels)):
         sums = [0] * len(slots)
         for domain, count in zip(domains, slots, strict=True):
             sums[domain] += count

@@ -245,7 +245,7 @@ class CoveringSearch:
         found = census(vertex)
         fields = [
             (self.costs.leftover[level], SLOT_BITS, (fewest[level] * found[level][1]).bit_length())
-            for level in levels
+            for level in reversed(levels)
         ]
         penalty = (self.costs.most_penalty * min(found[-1][0], sum(self.question.counts))).bit_length()
         return PackedCost([*fields, (0, SCORE_BITS, penalty)])
