@@ -196,7 +196,7 @@ def _homogeneous(dice: random.Random) -> Instance:
 
 def _other_mode(dice: random.Random) -> Instance:
     gang, snapshot, _ = dice.choice((_packing, _kinds, _small))(dice)
-    return gang, snapshot, Options(mode=dice.choice((Mode.KEEP_WHOLE, Mode.HEADROOM)))
+    return gang, snapshot, Options(mode=Mode.HEADROOM)
 
 
 FAMILIES: Final[dict[str, Callable[[random.Random], Instance]]] = {

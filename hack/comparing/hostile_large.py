@@ -97,7 +97,7 @@ def _sliced(dice: random.Random) -> Instance:
         gang = _with_minority(dice, gang)
     if dice.random() < 0.3:
         gang = _beside_others(dice, gang, snapshot)
-    modes = (Mode.BEST_FIT, Mode.BEST_FIT, Mode.KEEP_WHOLE, Mode.HEADROOM)
+    modes = (Mode.BEST_FIT, Mode.BEST_FIT, Mode.BEST_FIT, Mode.HEADROOM)
     return gang, snapshot, Options(mode=dice.choice(modes))
 
 

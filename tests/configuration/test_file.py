@@ -122,7 +122,7 @@ def test_each_kind_of_key_is_taken() -> None:
         HEAD + "gangs: {settle: 1m30s, labels: [app.kubernetes.io/instance, name],\n"
         "  owners: [Workflow.argoproj.io], looseOwners: [Flow.example.com, Thing], native: leave}\n"
         "repair: {enabled: false}\nnamespaces: {excluded: [a, b]}\ngatePrefix: example.com/wait-\n"
-        "placement: {mode: keep-whole, weights: {cpu: 0, nvidia.com/gpu: 5}, mostAllocated: true}\n"
+        "placement: {mode: headroom, weights: {cpu: 0, nvidia.com/gpu: 5}}\n"
         "topology: {levels: {pod: [example.com/pod], rack: example.com/rack}}\n"
         "nodeHealth: {avoid: off, failures: 2, share: 0.25}\nspareNodes: {perBlock: 2, lastResort: true}\n"
         "binding: {mode: podgroup, timeout: 500ms}\nscaleUp: {provisioningClass: c.example.com}\n"
@@ -134,7 +134,7 @@ def test_each_kind_of_key_is_taken() -> None:
     assert own.gang_labels == ("app.kubernetes.io/instance", "name")
     assert (own.settle_seconds, own.bind_seconds, own.repair) == (90.0, 0.5, False)
     weights = {"cpu": 0, "nvidia.com/gpu": 5}
-    assert own.options == Options(mode=Mode.KEEP_WHOLE, weights=weights, most_allocated=True)
+    assert own.options == Options(mode=Mode.HEADROOM, weights=weights)
     assert own.topology.families == (("example.com/pod", "example.com/rack"),)
     assert own.bad_nodes == BadNodes(avoid=Avoid.OFF, failures=2, share=0.25)
     assert own.spare_nodes == SpareNodes(2, if_nothing_else_fits=True)

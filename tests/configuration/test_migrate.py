@@ -12,6 +12,7 @@ from webhook.configuration.document import ConfigurationError
 from webhook.configuration.file import from_document, parse
 from webhook.configuration.migrate import load_files, migrate, parse_files
 from webhook.kube.client import ApiError
+from webhook.placement import Options
 
 OLD_HEAD = "apiVersion: topogate.io/v1alpha1\nkind: AdmissionPolicy\n"
 POLICY = (
@@ -75,7 +76,7 @@ namespaces: {excluded: [ours], rules: {"*": {defaultModel: H100}}}
 topology: {levels: {rack: x.io/rack, host: x.io/host}}
 gangs: {labels: [name], owners: [A.x.io], looseOwners: [B.x.io], native: leave, settle: 2500ms, patience: 3s,
   startWithFewer: true}
-placement: {mode: headroom, weights: {cpu: 2}, mostAllocated: true}
+placement: {mode: headroom, weights: {cpu: 2}}
 binding: {mode: podgroup, timeout: 90s}
 preemption: {enabled: false}
 reservations: {after: 1m, duration: 10m, share: 0.25}
@@ -95,6 +96,7 @@ def test_the_two_files_become_one_configuration_with_the_same_meaning() -> None:
     assert notes == [
         "policy: gate is dropped: pods get the gate that is gatePrefix with topogate after it",
         "policy: topologyLevels is dropped: topology.levels names the levels",
+        "settings: most_allocated is dropped: of equal nodes, the one is taken that loses the fewest usable GPUs",
     ]
 
 
@@ -174,6 +176,14 @@ def test_every_old_name_is_translated_or_dropped() -> None:
     document, notes = migrate([("policy", POLICY), ("settings", SETTINGS)])
     assert not {*yaml.safe_load(SETTINGS), "gpuModels", "gpuResources"} & (document.keys() - {"repair"})
     assert notes
+
+
+def test_an_old_file_that_keeps_nodes_whole_packs_by_best_fit_and_is_reported(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    assert parse_files([("file", "{mode: keep-whole, most_allocated: true}")]).settings.options == Options()
+    assert "mode is dropped: gangs are placed as with best-fit" in caplog.text
+    assert "most_allocated is dropped: of equal nodes" in caplog.text
 
 
 def test_an_old_file_that_nominates_gangs_binds_them_as_one_and_is_reported(

@@ -82,7 +82,7 @@ WRONG_AFTER_HEAD = {
     "gangs: {owners: [flows.example.com]}": "gangs.owners[0]: must be a kind of owner, Kind.group, as",
     "gangs: {looseOwners: [Flow.example.com/v1]}": "gangs.looseOwners[0]: must be a kind of owner",
     "gangs: {looseOwners: [F.x.io], owners: [F.x.io]}": "gangs.looseOwners: F.x.io is in gangs.owners too",
-    "placement: {mode: widest}": "must be one of best-fit, headroom, keep-whole, not 'widest'",
+    "placement: {mode: widest}": "must be one of best-fit, headroom, not 'widest'",
     "placement: {weights: {cpu: 0.5}}": "placement.weights.cpu: must be a whole number",
     "placement: {weights: {cpu: -1}}": "not -1",
     "placement: {weights: cpu}": "placement.weights: must be a mapping, each key a name",

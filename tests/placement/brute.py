@@ -2,10 +2,9 @@
 
 from collections.abc import Iterator
 from itertools import combinations, groupby
-from operator import itemgetter
 
 from tests.placement.cards import feasible
-from webhook.placement import Gang, Mode, NoFit, Objective, Options, PodClass, Snapshot, place
+from webhook.placement import Gang, NoFit, Objective, PodClass, Snapshot, place
 from webhook.placement.snapshot import NodeState
 
 Counts = dict[str, int]
@@ -44,8 +43,7 @@ class Instance:
     of at most as many nodes as pods are tried from the best value down, each with every distribution on it.
     """
 
-    def __init__(self, gang: Gang, snapshot: Snapshot, mode: Mode = Mode.BEST_FIT) -> None:
-        self.keep_whole = mode is Mode.KEEP_WHOLE
+    def __init__(self, gang: Gang, snapshot: Snapshot) -> None:
         pods = [member.pod_class for member in gang.members]
         by_kind = groupby(sorted(pods, key=pods.index), key=lambda pod: pod)
         self.kinds = [(kind, len(list(same))) for kind, same in by_kind]
@@ -83,15 +81,8 @@ class Instance:
             mine = {domain(state, at) for state in used} - self.anchored[at]
             domains.append(len(mine))
             leftover.append(sum(self.capacity[at][key] for key in mine))
-        squares = sum(slots_of(self.reference, s) ** 2 for s in used if domain(s, 3) not in self.anchored[3])
         penalty = sum(self.penalties[s.name] for s in used)
-        return Objective(
-            tuple(domains), 0, tuple(reversed(leftover)), penalty, squares if self.keep_whole else 0
-        )
-
-    def rank(self, value: Objective) -> tuple[object, ...]:
-        """What compares: in mode keep-whole holes stand before hosts and nodes."""
-        return value.domains[:2], value.holes, value
+        return Objective(tuple(domains), 0, tuple(reversed(leftover)), penalty)
 
     def sets(self) -> Iterator[tuple[NodeState, ...]]:
         """The sets of nodes that could hold the gang as far as sums and the required level show."""
@@ -140,18 +131,15 @@ class Instance:
         return True
 
 
-def best(gang: Gang, snapshot: Snapshot, mode: Mode = Mode.BEST_FIT) -> Objective | None:
-    instance = Instance(gang, snapshot, mode)
-    values = ((instance.value(used), n, used) for n, used in enumerate(instance.sets()))
-    valued = sorted(
-        ((instance.rank(value), n, used, value) for value, n, used in values), key=itemgetter(0, 1)
-    )
-    return next((value for _, _, used, value in valued if instance.holds(used)), None)
+def best(gang: Gang, snapshot: Snapshot) -> Objective | None:
+    instance = Instance(gang, snapshot)
+    values = sorted((instance.value(used), n, used) for n, used in enumerate(instance.sets()))
+    return next((value for value, _, used in values if instance.holds(used)), None)
 
 
-def agrees(gang: Gang, snapshot: Snapshot, mode: Mode = Mode.BEST_FIT) -> None:
+def agrees(gang: Gang, snapshot: Snapshot) -> None:
     """Assert that the solver finds the best objective, or rightly nothing."""
-    expected, found = best(gang, snapshot, mode), place(gang, snapshot, Options(mode=mode))
+    expected, found = best(gang, snapshot), place(gang, snapshot)
     if isinstance(found, NoFit):
         assert expected is None, f"missed {expected}: {found.sentence}"
         assert found.proven

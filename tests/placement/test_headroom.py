@@ -41,13 +41,12 @@ def test_weights_are_the_operator_s() -> None:
 
 
 @pytest.mark.promise("D16")
-@pytest.mark.parametrize(("most_allocated", "chosen"), [(False, "roomy"), (True, "busy")])
-def test_of_two_places_that_are_equal_otherwise_headroom_decides(most_allocated: bool, chosen: str) -> None:
+def test_of_two_places_that_are_equal_otherwise_headroom_decides() -> None:
     nodes = [replace(machine(name, 1, 1000), labels={}) for name in ("busy", "roomy")]
     snapshot = Snapshot.build(nodes, [("busy", Usage({"memory": 400, "pods": 1}))])
-    found = place(gang_of(1), snapshot, Options(most_allocated=most_allocated))
+    found = place(gang_of(1), snapshot)
     assert isinstance(found, Assignment)
-    assert found.nodes == {"p-0": chosen}
+    assert found.nodes == {"p-0": "roomy"}
 
 
 def test_headroom_decides_between_racks_of_a_large_gang_too() -> None:

@@ -148,7 +148,7 @@ WRONG: Final[list[tuple[str, ...]]] = [
 VALUES_OF_FLAGS: Final = (
     "", "0", "1", "5", "0.5", "5.", ".5", "-1", "1e3", "nan", "x", "30", "30.5", "31", "1000", "1001", "3650",
     "4000", "65535", "65536", "99999", "0.0.0.0:8443", ":0", "a:", "90s", "0s", "2h", "debug", "text", "no",
-    "best-fit", "keep-whole", "intel", "two words",
+    "best-fit", "headroom", "intel", "two words",
 )  # fmt: skip
 
 

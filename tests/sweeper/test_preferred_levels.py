@@ -1,7 +1,6 @@
 """Preferred levels, alone and below a required one: in one domain of each if there is capacity."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import msgspec
 import pytest
@@ -11,7 +10,7 @@ from tests.sweeper.cluster import Nodes, Placing, gpu_pod, places
 from tests.sweeper.pods import gather_all
 from webhook.configuration.settings import Settings
 from webhook.kube.objects import Pod
-from webhook.placement import Mode, Options, PlacementError
+from webhook.placement import PlacementError
 from webhook.sweeper.observe.gang_requests import preferred_of
 
 
@@ -77,20 +76,6 @@ def test_a_gang_in_one_required_block_takes_one_subblock_if_it_can(
 ) -> None:
     pods = gang_of(count, 2, required="block", preferred=preferred)
     assert set(places(Placing(nodes_in(TWO_BLOCKS, *pods), SETTINGS).one()).values()) == expected
-
-
-@pytest.mark.parametrize(
-    ("preferred", "expected"),
-    [({}, {"n2", "n3"}), ({"preferred": "block"}, {"n2", "n3"}), ({"preferred": "block,host"}, {"n0"})],
-    ids=["no level", "block", "block and host"],
-)
-def test_in_keep_whole_a_preferred_host_comes_before_the_smallest_holes(
-    preferred: dict[str, str], expected: set[str]
-) -> None:
-    used = [gpu_pod(f"runs-{node}", gpus=1, node=node) for node in ("n2", "n3")]
-    keep_whole = replace(SETTINGS, options=Options(mode=Mode.KEEP_WHOLE))
-    made = nodes_in(ONE_SUBBLOCK, *used, *gang_of(2, 1, **preferred))
-    assert set(places(Placing(made, keep_whole).one()).values()) == expected
 
 
 def test_pods_that_prefer_different_levels_are_parts_named_by_them() -> None:

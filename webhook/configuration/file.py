@@ -99,7 +99,7 @@ def _settings(given: Document, topology: Topology, faults: FaultList) -> Setting
         ),
         spare_nodes=SpareNodes(given.spare_nodes.per_block, given.spare_nodes.last_resort),
         topology=topology,
-        options=Options(Mode(layout.mode), layout.weights, layout.most_allocated),
+        options=Options(Mode(layout.mode), layout.weights),
         scale_up=ScaleUp(**msgspec.structs.asdict(given.scale_up)),
     )
 

@@ -167,14 +167,12 @@ class PlacementKeys(Section, frozen=True):
 
     mode: How gangs are laid out on their nodes.
     weights: How much each resource that stays free counts, between nodes that are otherwise equally good.
-    mostAllocated: Prefer the fullest node that will do, not the emptiest.
     """
 
-    mode: Literal["best-fit", "headroom", "keep-whole"] = _USUAL.options.mode.value
+    mode: Literal["best-fit", "headroom"] = _USUAL.options.mode.value
     weights: dict[str, Annotated[int, Meta(ge=0, le=1000)]] = field(
         default_factory=lambda: dict(_USUAL.options.weights)
     )
-    most_allocated: bool = _USUAL.options.most_allocated
 
 
 class BindingKeys(Section, frozen=True):

@@ -67,7 +67,7 @@ _KEYS: Final = {
     "levels": "topology.levels",
     "mode": "placement.mode",
     "weights": "placement.weights",
-    "most_allocated": "placement.mostAllocated",
+    "most_allocated": "dropped: of equal nodes, the one is taken that loses the fewest usable GPUs",
     "interval_seconds": "dropped: a pass happens at least every 30 seconds",
     "not_ready_seconds": "dropped: a node may be not ready for 60 seconds",
     "rollback_seconds": "dropped: a gang without nodes for its other pods is rolled back after 300 seconds",
@@ -83,6 +83,18 @@ _KEYS: Final = {
     "scale_up.label_seconds": "dropped: a node may be without topology labels for 120 seconds",
 }
 """The new path of each key of the old files that has another name, or what always holds instead."""
+
+_VALUES: Final = {
+    ("bind", "nominated"): (
+        "podgroup",
+        f"{_DROPPED}gangs are no longer nominated, but bound as with podgroup",
+    ),
+    ("mode", "keep-whole"): (
+        "best-fit",
+        f"{_DROPPED}gangs are placed as with best-fit, which leaves as much free",
+    ),
+}
+"""The new value of each value of the old files that is no more, and what was changed."""
 
 
 def is_old(document: Any) -> bool:
@@ -146,8 +158,8 @@ def _take(name: str, value: Any, new: Document) -> str:
 
 def _value(name: str, value: Any) -> tuple[Any, str]:
     """The value of an old key as the new file has it, and what was changed of it."""
-    if name == "bind" and value == "nominated":
-        return "podgroup", f"{_DROPPED}gangs are no longer nominated, but bound as with podgroup"
+    if isinstance(value, str) and (name, value) in _VALUES:
+        return _VALUES[name, value]
     if name.endswith("_seconds") and type(value) in (int, float):
         return duration_text(value), ""
     if name == "resourceClaims" and isinstance(value, bool):

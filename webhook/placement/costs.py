@@ -1,8 +1,7 @@
 """A cost is one integer made of fields, the most important highest, so that costs add up and compare.
 
 The fields are the domains used at each level, the leftover at each level, the finest first, the headroom
-penalty and, where pods have preferences, the preference penalty (see model.Objective). In mode keep-whole the
-holes come among the domains, before those of the machines.
+penalty and, where pods have preferences, the preference penalty (see model.Objective).
 
 Penalties choose between nodes that are equal otherwise: headroom first, then preferences. The preference
 penalty adds up the points that kube-scheduler's scores of a node lack, times their default weights:
@@ -28,38 +27,25 @@ SCORE_BITS = 64
 MOST_UNLIKED = 900
 """The largest preference penalty of a node; see the module's text."""
 
-HOLE_BITS = 96
-"""Enough for the squares of free slots: capacity.UNBOUNDED pods on each of 100,000 nodes."""
-
 
 class Costs:
     """Packs and unpacks the fields of a cost for a topology of `levels` label levels and the node below."""
 
-    def __init__(self, levels: int, machine: int | None = None, ties: int = 0) -> None:
-        """levels: number of label levels, without the node. machine: in mode keep-whole the coarsest level
-        whose domains are machines, else None. ties: bits of the preferences, below those of the headroom.
-        """
+    def __init__(self, levels: int, ties: int = 0) -> None:
+        """levels: number of label levels, without the node. ties: bits of the preferences, the lowest."""
         self._of_nodes: dict[tuple[int, int], int] = {}
         self.ties = ties
         self.most_penalty = 100 if not ties else (100 << ties) + MOST_UNLIKED
         """The largest penalty of a node, for headroom and preferences together."""
         self.depth = levels + 1
-        self.machine = machine
         self.leftover = [SCORE_BITS + SLOT_BITS * level for level in range(self.depth)]
         """The first bits. That of nodes counts most: else a gang opens a free subblock in a fuller block."""
         first = SCORE_BITS + SLOT_BITS * self.depth
         self.domains = [first + COUNT_BITS * (self.depth - 1 - level) for level in range(self.depth)]
-        self.holes = 0
-        if machine is not None:
-            self.holes = first + COUNT_BITS * (self.depth - machine)
-            self.domains[:machine] = [shift + HOLE_BITS for shift in self.domains[:machine]]
 
     def of_domain(self, level: int, free_slots: int) -> int:
         """Cost of using one domain of a level that has capacity for so many pods."""
-        cost = (1 << self.domains[level]) + (free_slots << self.leftover[level])
-        if self.machine is not None and level == self.depth - 1:
-            cost += free_slots * free_slots << self.holes
-        return cost
+        return (1 << self.domains[level]) + (free_slots << self.leftover[level])
 
     def of_levels(self, top: int, bottom: int, free_slots: int) -> int:
         """Cost of using a domain that stands for all these levels."""
@@ -79,7 +65,6 @@ class Costs:
             0,
             tuple(cost >> shift & (1 << SLOT_BITS) - 1 for shift in reversed(self.leftover)),
             (cost & (1 << SCORE_BITS) - 1) >> self.ties,
-            0 if self.machine is None else cost >> self.holes & (1 << HOLE_BITS) - 1,
             cost & (1 << self.ties) - 1,
         )
 
@@ -236,20 +221,19 @@ class Score:
         weights = {r: 1 for r in wanted if "/" in r and not is_synthetic(r)} | dict(options.weights)
         most = {r: largest(r) for r, weight in weights.items() if weight > 0}
         self.parts = tuple((r, weights[r], wanted.get(r, 0), most[r]) for r in sorted(most) if most[r] > 0)
-        self.most_allocated = options.most_allocated
         self.ranking, self.ties = ranking, ties
-        self.key = (self.parts, self.most_allocated, ties, ranking and ranking.key)
+        self.key = (self.parts, ties, ranking and ranking.key)
         self._total = sum(weight for _, weight, _, _ in self.parts)
 
     def penalty(self, state: NodeState) -> int:
-        """100 minus the score; the score itself if the most allocated nodes are preferred."""
+        """100 minus the score, with the preferences."""
         parts = 0
         for resource, weight, need, most in self.parts:
             left = state.free.get(resource, 0) - need
             if left > 0:
                 parts += weight * min(100, 100 * left // most)
         score = parts // self._total if self._total else 0
-        penalty = score if self.most_allocated else 100 - score
+        penalty = 100 - score
         return penalty if self.ranking is None else penalty << self.ties | self.ranking.penalties[state.name]
 
 

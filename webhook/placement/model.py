@@ -194,8 +194,7 @@ class Spread:
 class Gang:
     """Pods that are placed together or not at all. Levels are names; see Topology.level.
 
-    preferred_levels: use one domain of each if there is capacity. The objective minimizes domains anyway, so
-    they only matter where a mode does not: see question.machine_of.
+    preferred_levels: use one domain of each if there is capacity, as the objective does anyway.
     """
 
     name: str
@@ -216,13 +215,11 @@ class Gang:
 class Mode(StrEnum):
     """How placement chooses among placements with the fewest domains.
 
-    Mode headroom minimizes domains only as far as most_headroom says, and keep-whole only above the machines
-    (see Objective.holes).
+    Mode headroom minimizes domains only as far as most_headroom says.
     """
 
     BEST_FIT = "best-fit"
     HEADROOM = "headroom"
-    KEEP_WHOLE = "keep-whole"
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,7 +232,6 @@ class Options:
 
     mode: Mode = Mode.BEST_FIT
     weights: Mapping[str, int] = field(default_factory=lambda: {"cpu": 1, "memory": 1})
-    most_allocated: bool = False
     bound: int = 1_000_000
     any_place: bool = False
 
@@ -269,9 +265,7 @@ class Objective:
     nothing. lost: if identical pods share one node, what it loses for pods of the mix (see usable_gpus), else
     0; it has no unit. leftover: of nodes and of each level, finest first, the capacity of the domains used,
     before the gang is placed, in pods of its most frequent class. headroom_penalty: 100 minus the headroom
-    score (see costs.Score), summed over the nodes used. holes: in mode keep-whole the sum of the squared
-    capacities of the nodes used, else 0; it comes before the numbers of machines (hosts and nodes).
-    preference_penalty: of the nodes used, see costs; it comes last.
+    score (see costs.Score), summed over the nodes used. preference_penalty: of the nodes used, see costs.
 
     Beside anchors with ranks, nearness to the neighbouring ranks comes before the headroom penalty. For a
     gang that is spread evenly, the sum of the squared pod counts of the domains comes first.
@@ -281,7 +275,6 @@ class Objective:
     lost: int
     leftover: tuple[int, ...]
     headroom_penalty: int
-    holes: int = 0
     preference_penalty: int = 0
 
 

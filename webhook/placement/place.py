@@ -217,7 +217,7 @@ def _up_to_leftover(objective: Objective) -> Objective:
 
 def _solve(question: Question, snapshot: Snapshot, tree: Tree, budget: Budget) -> Solution:
     """The best distribution found, and whether it is proven that none is better, or that none exists."""
-    is_plain = question.is_identical and question.machine is None
+    is_plain = question.is_identical
     if is_plain and question.spread is not None:
         found = spread.solve(question, tree.root, budget.part(budget.left * 7 // 8))
     elif is_plain and question.options.mode is Mode.HEADROOM and not question.anchored:

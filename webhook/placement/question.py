@@ -13,10 +13,10 @@ from webhook.placement.capacity import card_steps
 from webhook.placement.cards.packing import LONGEST
 from webhook.placement.costs import MOST_UNLIKED, Costs, Ranking, ranking
 from webhook.placement.eligibility import NAME_FIELD, Requirement, Rules, Term
-from webhook.placement.model import Gang, Member, Mode, Options, PodClass, vector
+from webhook.placement.model import Gang, Member, Options, PodClass, vector
 from webhook.placement.names import natural
 from webhook.placement.snapshot import Block, NodeState, Path, Snapshot, block_key, key_of
-from webhook.placement.topology import PlacementError, Topology
+from webhook.placement.topology import PlacementError
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,8 +167,6 @@ class Question:
     unbound_slices: tuple[int, ...] = ()
     """For each class how many of the slices, from the coarsest, do not bind it; () without slices."""
     spread: Spreading | None = None
-    machine: int | None = None
-    """In mode keep-whole the coarsest level whose domains are machines, else None; see costs.Costs."""
     named: Named = ()
     """For each class the nodes that its rules name."""
     named_in: Mapping[Path, Mapping[int, Sequence[str]]] = field(default_factory=dict)
@@ -188,7 +186,7 @@ class Question:
 
     def costs(self) -> Costs:
         """The fields of a cost."""
-        return Costs(self.levels, self.machine, self.ties)
+        return Costs(self.levels, self.ties)
 
     @property
     def ties(self) -> int:
@@ -252,7 +250,8 @@ def ask(
     topology = snapshot.topology
     levels = len(topology.level_names)
     required = None if gang.required_level is None else topology.level(gang.required_level)
-    preferred = [topology.level(each) for each in gang.preferred_levels]
+    for each in gang.preferred_levels:
+        topology.level(each)  # raises for an unknown one
     slices = tuple(sorted((topology.level(s.level), s.size) for s in gang.slices))
     _check_slices(gang, slices, required)
     places = _anchor_places(gang, snapshot)
@@ -279,7 +278,6 @@ def ask(
         confined=_confined(keys),
         unbound_slices=unbound,
         spread=spreading(gang, snapshot, required, len(keys)),
-        machine=machine_of(gang, topology, options, preferred),
         named=named,
         named_in=by_block(named, snapshot),
         card_steps=card_steps(classes, snapshot.blocks.values(), options.bound // 2),
@@ -319,18 +317,6 @@ def _check_members(gang: Gang) -> None:
     for member in gang.members:
         if member.pod_class.problem:
             raise Impossible(f"pod {member.shown}: {member.pod_class.problem}")
-
-
-def machine_of(gang: Gang, topology: Topology, options: Options, preferred: Iterable[int]) -> int | None:
-    """In mode keep-whole the coarsest level whose domains are machines; there the smallest holes fill first.
-
-    Preferred levels still use the fewest domains: if a machine level is preferred, only the levels below it
-    are machines. None: fewer domains are better at every level.
-    """
-    if options.mode is not Mode.KEEP_WHOLE or gang.spread is not None:
-        return None
-    machine = max([topology.machine, *(level + 1 for level in preferred)])
-    return machine if machine <= len(topology.level_names) else None
 
 
 _Places = list[tuple[Path, int | None]]

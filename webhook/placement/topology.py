@@ -41,12 +41,6 @@ class Topology:
                 return (str(number), *values)
         return None
 
-    @property
-    def machine(self) -> int:
-        """The level whose domains are machines: the host if the topology has that level, else the node."""
-        host = keys.LEVEL_NAMES[-1]
-        return self.level_names.index(host) if host in self.level_names else len(self.level_names)
-
     def names(self, families: Iterable[str]) -> tuple[str, ...]:
         """The words for the levels, and for the node, if nodes are of these families (as in a path).
 

@@ -50,7 +50,7 @@ def build(question: Question, snapshot: Snapshot, budget: Budget) -> Tree:
     score = score_of(question, snapshot)
     key = None
     if _is_lasting(question):
-        key = CacheKey("tree", question.classes, score.key, question.machine, question.card_steps)
+        key = CacheKey("tree", question.classes, score.key, question.card_steps)
     blocks = [_block_tree(question, block, costs, score, budget, key) for block in snapshot.blocks.values()]
     children = [block.vertex for block in blocks if block.vertex is not None]
     free_slots = sum(child.free_slots for child in children)

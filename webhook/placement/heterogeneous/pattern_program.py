@@ -16,7 +16,7 @@ from typing import Final
 import numpy as np
 
 from webhook.placement.budget import Budget
-from webhook.placement.costs import COUNT_BITS, HOLE_BITS, SCORE_BITS, SLOT_BITS, Costs
+from webhook.placement.costs import COUNT_BITS, SCORE_BITS, SLOT_BITS, Costs
 from webhook.placement.heterogeneous.arrays import Array, DomainRange, GangArrays, Taken
 from webhook.placement.heterogeneous.integer_program import (
     INFINITE,
@@ -49,8 +49,6 @@ def fields_of(costs: Costs) -> list[tuple[int, int]]:
     """The fields of a cost without the headroom, the most important first: first bit, and number of bits."""
     fields = [(shift, COUNT_BITS) for shift in costs.domains]
     fields += [(shift, SLOT_BITS) for shift in costs.leftover]
-    if costs.machine is not None:
-        fields.append((costs.holes, HOLE_BITS))
     return sorted(fields, reverse=True)
 
 

@@ -4,7 +4,7 @@ Theory. For identical pods a node is a number, its capacity. A solution is a set
 up to at least the demand. Its cost is the sum of the costs of the nodes and domains used (see costs.Costs).
 Slices change only the units of the capacities (see items). For minority pods beside slices the knapsack has a
 second coordinate, the spare slots left for them (see lattice and surrogate). The tree knapsack for "at least
-k" and its bounds are standard (Kellerer, Pferschy, Pisinger: Knapsack Problems, 2004). Four arguments keep
+k" and its bounds are standard (Kellerer, Pferschy, Pisinger: Knapsack Problems, 2004). Three arguments keep
 it small in large clusters:
 
 * A single domain with capacity for the whole gang beats any two of its level. Domains whose capacity, an
@@ -12,10 +12,6 @@ it small in large clusters:
   lacks the spare slots, the search continues in the domain around it.
 * Of domains that differ only in their names (see bounds.shape), the first is searched for all of them. So a
   new cluster of equal blocks takes no longer than one block.
-* In mode keep-whole a machine that fits the whole gang may cost more than two smaller ones, so machines are
-  never tried alone. The node costs then have a lower bound: the squares of the smallest capacities that fit
-  the gang. The last of these counts in proportion to the pods that it takes, so each pod costs the capacity
-  of its node.
 * In a domain whose children share the gang, most children cannot be in a solution with the fewest children
   (see screening). If the knapsack over the others finds a solution with so few, it is the optimum. Otherwise
   the knapsack takes all children that differ.
@@ -30,10 +26,9 @@ from webhook.placement.bounds import (
     census,
     least_cost,
     shape,
-    slot_counts_below,
 )
 from webhook.placement.budget import Budget
-from webhook.placement.costs import COUNT_BITS, HOLE_BITS, SCORE_BITS, SLOT_BITS, PackedCost
+from webhook.placement.costs import COUNT_BITS, SCORE_BITS, SLOT_BITS, PackedCost
 from webhook.placement.evaluate import Cover
 from webhook.placement.homogeneous.items import DomainKnapsack, Filled, KnapsackTerms
 from webhook.placement.homogeneous.min_plus import never
@@ -103,10 +98,7 @@ class CoveringSearch:
         return best if best is not None else self.together(vertex, limit)
 
     def _in_one(self, vertex: Vertex, limit: int | None) -> _Found | None:
-        """The best solution in one of the children, if they are not machines."""
-        machine = self.costs.machine
-        if machine is not None and vertex.bottom + 1 >= machine:
-            return None
+        """The best solution in one of the children."""
         best: _Found | None = None
         seen: set[object] = set()
         for least, child in self._by_bound(vertex):
@@ -146,18 +138,7 @@ class CoveringSearch:
     def _bound(self, child: Vertex) -> int:
         if child.state is not None or self.question.anchored:
             return child.own
-        least = child.own + least_cost(child, self.least, self.costs)
-        return least if self.costs.machine is None else least + (self._holes(child) << self.costs.holes)
-
-    def _holes(self, vertex: Vertex) -> int:
-        """A lower bound of the sum of squared node capacities; see the module docstring."""
-        total, left = 0, self.least
-        for free_slots in sorted(slot_counts_below(vertex)[-1]):
-            total += free_slots * min(free_slots, left)
-            left -= min(free_slots, left)
-            if not left:
-                break
-        return total
+        return child.own + least_cost(child, self.least, self.costs)
 
     # --- a domain whose children share the gang -----------------------------------------------------
 
@@ -204,7 +185,7 @@ class CoveringSearch:
         It omits levels where the number is given, and levels whose domains each have only one child.
         """
         found, depth = census(vertex), self.costs.depth
-        every = self.question.anchored or self.costs.machine is not None
+        every = self.question.anchored
         return [
             level
             for level in range(depth)
@@ -217,10 +198,6 @@ class CoveringSearch:
             (self.costs.domains[level], COUNT_BITS, min(most, numbers[level][0]).bit_length())
             for level in levels
         ]
-        if self.costs.machine is not None:
-            squares = sum(free_slots * free_slots for free_slots in slot_counts_below(vertex)[-1])
-            above = sum(level < self.costs.machine for level in levels)
-            fields.insert(above, (self.costs.holes, HOLE_BITS, squares.bit_length()))
         slices = tuple(part for part in self.question.slices if part[0] > vertex.bottom)
         counts = PackedCost(fields)
         return KnapsackTerms(counts, counts, self.budget, self.costs, self.spare, slices)

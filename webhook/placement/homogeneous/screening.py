@@ -175,15 +175,12 @@ class Screening:
         at the child's own level may reduce it.
         """
         first = vertex.bottom + 1
-        machine = self.costs.depth if self.costs.machine is None else self.costs.machine
-        if not vertex.parts or len(levels) < 2 or first >= machine:
-            return None  # more machines may cost less
+        if not vertex.parts or len(levels) < 2:
+            return None
         second = levels[1]
         finer_level, finer = next((part for part in self.question.slices if part[0] > first), (second, 1))
         children = self._children(vertex, second, finer, unit // finer)
         least, fewest = children.fewest_children(wanted)
-        if second >= machine:
-            return least, fewest, sum(found[0] for found in census(vertex))
         most = children.sufficing(least, fewest, wanted)
         if most is None:
             return None
@@ -242,8 +239,7 @@ class Screening:
         everything = dict.fromkeys(range(len(vertex.parts)), 0)
         most = wanted + self.spare.most
         anchored = anchored_children(vertex, self.costs) if self.question.anchored else set[int]()
-        machine = self.costs.depth if self.costs.machine is None else self.costs.machine
-        if unit == 1 and vertex.bottom + 1 < machine:  # its children then have the fewest domains
+        if unit == 1:  # its children then have the fewest domains
             most = fewest_children([part.free_slots for part in vertex.parts], anchored, wanted)[1]
         return self._distinct(vertex, everything, most, anchored)
 
