@@ -96,7 +96,7 @@ def test_the_two_files_become_one_configuration_with_the_same_meaning() -> None:
     assert notes == [
         "policy: gate is dropped: pods get the gate that is gatePrefix with topogate after it",
         "policy: topologyLevels is dropped: topology.levels names the levels",
-        "settings: most_allocated is dropped: of equal nodes, the one is taken that loses the fewest usable GPUs",
+        "settings: most_allocated is dropped: of equal nodes, the one that loses the fewest GPUs is taken",
     ]
 
 

@@ -67,7 +67,7 @@ _KEYS: Final = {
     "levels": "topology.levels",
     "mode": "placement.mode",
     "weights": "placement.weights",
-    "most_allocated": "dropped: of equal nodes, the one is taken that loses the fewest usable GPUs",
+    "most_allocated": "dropped: of equal nodes, the one that loses the fewest GPUs is taken",
     "interval_seconds": "dropped: a pass happens at least every 30 seconds",
     "not_ready_seconds": "dropped: a node may be not ready for 60 seconds",
     "rollback_seconds": "dropped: a gang without nodes for its other pods is rolled back after 300 seconds",

@@ -76,8 +76,8 @@ class GangArrays:
 
     counts: pods of each class. requests: class x resource. totals: the gang's total request of each resource.
     slot_counts: listed class x node, the free slots for each class alone, at most its pods. free: node x
-    resource, at most the totals. starts: for each level the first node numbers of its domains. paid: whether
-    anchors use these domains.
+    resource, at most the totals. reference: the capacity of each node, as costs count it. starts: for each
+    level the first node numbers of its domains. paid: whether anchors use these domains.
     """
 
     def __init__(self, question: Question, root: Vertex) -> None:
@@ -153,7 +153,9 @@ class GangArrays:
         self._starts: list[list[int]] = [[] for _ in range(self.costs.depth)]
         self._paid: list[list[bool]] = [[] for _ in range(self.costs.depth)]
         slot_counts: list[Array] = []
-        self.root = self._domain(root, None, slot_counts)
+        reference: list[int] = []
+        self.root = self._domain(root, None, slot_counts, reference)
+        self.reference: Ints = np.array(reference, dtype=np.int64)
         every = (
             np.concatenate(slot_counts, axis=1)
             if slot_counts
@@ -191,7 +193,9 @@ class GangArrays:
             raise TooLargeError
         return free
 
-    def _domain(self, vertex: Vertex, parent: DomainRange | None, slot_counts: list[Array]) -> DomainRange:
+    def _domain(
+        self, vertex: Vertex, parent: DomainRange | None, slot_counts: list[Array], reference: list[int]
+    ) -> DomainRange:
         domain = DomainRange(vertex, parent, len(self.states))
         for level in range(max(vertex.top, 0), vertex.bottom + 1):
             self._starts[level].append(domain.first)
@@ -200,10 +204,12 @@ class GangArrays:
             self.states.append(vertex.state)
             self.holders.append(domain)
             slot_counts.append(np.array([vertex.slot_counts], dtype=np.int64).T)
+            reference.append(vertex.free_slots)
         elif vertex.leaves is not None:
             self._leaves(vertex.leaves, slot_counts)
+            reference += vertex.leaves.slot_counts
             self.holders.append(domain)
-        domain.parts = [self._domain(part, domain, slot_counts) for part in vertex.parts]
+        domain.parts = [self._domain(part, domain, slot_counts, reference) for part in vertex.parts]
         domain.end = len(self.states)
         return domain
 

@@ -212,16 +212,12 @@ class CandidateSearch:
             self.is_certain = False
             return
         base = self.arrays.base(candidate.domain)
-        found = program.solve(None if self.best is None else self.best[0] - base, self._known(candidate))
+        levels = range(candidate.domain.vertex.bottom + 1, self.arrays.costs.depth)
+        least = self.bounds.least_fields(candidate, levels) or {}
+        found = program.solve(None if self.best is None else self.best[0] - base, least)
         self.is_certain &= found.exact
         if found.taken is not None:
             self._keep((self.arrays.cost(found.taken), found.taken))
-
-    def _known(self, candidate: Candidate) -> dict[int, int]:
-        """Known lower bounds of the domain counts, by cost field."""
-        costs = self.arrays.costs
-        levels = range(candidate.domain.vertex.bottom + 1, costs.depth)
-        return {costs.domains[level]: self.bounds.fewest(level, candidate.ranges) or 0 for level in levels}
 
     # --- sets of the parts of a large domain ---------------------------------------------------------
 
@@ -232,7 +228,7 @@ class CandidateSearch:
         is_paid = self.arrays.is_paid
         paid, others = list(filter(is_paid, candidate.parts)), list(filterfalse(is_paid, candidate.parts))
         level = candidate.domain.vertex.bottom + 1
-        bound = self.bounds.fewest(level, candidate.ranges) or 0
+        bound, _ = self.bounds.fewest(level, candidate.ranges) or (0, 0)
         fewest = max(candidate.fewest_parts, bound, 0 if paid else 1)
         if fewest >= len(others):
             return False

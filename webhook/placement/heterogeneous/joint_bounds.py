@@ -10,6 +10,9 @@ Source: Glover, Surrogate constraints, Operations Research 16 (1968).
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
+from itertools import combinations
+from math import ceil, comb
 from typing import Final
 
 import numpy as np
@@ -33,6 +36,12 @@ MOST_POOLS: Final = 2000
 
 MOST_BESIDE: Final = 200
 """The same beside anchored domains, and of single nodes."""
+
+MOST_SETS: Final = 500
+"""The most sets of parts of a domain that are tried for a bound."""
+
+ROUNDING: Final = 1e-3
+"""Far more than errors of floating-point numbers."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -90,6 +99,8 @@ class JointBounds:
             for number, total in enumerate(arrays.totals.tolist()):
                 if total:
                     self._add(self._most_used(number), total)
+        self.slots = self._of_domains(arrays.reference)
+        """The capacity of the domains of each level."""
         self.needs: Ints = np.array([measure.need for measure in self.measures], dtype=np.int64)
         nodes = len(arrays.states)
         self.steps = arrays.steps + len(self.measures) * (MEASURE + nodes // SUMMED)
@@ -112,11 +123,14 @@ class JointBounds:
 
     def _add(self, of_nodes: Ints, need: int) -> None:
         sums = np.concatenate((np.zeros(1, dtype=np.int64), np.cumsum(of_nodes)))
-        of_domains = tuple(
+        self.measures.append(Measure(of_nodes, need, sums, self._of_domains(of_nodes)))
+
+    def _of_domains(self, of_nodes: Ints) -> tuple[Ints, ...]:
+        """The sums of amounts of nodes in the domains of each level."""
+        return tuple(
             np.add.reduceat(of_nodes, starts) if len(starts) else of_nodes[:0]
             for starts in self.arrays.starts
         )
-        self.measures.append(Measure(of_nodes, need, sums, of_domains))
 
     def contributions(self, parts: Sequence[DomainRange]) -> Ints:
         """The contribution of each domain to each measure."""
@@ -163,53 +177,87 @@ class JointBounds:
             fits &= measure.of_nodes[first:end] >= measure.need
         return np.flatnonzero(fits) + first
 
-    def fewest(self, level: int, ranges: Ranges) -> int | None:
-        """A lower bound of the used domains of a level without anchored ones; None: the gang does not fit."""
-        starts = self.arrays.starts[level]
-        at = numbers_between(starts, ranges)
+    def fewest(self, level: int, ranges: Ranges) -> tuple[int, int] | None:
+        """Lower bounds of the used domains of a level, and of their capacity, without anchored ones.
+
+        None: the gang does not fit.
+        """
+        at = numbers_between(self.arrays.starts[level], ranges)
         paid = self.arrays.paid[level][at]
-        has_paid = bool(paid.any())
-        fewest = 0
+        slots = self.slots[level][at][~paid]
+        fewest = leftover = 0
         for measure in self.measures:
-            amounts = measure.of_domains[level][at]
-            left = measure.need
-            if has_paid:
-                left -= int(amounts[paid].sum())
-                amounts = amounts[~paid]
+            every = measure.of_domains[level][at]
+            left = measure.need - int(every[paid].sum())
             if left <= 0:
                 continue
+            amounts = every[~paid]
             most = np.cumsum(np.sort(amounts)[::-1])
             count = int(np.searchsorted(most, left)) + 1
             if count > len(most):
                 return None
             fewest = max(fewest, count)
-        return fewest
+            leftover = max(leftover, _least_slots(slots, amounts, left))
+        return fewest, max(leftover, int(np.sort(slots)[:fewest].sum()))
+
+    def least_fields(self, candidate: Candidate, levels: range) -> dict[int, int] | None:
+        """Lower bounds of the fields of the cost of a candidate at some levels, by their first bits.
+
+        None if the gang cannot fit.
+        """
+        costs, found = self.arrays.costs, {}
+        for level in levels:
+            bounds = self.fewest(level, candidate.ranges)
+            if bounds is None:
+                return None
+            count, leftover = bounds
+            if level == candidate.domain.vertex.bottom + 1:
+                count, leftover = self._of_sets(candidate, max(count, candidate.fewest_parts), leftover)
+            found[costs.domains[level]], found[costs.leftover[level]] = count, leftover
+        return found
+
+    def _of_sets(self, candidate: Candidate, fewest: int, leftover: int) -> tuple[int, int]:
+        """The same bounds raised by trying all sets of so few parts; the number of parts compares first."""
+        parts = candidate.parts
+        if self.arrays.question.anchored or not 0 < comb(len(parts), fewest) <= MOST_SETS:
+            return fewest, leftover
+        sets = _sets(len(parts), fewest)
+        fits = (self.contributions(parts)[sets].sum(axis=1) >= self.needs).all(axis=1)
+        if not fits.any():
+            return fewest + 1, leftover
+        slots = np.array([part.vertex.free_slots for part in parts], dtype=np.int64)[sets].sum(axis=1)
+        return fewest, max(leftover, int(slots[fits].min()))
 
     def least_cost(self, candidate: Candidate) -> int | None:
         """A lower bound of the cost of the gang in a candidate, without the cost of the domain itself.
 
         None if the gang cannot fit.
         """
-        arrays, costs = self.arrays, self.arrays.costs
-        total = 0
+        arrays, total, bottom = self.arrays, 0, candidate.domain.vertex.bottom
         if candidate.uses_all:
             total = sum(
                 part.own or (arrays.node_cost(part.first, part) if part.is_node else 0)
                 for part in candidate.parts
             )
-            below = range(max(part.vertex.bottom for part in candidate.parts) + 1, costs.depth)
-        else:
-            below = range(candidate.domain.vertex.bottom + 1, costs.depth)
-        for level in below:
-            count = self.fewest(level, candidate.ranges)
-            if count is None:
-                return None
-            if level == below.start:
-                count = max(count, candidate.fewest_parts)
-            if not arrays.question.anchored:
-                total += arrays.question.counts[0] << costs.leftover[level]
-            total += count << costs.domains[level]
-        return total
+            bottom = max(part.vertex.bottom for part in candidate.parts)
+        fields = self.least_fields(candidate, range(bottom + 1, arrays.costs.depth))
+        return None if fields is None else total + sum(least << shift for shift, least in fields.items())
+
+
+def _least_slots(slots: Ints, amounts: Ints, need: int) -> int:
+    """The fewest slots of domains whose amounts reach a need, if parts of domains could be used."""
+    some = np.flatnonzero(amounts)
+    order = some[np.argsort(slots[some] / amounts[some], kind="stable")]
+    sums = np.cumsum(amounts[order])
+    last = int(np.searchsorted(sums, need))
+    part = 1 - (sums[last] - need) / amounts[order[last]]
+    whole = int(slots[order[:last]].sum())
+    return whole + ceil(float(slots[order[last]] * part) - ROUNDING)
+
+
+@cache
+def _sets(parts: int, size: int) -> Ints:
+    return np.array([*combinations(range(parts), size)], dtype=np.int64)
 
 
 def numbers_between(starts: Ints, ranges: Ranges) -> Ints:
