@@ -7,6 +7,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import accumulate
+from typing import Final
 
 from webhook.placement.budget import Budget
 from webhook.placement.costs import COUNT_BITS, Costs
@@ -85,8 +86,21 @@ def shape(vertex: Vertex) -> object:
         else:
             inside = Counter(map(shape, vertex.parts))
         mine = vertex.top, vertex.bottom, vertex.own, vertex.free_slots, vertex.slot_counts[:1], vertex.kind
-        vertex.notes["shape"] = (*mine, frozenset(inside.items()))
+        vertex.notes["shape"] = _same((*mine, frozenset(inside.items())))
     return vertex.notes["shape"]
+
+
+MOST_SHAPES: Final = 10_000
+"""The most shapes of which one object is cached."""
+
+_shapes: dict[object, object] = {}
+"""By shape the same object for all that are equal, since comparing two objects visits everything below."""
+
+
+def _same(form: object) -> object:
+    if len(_shapes) >= MOST_SHAPES:
+        _shapes.clear()
+    return _shapes.setdefault(form, form)
 
 
 def first_of_equals(parts: Sequence[Vertex], numbers: Iterable[int], most: int) -> list[int]:
