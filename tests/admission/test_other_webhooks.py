@@ -243,6 +243,38 @@ def test_a_cpu_only_member_that_is_given_to_others_keeps_the_class_of_its_author
     assert not result["schedulingGates"]
 
 
+def written(*fields: str) -> Change:
+    """The API server lists these fields of the spec as the author's."""
+
+    def change(pod: Pod) -> None:
+        own: Pod = {"f:spec": {f"f:{name}": {} for name in fields}}
+        manager = {"manager": "kubectl-create", "operation": "Update", "fieldsV1": own}
+        pod["metadata"]["managedFields"] = [manager]
+
+    return change
+
+
+@pytest.mark.promise("I8")
+def test_what_its_author_wrote_stays_on_a_pod_with_topogates_gate_that_is_given_to_others() -> None:
+    """It lacks a note, since topogate was never called for it, or since another webhook drops the note."""
+    pod = gpu_pod(annotations={keys.GPU_MODEL_ANNOTATION: "H100", keys.PRIORITY_ANNOTATION: "low"})
+    pod["spec"] |= {"nodeSelector": dict(shapes.H100), "priorityClassName": "gpu-low-priority"}
+    changes = add_gates(keys.GATE), CHANGES["another scheduler"]
+    for fields in (("nodeSelector",), ("priorityClassName",), ("nodeSelector", "priorityClassName")):
+        given_away = changed(pod, *changes, written("schedulingGates", *fields))
+        result = applied(given_away, decided(given_away))["spec"]
+        assert bool(result.get("nodeSelector")) == ("nodeSelector" in fields)
+        is_there = result.get("priorityClassName") == "gpu-low-priority"
+        assert is_there == ("priorityClassName" in fields)
+
+
+@pytest.mark.parametrize("fields", [{"f:spec": 5}, [], "x", {"f:spec": None}])
+def test_unreadable_managed_fields_of_another_webhook_stop_no_pod(fields: Any) -> None:
+    pod = changed(asked_for("H100", "high"), add_gates(keys.GATE), CHANGES["another scheduler"])
+    pod["metadata"]["managedFields"] = [{"operation": "Update", "fieldsV1": fields}]
+    assert decided(pod).outcome == LEFT_ALONE
+
+
 def test_a_pod_stays_as_it_is_managed_though_a_later_webhook_drops_the_note() -> None:
     pod = asked_for("H100", "high")
     managed = applied(pod, decided(pod))
@@ -393,6 +425,18 @@ def test_nothing_stays_on_a_pod_whose_metadata_a_later_webhook_replaces(
 ) -> None:
     other.behave = as_patch(CHANGES[name], without_note)
     assert of_topogate(create(module_cluster.api(), opted_in, asked())) == ([], "", "")
+
+
+@pytest.mark.promise("I8")
+def test_the_api_server_lists_the_class_and_selector_that_the_author_wrote(
+    module_cluster: Cluster, called_webhook: Webhook, opted_in: str
+) -> None:
+    """On a pod that its author has given to another scheduler, with topogate's own gate."""
+    product = shapes.H100[PRODUCT]
+    own = in_spec(nodeSelector={PRODUCT: product}, priorityClassName="gpu-medium-priority")
+    pod = changed(asked(), own, add_gates(keys.GATE), CHANGES["another scheduler"])
+    found = of_topogate(create(module_cluster.api(), opted_in, pod))
+    assert found == ([], product, "gpu-medium-priority")
 
 
 def test_a_pod_that_is_created_by_server_side_apply_gets_its_tier_and_a_uid_of_the_api_server(

@@ -73,7 +73,9 @@ def decide(
     if decision.outcome == DENIED:
         return decision
     if wanted is NOTHING and injection.lacks_note(pod, policy):
-        note = _assumed(without, namespace, policy, Classes(classes, classes_known))
+        note = injection.not_by_author(
+            pod, _assumed(without, namespace, policy, Classes(classes, classes_known))
+        )
         without = injection.without_injection(pod, policy, note)
     operations = injection.operations(pod, without, wanted, policy)
     if wanted.is_managed:

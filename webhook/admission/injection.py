@@ -7,7 +7,8 @@ Gates and PodGroups of topogate have names of their own. What it added to the no
 it replaced, is in a note in metadata.uid. The API server empties that field before the first webhook is
 called (WipeObjectMetaSystemFields), and sets it after the last one. So no user can forge a note, and none is
 stored. If another webhook drops the note, and the pod is given to others, what topogate would put on the pod
-is taken off.
+is taken off, but for what its author wrote: the API server lists that in managedFields before any webhook is
+called.
 """
 
 from collections.abc import Iterable, Mapping
@@ -18,7 +19,7 @@ import msgspec
 
 from labeler.contract import keys
 from webhook.admission import patch
-from webhook.admission.review import NewPod, SchedulingGroup
+from webhook.admission.review import NewManager, NewPod, SchedulingGroup
 from webhook.kube.struct import Struct
 from webhook.policy.values import Policy
 from webhook.workloads.pod_group_names import PREFIX
@@ -76,6 +77,13 @@ _NOTE: Final = f"{keys.INJECTION_NOTE}:"
 _decoder: Final = msgspec.json.Decoder(RequestNote)
 
 
+class _Fields(Struct, frozen=True):
+    spec: Mapping[str, msgspec.Raw] = msgspec.field(name="f:spec", default=MappingProxyType({}))
+
+
+_fields_decoder: Final = msgspec.json.Decoder(_Fields)
+
+
 def cpu_only_gate(policy: Policy) -> str:
     """The gate by which the sweeper knows a CPU-only pod of a gang, whatever gate others get."""
     return policy.gate_prefix + keys.GATE_NAME
@@ -85,6 +93,23 @@ def lacks_note(pod: NewPod, policy: Policy) -> bool:
     """Whether a pod with topogate's gate has no note: none was needed, or another webhook has dropped it."""
     is_gated = any(gate.name in _own_gates(policy) for gate in pod.spec.scheduling_gates or ())
     return is_gated and not (pod.metadata.uid or "").startswith(_NOTE)
+
+
+def not_by_author(pod: NewPod, note: RequestNote) -> RequestNote:
+    """What is taken for topogate's on a pod without note, without the fields that its author wrote."""
+    fields = frozenset[str]().union(*(_spec_fields(each) for each in pod.metadata.managed_fields or ()))
+    if "f:nodeSelector" in fields:
+        note = msgspec.structs.replace(note, node_selector={})
+    if "f:priorityClassName" in fields:
+        note = RequestNote(note.node_selector)
+    return note
+
+
+def _spec_fields(manager: NewManager) -> frozenset[str]:
+    try:
+        return frozenset(_fields_decoder.decode(manager.fields_v1).spec)
+    except msgspec.DecodeError:  # another webhook may write anything there
+        return frozenset()
 
 
 def without_injection(pod: NewPod, policy: Policy, note: RequestNote) -> NewPod:

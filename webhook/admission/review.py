@@ -22,9 +22,10 @@ class NewOwner(Struct, frozen=True):
 
 
 class NewManager(Struct, frozen=True):
-    """A manager of fields of the pod; only its operation: "Update", or "Apply"."""
+    """A manager of fields of the pod. operation: "Update", or "Apply". fields_v1: undecoded."""
 
     operation: str = ""
+    fields_v1: msgspec.Raw = msgspec.Raw(b"{}")
 
 
 class NewMetadata(Struct, frozen=True):
