@@ -45,6 +45,9 @@ def _all() -> Iterator[ServedMetric]:
     yield from _of_registry("webhook", _webhook_registry())
     unused: Any = SimpleNamespace(configuration=ConfigurationStore([]))
     yield from _of_registry("tasks", TaskMetrics(unused).registry)
+    of_page = CollectorRegistry()
+    ConfigurationStore([]).register(of_page)
+    yield from _of_registry("page", of_page)
     for each in metrics_of(Contention()):
         labels = tuple(re.findall(r'(\w+)="', each.labels))
         yield ServedMetric(each.name, each.kind, labels, ("labeler",), each.text)

@@ -10,6 +10,7 @@ from flask.testing import FlaskClient
 from hack.local import nodes
 from tests.sweeper.pods import decode, job_pod, pod_json
 from webhook.configuration.settings import Settings
+from webhook.configuration.store import ConfigurationStore
 from webhook.inquiry.reading import ClusterReading
 from webhook.kube.client import Api
 from webhook.kube.objects import Node, Pod
@@ -121,10 +122,12 @@ def page_of(
     access: Access | None = None,
     size: int | None = None,
     owners: Mapping[str, Any] | None = None,
+    store: ConfigurationStore | None = None,
 ) -> FlaskClient:
     """A client of the page, logged in on the laptop unless `access` says otherwise. owners: by kind."""
     live, api = cast(Live, StillLive(scene, size, owners)), cast(Api, NoEvents())
-    app = create_app(PageDependencies(live, SETTINGS, COUNTING, access or LaptopAccess("me", SECRET), api))
+    login = access or LaptopAccess("me", SECRET)
+    app = create_app(PageDependencies(live, SETTINGS, COUNTING, login, api, store=store))
     client = app.test_client()
     if access is None:
         client.set_cookie("topogate-ui", SECRET, domain="localhost")

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.ui.scenes import cluster_of, page_of, scene_of
 from webhook.configuration.store import ConfigurationStore
 from webhook.ui.serve_page import end_when_changed
 
@@ -34,3 +35,17 @@ def test_a_worker_ends_once_the_configuration_has_changed_and_not_for_a_faulty_o
     file.write_text(HEAD + "gangs: {settle: 1s}\n")
     assert ended.wait(60)
     stop.set()
+
+
+@pytest.mark.promise("O54")
+def test_a_faulty_configuration_is_shown_by_probe_and_metric(tmp_path: Path) -> None:
+    file = tmp_path / "configuration.yaml"
+    file.write_text(HEAD)
+    store = ConfigurationStore([file])
+    page = page_of(scene_of(cluster_of({})), store=store)
+    assert (page.get("/readyz").text, page.get("/readyz").status_code) == ("ok", 200)
+    file.write_text(HEAD + "gangz: {}\n")
+    store.refresh()
+    expected = "ok; the configuration on disk is not in force: gangz: unknown key; did you mean gangs?"
+    assert (page.get("/readyz").text, page.get("/readyz").status_code) == (expected, 200)
+    assert "topogate_configuration_rejected 1.0" in page.get("/metrics").text

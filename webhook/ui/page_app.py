@@ -47,6 +47,7 @@ def create_app(dependencies: PageDependencies) -> Flask:
     app.add_url_rule("/", "index", lambda: app.send_static_file("index.html"))
     app.add_url_rule("/healthz", "healthz", lambda: as_text(200, "ok"))
     app.add_url_rule("/readyz", view_func=pages.readyz)
+    app.add_url_rule("/metrics", view_func=pages.metrics)
     app.add_url_rule("/login", view_func=pages.login, methods=["POST"])
     app.add_url_rule("/api/picture", view_func=pages.picture)
     app.add_url_rule("/api/nodes", view_func=pages.nodes)

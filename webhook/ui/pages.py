@@ -8,8 +8,10 @@ from typing import Any, Final
 
 import msgspec
 from flask import Response, request
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
 from webhook.configuration.settings import Settings
+from webhook.configuration.store import ConfigurationStore
 from webhook.inquiry.documents import InputError
 from webhook.inquiry.next_pass import PassFacts
 from webhook.kube.client import Api
@@ -46,7 +48,8 @@ LOCK_SECONDS: Final = 10.0
 class PageDependencies:
     """The dependencies of the app. api: reads Events with this process's own rights.
 
-    cluster: the displayed name of the cluster, "" if it has none.
+    cluster: the displayed name of the cluster, "" if it has none. store: the configuration in force, for
+    probes and metrics; None on a laptop.
     """
 
     live: Live
@@ -55,6 +58,7 @@ class PageDependencies:
     access: Access
     api: Api
     cluster: str = ""
+    store: ConfigurationStore | None = None
 
 
 class UnavailableError(Exception):
@@ -72,11 +76,19 @@ class Pages:
         self._details: AnswerCache[tuple[str, Rights], Detail] = AnswerCache(MOST_DETAILS)
 
     def readyz(self) -> Response:
-        """Ready once the cluster has been read; names the missing collections."""
+        """Ready once the cluster has been read; names the missing collections, or an unusable file."""
         unread = self._of.live.unread()
         if unread:
             return as_text(503, f"not read yet: {', '.join(unread)}")
-        return as_text(200, "ok")
+        remark = self._of.store.remark() if self._of.store else ""
+        return as_text(200, "; ".join(filter(None, ("ok", remark))))
+
+    def metrics(self) -> Response:
+        """The metrics of the configuration."""
+        registry = CollectorRegistry()
+        if self._of.store:
+            self._of.store.register(registry)
+        return Response(generate_latest(registry), content_type=CONTENT_TYPE_LATEST)
 
     def login(self) -> Response:
         """Take a bearer token from the page's form."""

@@ -58,14 +58,17 @@ class PageServer(BaseApplication):  # type: ignore[misc]
         return app
 
 
-def build(api: Api, configuration: Configuration, access: Access, cluster: str = "") -> tuple[Flask, Live]:
-    """The app over a live cluster that is already being read. cluster: its displayed name."""
+def build(
+    api: Api, configuration: Configuration, access: Access, cluster: str = "",
+    store: ConfigurationStore | None = None,
+) -> tuple[Flask, Live]:  # fmt: skip
+    """The app over a live cluster that is already being read; see PageDependencies."""
     settings, counted = configuration.settings, configuration.counting
     live = Live(
         ClusterCache(api, settings.gate_prefix), settings, counted, History(), avoided=AvoidedNodes(api)
     )
     live.start()
-    return create_app(PageDependencies(live, settings, counted, access, api, cluster)), live
+    return create_app(PageDependencies(live, settings, counted, access, api, cluster, store)), live
 
 
 def options(bind: str, folder: Path | None = None) -> dict[str, Any]:
@@ -180,7 +183,7 @@ def main(argv: list[str] | None = None) -> int:
         access = ClusterAccess(Gatekeeper(api), proxy)
         store.refresh()
         end_when_changed(store)
-        return build(api, store.configuration, access, arguments.cluster_name)[0]
+        return build(api, store.configuration, access, arguments.cluster_name, store)[0]
 
     PageServer(served, load_app).run()
     return 0
