@@ -33,7 +33,6 @@ class Objects:
 
     def __init__(self, known: Mapping[Any, Any]) -> None:
         self.known = known
-        self.lazy = self
         self.freed = 0
 
     def served(self) -> dict[str, str]:

@@ -31,11 +31,12 @@ from webhook.kube.planned import PlannedPod
 from webhook.sweeper.decide.backoff import Backoff
 from webhook.sweeper.decide.plan import with_valid_plans, without_overbooked
 from webhook.sweeper.decide.release_queue import SentReleases
-from webhook.sweeper.extension import ObjectWrite, PodEvent, Verb, WriteResult
+from webhook.sweeper.extension import ObjectWrite, PodEvent, WriteResult
 from webhook.sweeper.observe.membership import GangKey, key_of
 from webhook.sweeper.observe.plans import required_terms, unpinned
 from webhook.sweeper.observe.snapshotter import Snapshotter
 from webhook.sweeper.observe.view import Moment, View
+from webhook.sweeper.observe.watches import Verb
 from webhook.workloads.native_gangs import NativePodGroup
 from webhook.workloads.owners import OwnerRules
 from webhook.workloads.pod_group_names import NOMINATED_PREFIX, bind_group_name

@@ -23,14 +23,13 @@ from webhook.sweeper.extension import (
     HookInput,
     ObjectWrite,
     Switch,
-    Verb,
-    WatchedCollection,
     WriteResult,
 )
 from webhook.sweeper.extension_objects import ExtensionObjects
 from webhook.sweeper.hooks import ExtensionHooks
 from webhook.sweeper.observe.cache import ClusterCache
 from webhook.sweeper.observe.view import View
+from webhook.sweeper.observe.watches import Verb, WatchedCollection
 
 LABELS = {"of": "the-extension"}
 
@@ -111,7 +110,7 @@ def watchers() -> list[str]:
     return [each.name for each in threading.enumerate() if each.name == f"informer {MAPS.path}"]
 
 
-def test_a_collection_is_watched_for_as_long_as_its_extension_is_on(leader: Leader) -> None:
+def test_a_collection_is_watched_for_as_long_as_its_extension_is_on(cluster: Cluster, leader: Leader) -> None:
     leader.is_on = False
     leader.one_pass()
     assert not watchers()
@@ -120,7 +119,7 @@ def test_a_collection_is_watched_for_as_long_as_its_extension_is_on(leader: Lead
     assert len(watchers()) == 1
     leader.is_on = False
     leader.one_pass()
-    assert not watchers()
+    cluster.wait_for("the watch to end", lambda: not watchers())
 
 
 def test_the_view_has_the_objects_with_the_label_once_all_are_read(

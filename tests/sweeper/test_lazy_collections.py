@@ -11,8 +11,7 @@ from hack.local.cluster import Cluster
 from tests.sweeper.clock import Clock
 from webhook.kube.client import Api
 from webhook.kube.objects import Namespace
-from webhook.sweeper.extension import WatchedCollection
-from webhook.sweeper.observe.cache import UNREAD_SECONDS, LazyCollections
+from webhook.sweeper.observe.watches import UNREAD_SECONDS, WatchedCollection, Watches
 
 
 def collection(name: str, frees: Callable[[Any, Any], bool] | None = None) -> WatchedCollection[Namespace]:
@@ -36,7 +35,7 @@ class Reading:
     clock: Clock = field(default_factory=Clock)
 
     def __post_init__(self) -> None:
-        self.lazy = LazyCollections(
+        self.lazy = Watches(
             self.api,
             dict,
             lambda: self.changes.append("changed"),
@@ -84,7 +83,7 @@ def test_what_nobody_has_read_for_long_is_watched_no_more_and_read_again_when_as
 def test_a_pass_does_not_wait_for_a_watch_that_ends_slowly(
     reading: Reading, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("webhook.sweeper.observe.cache.FIRST_SECONDS", 0.0)
+    monkeypatch.setattr("webhook.sweeper.observe.watches.FIRST_SECONDS", 0.0)
     monkeypatch.setattr("webhook.kube.informer._STOP_SECONDS", 60.0)
     has_begun, may_end = threading.Event(), threading.Event()
 
@@ -112,7 +111,7 @@ def test_what_is_not_served_is_not_asked_for_and_is_not_there(reading: Reading) 
 
 
 def test_what_may_not_be_read_is_not_there(reading: Reading, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("webhook.sweeper.observe.cache.FIRST_SECONDS", 0.0)
+    monkeypatch.setattr("webhook.sweeper.observe.watches.FIRST_SECONDS", 0.0)
     assert reading.lazy.read((collection("nothings"),)) == {}
 
 
@@ -156,7 +155,7 @@ def test_a_change_that_may_free_something_is_reported_as_that(
 def test_watches_that_end_slowly_are_ended_together(
     reading: Reading, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("webhook.sweeper.observe.cache.FIRST_SECONDS", 0.0)
+    monkeypatch.setattr("webhook.sweeper.observe.watches.FIRST_SECONDS", 0.0)
     monkeypatch.setattr("webhook.kube.informer._STOP_SECONDS", 60.0)
     has_begun, may_end = threading.Event(), threading.Event()
 

@@ -29,10 +29,11 @@ from webhook.placement import NodeInfo, PodClass, Usage
 from webhook.placement.topology import Topology
 from webhook.policy.values import Policy
 from webhook.scheduling.gpus import DEVICES
-from webhook.sweeper.extension import Extension, HookInput, ResourcesAdded, WatchedCollection
+from webhook.sweeper.extension import Extension, HookInput, ResourcesAdded
 from webhook.sweeper.observe.gangs import PodGang
 from webhook.sweeper.observe.node_usage import PodsOnNodes, Usages, amended, most_amounts
 from webhook.sweeper.observe.pods import PodTrait
+from webhook.sweeper.observe.watches import WatchedCollection
 
 logger = logging.getLogger(__name__)
 

@@ -19,9 +19,9 @@ from webhook.sweeper.extension import (
     Extension,
     HookInput,
     Switch,
-    WatchedCollection,
 )
 from webhook.sweeper.observe.view import Moment, View
+from webhook.sweeper.observe.watches import WatchedCollection
 
 _GROUPS: Final = ("system:serviceaccounts", "system:authenticated")
 

@@ -25,12 +25,12 @@ from webhook.policy.values import Policy
 from webhook.scheduling.antiaffinity import NamespaceLabels
 from webhook.scheduling.budgets import Budgets
 from webhook.scheduling.storage import Storage
-from webhook.sweeper.extension import WatchedCollection
 from webhook.sweeper.observe.cache import FAILED, NAMESPACES, NODES, PODS, UNFINISHED
 from webhook.sweeper.observe.gangs import GangKey, OwnerFacts
 from webhook.sweeper.observe.membership import LostOwner, has_owners
 from webhook.sweeper.observe.owner_existence import MOST_LEVELS, OwnerExistence
 from webhook.sweeper.observe.owner_sizes import Complaints, Owners
+from webhook.sweeper.observe.watches import WatchedCollection
 
 PAGE_SIZE: Final = 500
 _LEASE: Final = "/apis/coordination.k8s.io/v1/namespaces/topogate-system/leases/topogate-sweeper"

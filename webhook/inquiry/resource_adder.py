@@ -6,9 +6,10 @@ from typing import Any
 from webhook.configuration.settings import Settings
 from webhook.extensions.known import resource_extensions
 from webhook.inquiry.reading import ClusterReading
-from webhook.sweeper.extension import HookInput, ReadCollections, WatchedCollection, with_resources
+from webhook.sweeper.extension import HookInput, ReadCollections, with_resources
 from webhook.sweeper.observe.snapshotter import Snapshotter
 from webhook.sweeper.observe.view import View
+from webhook.sweeper.observe.watches import WatchedCollection
 
 
 class ResourceAdder:

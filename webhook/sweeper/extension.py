@@ -12,7 +12,6 @@ on, and imports it only then.
 import time
 from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
 from typing import Any, Generic
 
 from labeler.contract.event_reasons import EventReason
@@ -29,9 +28,7 @@ from webhook.sweeper.metrics import CounterSpec, GaugeSpec
 from webhook.sweeper.observe.gangs import GangKey, PodGang
 from webhook.sweeper.observe.node_usage import AddedResources
 from webhook.sweeper.observe.view import View
-
-Served = Mapping[str, str]
-"""Which optional collections the cluster serves: "podgroups.scheduling.k8s.io" -> version."""
+from webhook.sweeper.observe.watches import Served, Verb, WatchedCollection
 
 Gauges = Mapping[str, Mapping[tuple[str, ...], float]]
 """Name of a gauge -> label values, in the order of its labels -> value. It shows just these from then on."""
@@ -61,57 +58,6 @@ class WatchedOwners(Generic[T]):
     def of(self, view: View) -> Mapping[str, T] | None:
         """The objects by "namespace/name"; None where they are not served, or not read yet."""
         return view.objects.get(self)
-
-
-class Verb(StrEnum):
-    """A verb on an API object, as in RBAC."""
-
-    CREATE = "create"
-    PATCH = "patch"
-    DELETE = "delete"
-
-
-@dataclass(frozen=True)
-class WatchedCollection(Generic[T]):
-    """API objects that the sweeper watches for an extension while that is on.
-
-    path: of all of them in the cluster, "/apis/GROUP/VERSION/RESOURCE". kind: of each. struct: the fields to
-    read. label_selector: which ones, all without one. verbs: those that the extension orders; beside these
-    the sweeper needs the rights to list and to watch. is_optional: watched only while the cluster serves it,
-    see Served. is_lazy: watched only after add_resources first reads it, see ResourcesInput; it is no part of
-    the view then. frees: of a lazy one, whether gangs without a place may find one after a change (before,
-    after).
-    """
-
-    path: str
-    kind: str
-    struct: type[T]
-    label_selector: str = ""
-    verbs: frozenset[Verb] = frozenset()
-    is_optional: bool = False
-    is_lazy: bool = False
-    frees: Callable[[Any, Any], bool] | None = None
-
-    def is_served(self, served: Served) -> bool:
-        """Whether it may be watched."""
-        *_, group, version, resource = self.path.split("/")
-        return not self.is_optional or served.get(f"{resource}.{group}") == version
-
-    def of(self, view: View) -> Mapping[str, T] | None:
-        """The objects by "namespace/name", also those just written; None until all were read."""
-        return view.objects.get(self)
-
-    @property
-    def api_version(self) -> str:
-        """As in a manifest."""
-        return self.path.removeprefix("/apis/").removeprefix("/api/").rpartition("/")[0]
-
-    def path_in(self, namespace: str, name: str = "") -> str:
-        """The address of those of a namespace ("" where there are none), or of one of them."""
-        base, _, resource = self.path.rpartition("/")
-        return "/".join(
-            filter(None, (f"{base}/namespaces/{namespace}" if namespace else base, resource, name))
-        )
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,6 @@ from typing import Any, Final
 from labeler.contract import keys
 from webhook.kube.client import MERGE_PATCH, ApiError
 from webhook.kube.state_config_map import NAMESPACE, StateConfigMap, path_of
-from webhook.kube.write_through import WriteThroughInformer
 from webhook.sweeper.context import Pass, Retries
 from webhook.sweeper.decide.orders import NO_HURRY
 from webhook.sweeper.decide.retries import Key, Write
@@ -26,11 +25,9 @@ from webhook.sweeper.extension import (
     Extension,
     ObjectWrite,
     RecordSpec,
-    Served,
-    Verb,
-    WatchedCollection,
     WriteResult,
 )
+from webhook.sweeper.observe.watches import Verb
 
 MOST_WRITES: Final = 200
 """Of one extension in one pass: releases must not wait for long."""
@@ -39,46 +36,23 @@ logger = logging.getLogger(__name__)
 
 
 class ExtensionObjects:
-    """Live copies, with the writes that the watches have not shown yet; losing these costs a try."""
+    """What one extension reads and writes."""
 
     def __init__(self, surroundings: Pass, extension: Extension) -> None:
         self._pass = surroundings
         self._extension = extension
-        self._copies = {each: self._copy(each) for each in extension.collections if not each.is_lazy}
-        self._watched: set[WatchedCollection[Any]] = set()
-
-    def watch(self, served: Served) -> None:
-        """Watch the collections of the extension that the cluster serves, and no others."""
-        for each in tuple(self._copies):
-            is_served = each.is_served(served)
-            if is_served and each not in self._watched:
-                self._watched.add(each)
-                self._copies[each].start()
-            elif not is_served and each in self._watched:
-                self._watched.remove(each)
-                self._copies[each].stop()
-                self._copies[each] = self._copy(each)
-
-    def _copy(self, collection: WatchedCollection[Any]) -> WriteThroughInformer[Any]:
-        return WriteThroughInformer(
-            self._pass.api,
-            collection.path,
-            collection.struct,
-            on_event=lambda *_: self._pass.cache.changed.set(),
-            label_selector=collection.label_selector,
-        )
+        self._collections = [each for each in extension.collections if not each.is_lazy]
 
     def stop(self) -> None:
         """End the watches."""
-        for each in self._copies.values():
-            each.stop()
+        if self._collections:
+            self._pass.cache.watches.drop(self._collections)
 
     def current(self) -> dict[Hashable, Mapping[str, Any]]:
         """The collections that have been read completely, and owners, see View.objects."""
         found: dict[Hashable, Mapping[str, Any]] = {}
-        for collection, copy in self._copies.items():
-            if copy.synced:
-                found[collection] = copy.current()
+        if self._collections:
+            found.update(self._pass.cache.watches.read(self._collections, wait_seconds=0.0))
         for each in self._extension.owners:
             owners = self._pass.cache.owners.all_of(each.name)
             if owners is not None:
@@ -118,7 +92,7 @@ class ExtensionObjects:
 
     def _send(self, write: ObjectWrite) -> None:
         """Make one write, and remember it until the watch shows it. Raises ApiError."""
-        copy = self._copies[write.collection]
+        copy = self._pass.cache.watches.copy_of(write.collection)
         path = write.collection.path_in(write.namespace, write.name)
         match write.verb:
             case Verb.CREATE:

@@ -160,8 +160,6 @@ class ExtensionHooks:
         may come from an extension's memory, so that is dropped.
         """
         adding, cache = self._having("add_resources"), self._pass.cache
-        if adding:
-            cache.lazy.begin()
         answered = 0
         for running in adding:
             extension = running.extension
@@ -343,8 +341,6 @@ class ExtensionHooks:
             self._clear(running.extension)
             self._forget(running.extension)
             logger.info("extension_off name=%s", running.extension.name)
-        if is_on:
-            self._running[number].objects.watch(self._given.served)
 
     def _forget(self, extension: Extension) -> None:
         self.memories = {name: each for name, each in self.memories.items() if name != extension.name}

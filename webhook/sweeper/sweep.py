@@ -127,6 +127,7 @@ class Sweeper:
         """
         usage_version, freed_version = self._pass.cache.usage_version, self._pass.cache.freed_version
         with self._timed("observe"):
+            self._pass.cache.watches.begin()
             seen = self._snapshotter.view(self._now())
             view: View | None = None
             with self._guarded("extensions"):

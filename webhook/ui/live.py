@@ -16,12 +16,12 @@ from webhook.kube.objects import Pod
 from webhook.placement import Snapshot
 from webhook.placement.stranded_gpus import stranded_gpus
 from webhook.scheduling.gpus import Counting
-from webhook.sweeper.extension import WatchedCollection
 from webhook.sweeper.observe.cache import ClusterCache
 from webhook.sweeper.observe.gangs import GangKey
 from webhook.sweeper.observe.membership import LostOwner, has_owners
 from webhook.sweeper.observe.snapshotter import Objects, Snapshotter
 from webhook.sweeper.observe.view import View
+from webhook.sweeper.observe.watches import WatchedCollection
 from webhook.ui.availability import ModelCapacity, Troubles, capacity_by_model, find_troubles
 from webhook.ui.gang_rows import GangRow, list_gangs, with_models, with_spread
 from webhook.ui.history import History, sample
@@ -209,7 +209,7 @@ class Live:
             self._stopping.wait(0.1)
         while not self._stopping.is_set():
             self._cache.changed.clear()
-            self._cache.lazy.begin()
+            self._cache.watches.begin()
             started = self._clock()
             try:
                 self._publish(self._artist.scene())

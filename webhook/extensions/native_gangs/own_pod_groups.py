@@ -26,14 +26,13 @@ from webhook.sweeper.decide.orders import NO_HURRY
 from webhook.sweeper.extension import (
     ObjectWrite,
     PodEvent,
-    Verb,
-    WatchedCollection,
     WatchedOwners,
     WriteResult,
 )
 from webhook.sweeper.observe.membership import GangKey
 from webhook.sweeper.observe.pods import PodTrait
 from webhook.sweeper.observe.view import View
+from webhook.sweeper.observe.watches import Verb, WatchedCollection
 from webhook.sweeper.repair.repair import was_tried
 from webhook.workloads.native_gangs import GROUP, POD_GROUPS, VERSIONS, NativeGroupSpec, NativePodGroup
 from webhook.workloads.pod_group_names import bind_group_of

@@ -21,8 +21,9 @@ from webhook.kube.objects import Node
 from webhook.kube.placements import Placement
 from webhook.kube.struct import Struct
 from webhook.sweeper.decide.node_rules import avoided_sentence
-from webhook.sweeper.extension import DoctorCheck, DoctorLine, HookInput, WatchedCollection
+from webhook.sweeper.extension import DoctorCheck, DoctorLine, HookInput
 from webhook.sweeper.observe.gangs import PodGang
+from webhook.sweeper.observe.watches import WatchedCollection
 from webhook.text import counted, few
 
 # In the ConfigMap's data, `failures` (JSON) is the state for the next leader. `avoided` is for users and for

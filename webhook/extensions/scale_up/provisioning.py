@@ -14,8 +14,8 @@ from webhook.kube.objects import Metadata, OwnerReference
 from webhook.kube.placements import KIND
 from webhook.kube.struct import Struct
 from webhook.kube.times import since_1970
-from webhook.sweeper.extension import Verb, WatchedCollection
 from webhook.sweeper.observe.view import View
+from webhook.sweeper.observe.watches import Verb, WatchedCollection
 from webhook.text import printable
 
 GROUP_VERSION: Final = "autoscaling.x-k8s.io/v1"

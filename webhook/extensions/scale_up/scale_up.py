@@ -40,12 +40,12 @@ from webhook.sweeper.extension import (
     HookInput,
     Ordered,
     PodEvent,
-    Verb,
     WriteResult,
 )
 from webhook.sweeper.metrics import CounterSpec, GaugeSpec
 from webhook.sweeper.observe.gangs import GangKey
 from webhook.sweeper.observe.view import View
+from webhook.sweeper.observe.watches import Verb
 from webhook.text import sentence_list
 from webhook.workloads import marks
 

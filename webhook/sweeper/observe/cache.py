@@ -11,7 +11,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from labeler.contract import keys
 from webhook.kube import drivers, objects, placements, volume_objects
@@ -30,104 +30,7 @@ from webhook.sweeper.observe.owner_existence import OwnerExistence
 from webhook.sweeper.observe.owner_sizes import Complaints, Owners
 from webhook.sweeper.observe.plans import is_gated
 from webhook.sweeper.observe.pods import Journal
-
-# --- collections that are read on demand --------------------------------------------------------------
-# They are read from the first question about them on: nothing of them costs anything before.
-
-FIRST_SECONDS: Final = 3.0
-"""The first read of a collection waits this long for its list to complete."""
-
-UNREAD_SECONDS: Final = 600.0
-"""For so long a collection is watched after the last question about it."""
-
-
-class Readable(Hashable, Protocol):
-    """A collection, see WatchedCollection."""
-
-    @property
-    def path(self) -> str:
-        """Of all objects in the cluster."""
-
-    @property
-    def struct(self) -> type[Any]:
-        """The objects of each collection."""
-
-    def is_served(self, served: Mapping[str, str]) -> bool:
-        """Whether it may be watched."""
-
-    @property
-    def frees(self) -> Callable[[Any, Any], bool] | None:
-        """Whether more may be free after a change, or None if it never is."""
-
-
-class LazyCollections:
-    """Live copies of the collections that one thread asks for."""
-
-    def __init__(
-        self,
-        api: Api,
-        served: Callable[[], Mapping[str, str]],
-        on_change: Callable[[], None],
-        on_freed: Callable[[], None],
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        """served: what the cluster serves.
-
-        on_change: called, in some thread, when a collection in use has changed. on_freed: called when
-        capacity may have become free.
-        """
-        self._clock = clock
-        self._read_at: dict[Readable, float] = {}
-        self._served = served
-        self._api = api
-        self._on_change = on_change
-        self._on_freed = on_freed
-        self._copies: dict[Readable, Informer[Any]] = {}
-        self._wanted: frozenset[Readable] = frozenset()
-        self._read: frozenset[Readable] = frozenset()
-
-    def stop(self) -> None:
-        """End all watches at once, so that they end in parallel."""
-        for each in self._copies.values():
-            each.request_stop()
-        for each in self._copies.values():
-            each.stop()
-
-    def begin(self) -> None:
-        """Begin a pass: only changes of collections that this pass or the last one reads are reported.
-
-        A collection that was not read for UNREAD_SECONDS is no longer watched. No pass waits for such a watch
-        to end.
-        """
-        self._wanted, self._read = self._read, frozenset()
-        now = self._clock()
-        for each in [each for each, at in self._read_at.items() if now - at >= UNREAD_SECONDS]:
-            del self._read_at[each]
-            self._copies.pop(each).request_stop()
-
-    def read(self, collections: Sequence[Readable]) -> Mapping[Hashable, Mapping[str, Any]]:
-        """Those of these that have been read completely, each by "namespace/name"."""
-        collections = [each for each in collections if each.is_served(self._served())]
-        self._read |= set(collections)
-        self._read_at |= dict.fromkeys(collections, self._clock())
-        begun = [each for each in collections if each not in self._copies]
-        for each in begun:
-            self._copies[each] = Informer(self._api, each.path, each.struct, on_event=self._note(each))
-            self._copies[each].start()
-        deadline = time.monotonic() + FIRST_SECONDS
-        for each in begun:
-            self._copies[each].wait_synced(max(0.0, deadline - time.monotonic()))
-        return {each: self._copies[each].items() for each in collections if self._copies[each].synced}
-
-    def _note(self, collection: Readable) -> OnEvent[Any]:
-        def note(before: Any, after: Any) -> None:
-            if collection.frees is not None and collection.frees(before, after):
-                self._on_freed()
-            if collection in self._read or collection in self._wanted:
-                self._on_change()
-
-        return note
-
+from webhook.sweeper.observe.watches import WatchedCollection, Watches
 
 PODS: Final = "/api/v1/pods"
 NODES: Final = "/api/v1/nodes"
@@ -139,6 +42,21 @@ BUDGETS_SECONDS: Final = 10.0
 Then it continues without them, as where it may not read them."""
 MOST_FAILED: Final = 10_000
 """At most this many failed pods are queued; beyond it the oldest are dropped as if they had not been seen."""
+
+VOLUMES: Final = tuple(
+    WatchedCollection(path, struct.__name__, struct)
+    for path, struct in (
+        (volume_objects.CLAIMS, volume_objects.PersistentVolumeClaim),
+        (volume_objects.VOLUMES, volume_objects.PersistentVolume),
+        (volume_objects.CLASSES, volume_objects.StorageClass),
+        (drivers.NODES, drivers.CSINode),
+        (drivers.DRIVERS, drivers.CSIDriver),
+        (drivers.CAPACITIES, drivers.CSIStorageCapacity),
+        (drivers.ATTACHMENTS, drivers.VolumeAttachment),
+    )
+)
+"""All that decides where volumes can be used, in the order of Storage. Nobody waits for these: without the
+right to read them pods are placed as if their volumes were everywhere, and the user is warned."""
 
 logger = logging.getLogger(__name__)
 
@@ -162,7 +80,6 @@ class ClusterCache:
             "pods": self.pods, "nodes": self.nodes, "placements": self.placements,
         }  # fmt: skip
         # Nobody waits for these: without the right to read them only a reason or a place is missing.
-        self.volumes = Volumes(api, self.changed.set)
         self.namespaces = Informer(
             api, NAMESPACES, objects.Namespace, on_event=lambda *_: self._changes.on_namespace()
         )
@@ -177,7 +94,7 @@ class ClusterCache:
         self._journals: list[Journal] = []
         self._pod_observers: list[OnEvent[objects.Pod]] = []
         self._changes = Changes(gate_prefix)
-        self.lazy = LazyCollections(api, self.served, self.changed.set, self._changes.on_freed)
+        self.watches = Watches(api, self.served, self.changed.set, self._changes.on_freed)
 
     @property
     def usage_version(self) -> int:
@@ -200,11 +117,11 @@ class ClusterCache:
             informer.start()
         self.owners.start()
         self.existence.start()
-        self.volumes.start()
+        self.watches.start(VOLUMES)
 
     def stop(self) -> None:
         """Ask all copies to stop."""
-        others = self.owners, self.volumes, self.lazy, self.namespaces, self.complaints, self._budgets
+        others = self.owners, self.watches, self.namespaces, self.complaints, self._budgets
         more = (self.existence, *((self.failed,) if self._follows_failed else ()))
         for informer in (*self._informers.values(), *others, *more):
             informer.stop()
@@ -290,11 +207,14 @@ class ClusterCache:
         return Budgets(self._budgets.items().values(), is_read=self._budgets.synced)
 
     def storage(self, is_wanted: bool) -> Storage | None:
-        """The known claims and volumes; see Volumes. is_wanted: whether a waiting pod has any."""
-        if is_wanted:
-            return self.volumes.storage()
-        self.volumes.nobody_waits()
-        return None
+        """The claims and volumes, None before all were read. is_wanted: whether a waiting pod has any."""
+        found = self.watches.read(VOLUMES, wait_seconds=0.0) if is_wanted else {}
+        if len(found) < len(VOLUMES):
+            return None
+        claims, volumes, classes, nodes, known, capacities, attachments = (found[each] for each in VOLUMES)
+        return Storage(
+            claims, volumes, classes, nodes, known, list(capacities.values()), list(attachments.values())
+        )
 
     def namespace_labels(self) -> NamespaceLabels | None:
         """Labels by namespace, None while they have not been read."""
@@ -312,9 +232,11 @@ class ClusterCache:
             found.append(self._failed.popleft())
         return found
 
-    def read_collections(self, collections: Sequence[Readable]) -> Mapping[Hashable, Mapping[str, Any]]:
-        """Those of these that are served and could be read, by "namespace/name"; see LazyCollections."""
-        return self.lazy.read(collections)
+    def read_collections(
+        self, collections: Sequence[WatchedCollection[Any]]
+    ) -> Mapping[Hashable, Mapping[str, Any]]:
+        """Those of these that are served and could be read, by "namespace/name"; see Watches."""
+        return self.watches.read(collections)
 
     def on_freed(self) -> None:
         """Have gangs asked about again that found no place; see Changes."""
@@ -354,58 +276,3 @@ class ClusterCache:
     def _node_event(self, before: objects.Node | None, after: objects.Node | None) -> None:
         if self._changes.on_node(before, after):
             self.changed.set()
-
-
-_OF_VOLUMES: Final[Sequence[tuple[str, type[Any]]]] = (
-    (volume_objects.CLAIMS, volume_objects.PersistentVolumeClaim),
-    (volume_objects.VOLUMES, volume_objects.PersistentVolume),
-    (volume_objects.CLASSES, volume_objects.StorageClass),
-    (drivers.NODES, drivers.CSINode),
-    (drivers.DRIVERS, drivers.CSIDriver),
-    (drivers.CAPACITIES, drivers.CSIStorageCapacity),
-    (drivers.ATTACHMENTS, drivers.VolumeAttachment),
-)
-"""In the order of Storage."""
-
-
-class Volumes:
-    """Live copies of all that decides where volumes can be used. Safe for use by many threads.
-
-    Nobody waits for these: without the right to read them pods are placed as if their volumes were
-    everywhere, and the user is warned.
-    """
-
-    def __init__(self, api: Api, on_change: Callable[[], None]) -> None:
-        """Prepare. on_change is called, in some thread, when something has changed and was asked for."""
-        self._on_change = on_change
-        self._is_wanted = False
-        self._all: list[Informer[Any]] = [
-            Informer(api, path, struct, on_event=self._note) for path, struct in _OF_VOLUMES
-        ]
-
-    def start(self) -> None:
-        """Begin to list and watch."""
-        for each in self._all:
-            each.start()
-
-    def stop(self) -> None:
-        """End all watches."""
-        for each in self._all:
-            each.stop()
-
-    def storage(self) -> Storage | None:
-        """The known volumes, None before all were read. Asked for only when a waiting pod has volumes."""
-        self._is_wanted = True
-        if not all(each.synced for each in self._all):
-            return None
-        claims, volumes, classes, nodes, known, capacities, attachments = (each.items() for each in self._all)
-        of_drivers = nodes, known, list(capacities.values()), list(attachments.values())
-        return Storage(claims, volumes, classes, *of_drivers)
-
-    def nobody_waits(self) -> None:
-        """No waiting pod has volumes: changes need not be reported until storage() is called again."""
-        self._is_wanted = False
-
-    def _note(self, before: object, after: object) -> None:
-        if self._is_wanted:
-            self._on_change()
