@@ -1,5 +1,6 @@
 """The configuration under a running process, and the command that checks it."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -46,7 +47,7 @@ def test_a_file_that_comes_back_unchanged_clears_the_fault(file: Path, content: 
 
 
 def test_a_defect_in_the_reader_is_a_fault_that_stays_until_a_good_version_comes(
-    file: Path, monkeypatch: pytest.MonkeyPatch
+    file: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     store = ConfigurationStore([file])
     file.write_text(HEAD)
@@ -59,6 +60,7 @@ def test_a_defect_in_the_reader_is_a_fault_that_stays_until_a_good_version_comes
         for _ in range(2):
             store.refresh()
             assert store.faults == ["cannot be read: TypeError; see the log"]
+        assert caplog.text.count("Traceback") == 1, "the same file is not read again"
     assert (store.generation, len(store.policy.tiers)) == (1, 1)
 
 
@@ -116,3 +118,8 @@ def test_config_migrate_prints_a_configuration_that_config_check_accepts(
     assert "pass_seconds is dropped: a pass places gangs for 10 seconds" in output.err
     new.write_text(output.out)
     assert main(["config", "check", str(new)]) == 0
+
+
+def test_config_schema_prints_what_an_editor_reads(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["config", "schema"]) == 0
+    assert json.loads(capsys.readouterr().out)["properties"]["gatePrefix"]["description"]

@@ -2,10 +2,11 @@
 
 `check` reports every fault of the file, and with --against how rendered objects differ from it. `render`
 prints the objects by which the API server itself applies the configuration. `migrate` prints one
-configuration with the meaning of the two files of version 0.1.
+configuration with the meaning of the two files of version 0.1. `schema` prints the JSON Schema, for editors.
 """
 
 import argparse
+import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -26,6 +27,7 @@ from webhook.configuration.cluster import (
 from webhook.configuration.document import ConfigurationError, read_documents
 from webhook.configuration.file import Configuration, from_document
 from webhook.configuration.migrate import contents, migrate, parse_files
+from webhook.configuration.schema import SCHEMA
 from webhook.policy import rendering
 from webhook.policy.rendering import Object, RenderError
 
@@ -57,6 +59,7 @@ def add_parser(subparsers: Any) -> None:
     check = commands.add_parser("check", help="report every fault of a configuration")
     render = commands.add_parser("render", help="print the objects that follow from a configuration")
     old = commands.add_parser("migrate", help="print the configuration of two files of version 0.1")
+    commands.add_parser("schema", help="print the JSON Schema of a configuration, for editors")
     check.add_argument("--against", type=Path, action="append", default=[], metavar="PATH", help=_AGAINST)
     into = "rewrite the files below it that hold these objects"
     render.add_argument("--into", type=Path, metavar="FOLDER", help=into)
@@ -67,6 +70,9 @@ def add_parser(subparsers: Any) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Check, render or migrate; 0 if everything can be used and agrees, else 1."""
     command, faults, drifted = arguments.config_command, list[str](), False
+    if command == "schema":
+        print(json.dumps(SCHEMA, indent=2))
+        return 0
     try:
         if command == "migrate":
             return _migrate(arguments.files)

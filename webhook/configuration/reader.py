@@ -138,8 +138,8 @@ def _is_allowed(value: Any, schema: Schema) -> bool:
         unless = schema.get("not", {}).get("pattern")
         return (
             schema.get("minLength", 0) <= len(value) <= schema.get("maxLength", len(value))
-            and _expression(schema.get("pattern", r"[\s\S]*")).fullmatch(value) is not None
             and (unless is None or _expression(unless).search(value) is None)
+            and _expression(schema.get("pattern", r"[\s\S]*")).fullmatch(value) is not None
         )
     return bool(schema["minimum"] <= value <= schema["maximum"])
 

@@ -65,11 +65,11 @@ class ConfigurationStore:
     def refresh(self) -> None:
         """Load a new version of the files, if there is a valid one."""
         try:
-            files = contents(self._paths)
-            if files == self._files and not self.faults:
+            before, self._files = self._files, []  # files that cannot be read are new when they are back
+            self._files = contents(self._paths)
+            if self._files == before:
                 return
-            self._files = files
-            configuration = parse_files(files)
+            configuration = parse_files(self._files)
         except ConfigurationError as error:
             self._reject(error.faults)
             return
