@@ -107,6 +107,10 @@ def test_a_doubt_stays_until_the_api_server_answers_but_not_for_ever() -> None:
 JOB = {"batch.kubernetes.io/job-name": "big", "batch.kubernetes.io/controller-uid": "uid-big"}
 JOBSET = {**JOB, "jobset.sigs.k8s.io/jobset-name": "set"}
 SIZE = {keys.GANG_SIZE_ANNOTATION: "2"}
+KUBEFLOW = {
+    "training.kubeflow.org/job-name": "t",
+    "training.kubeflow.org/operator-name": "pytorchjob-controller",
+}
 LEFT: list[tuple[dict[str, str], dict[str, str], list[str], str]] = [
     # labels, annotations, controllers from below, the controller that is missing
     (JOB, {}, ["Job/big"], ""),
@@ -120,7 +124,12 @@ LEFT: list[tuple[dict[str, str], dict[str, str], list[str], str]] = [
     ({"statefulset.kubernetes.io/pod-name": "web-1"}, {}, [], "StatefulSet/web"),
     ({"statefulset.kubernetes.io/pod-name": "web-1"}, {}, ["StatefulSet/web"], ""),
     ({"ray.io/cluster": "r"}, {}, [], ""),
+    ({"ray.io/cluster": "r", "ray.io/is-ray-node": "yes"}, {}, [], "RayCluster/r"),
+    ({"ray.io/cluster": "r", "ray.io/is-ray-node": "yes"}, {}, ["RayCluster/r"], ""),
     ({"training.kubeflow.org/job-name": "t"}, {}, [], ""),
+    (KUBEFLOW, {}, [], "TrainingJob/t"),
+    (KUBEFLOW, {}, ["PyTorchJob/t"], ""),
+    (KUBEFLOW, SIZE, [], ""),
     ({"jobset.sigs.k8s.io/jobset-name": "set"}, {}, [], ""),
     ({"leaderworkerset.sigs.k8s.io/name": "l"}, {"leaderworkerset.sigs.k8s.io/size": "2"}, [], ""),
     ({"kueue.x-k8s.io/pod-group-name": "g"}, {}, [], ""),

@@ -130,6 +130,13 @@ not matter; unlisted roles come last, by name."""
 JOB_INDEX_FAILURES_ANNOTATION: Final = "batch.kubernetes.io/job-index-failure-count"
 """Written by the Job controller if each index has its own backoff limit."""
 
+OPERATED: Final[tuple[tuple[str, str, str], ...]] = (
+    # (shown kind, key of the owner's name, key that only the operator writes on the pods that it creates)
+    ("TrainingJob", TRAINING_JOB_NAME_LABEL, "training.kubeflow.org/operator-name"),
+    ("RayCluster", RAY_CLUSTER_LABEL, "ray.io/is-ray-node"),
+)
+"""Operators that create each of their pods with an owner. Pods of other programs may have the name alone."""
+
 STATEFUL_SET_POD_LABEL: Final = "statefulset.kubernetes.io/pod-name"
 """The name of a pod of a StatefulSet."""
 

@@ -106,10 +106,13 @@ def _left_behind(pod: Pod) -> LostOwner | None:
 
 
 def _marked_controller(labels: Mapping[str, str]) -> str:
-    """The Job or StatefulSet whose labels a pod has; "" without.
+    """The Job, StatefulSet or operator's object whose labels a pod has; "" without.
 
-    Labels with the name of a JobSet or of a RayCluster do not count: other programs create such pods, too.
+    The name of a JobSet or of a RayCluster alone does not count: other programs create such pods, too.
     """
+    for operated, name_key, operator_key in marks.OPERATED:
+        if operator_key in labels and name_key in labels:
+            return f"{operated}/{labels[name_key]}"
     if pod_name := labels.get(marks.STATEFUL_SET_POD_LABEL):
         return f"StatefulSet/{pod_name.rpartition('-')[0]}"
     kind, name, id_ = marked_gang(labels, {}, marks.JOB_LABELS) or ("", "", "")
