@@ -12,7 +12,7 @@ import pytest
 
 from labeler.contract import keys
 from tests.kube.copies import kubeconfig
-from webhook.cli import enter, main, ps, run, session, stopping, task_logs, works
+from webhook.cli import enter, main, ps, run, session, stop_command, task_logs, works
 from webhook.cli.main import COMMANDS
 from webhook.cli.works import JOB, TASK, Work
 from webhook.kube.client import ApiError
@@ -306,7 +306,7 @@ def test_an_interrupted_restart_reports_that_the_job_is_suspended(
 
     job = Work(JOB, {"metadata": {"name": "w", "namespace": "n", "uid": "u"}, "spec": {}, "status": {}})
     with pytest.raises(type(end)):
-        stopping._restart(Ending(), job)  # type: ignore[arg-type]
+        stop_command._restart(Ending(), job)  # type: ignore[arg-type]
     assert "Job w is suspended now; `topogate restart job/w` resumes it." in capsys.readouterr().err
 
 
