@@ -27,7 +27,7 @@ from webhook.configuration.cluster import KEY, path_of
 from webhook.inquiry.doctor import CHECKS, examine
 from webhook.inquiry.enforcement import GUARDS, ISSUER_GUARDS
 from webhook.inquiry.findings import State
-from webhook.inquiry.sizing import needed
+from webhook.inquiry.memory_limit import needed
 from webhook.kube.client import JSON_PATCH, MERGE_PATCH, Api, ApiError
 
 CONFIGURATION = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/topogate"

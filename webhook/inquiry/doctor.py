@@ -18,7 +18,7 @@ from webhook.inquiry import (
     gpu_nodes,
     kueue_topology,
     left_gangs,
-    sizing,
+    memory_limit,
     trust,
     waiting_gangs,
 )
@@ -137,7 +137,7 @@ CHECKS: Final[dict[str, Check]] = {
     "certificate": trust.served,
     "admission": enforcement.admission,
     "programs": _programs,
-    "memory": sizing.examine,
+    "memory": memory_limit.examine,
     "leader": _leader,
     "guards": enforcement.guards,
     "nodes": gpu_nodes.places,
