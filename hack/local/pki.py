@@ -8,8 +8,8 @@ from pathlib import Path
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from webhook.admission import signing
-from webhook.admission.signing import pem_of
+from webhook.admission import certificate_authority
+from webhook.admission.certificate_authority import pem_of
 
 _LIFE = timedelta(days=2)
 _CLOCK_SKEW = timedelta(minutes=5)
@@ -19,13 +19,13 @@ _CLOCK_SKEW = timedelta(minutes=5)
 class FileAuthority:
     """A certificate authority that writes what it signs as files."""
 
-    signer: signing.Authority
+    signer: certificate_authority.Authority
 
     @classmethod
     def create(cls, name: str) -> "FileAuthority":
         """A new self-signed authority, valid from now on."""
         now = datetime.now(UTC)
-        return cls(signing.Authority.create(name, (now - _CLOCK_SKEW, now + _LIFE)))
+        return cls(certificate_authority.Authority.create(name, (now - _CLOCK_SKEW, now + _LIFE)))
 
     @property
     def pem(self) -> bytes:

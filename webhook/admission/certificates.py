@@ -16,7 +16,7 @@ from typing import Final
 
 from cryptography import x509
 
-from webhook.admission.signing import Authority
+from webhook.admission.certificate_authority import Authority
 
 LIFETIME: Final = timedelta(days=90)
 RENEW_AT: Final = 2 / 3
