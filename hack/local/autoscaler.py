@@ -13,7 +13,7 @@ from typing import Any, Final
 import yaml
 
 from hack.local.nodes import SimulatedNode
-from webhook.extensions.scale_up.provisioning import GROUP_VERSION, REQUESTS
+from webhook.extensions.scale_up.provisioning_requests import GROUP_VERSION, REQUESTS
 from webhook.kube.client import MERGE_PATCH, Api, ApiError
 
 BEST_EFFORT: Final = "best-effort-atomic-scale-up.autoscaling.x-k8s.io"

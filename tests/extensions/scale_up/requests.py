@@ -9,7 +9,7 @@ from labeler.contract import keys
 from tests.sweeper.pods import gather_all, job_pod
 from webhook.configuration.settings import ScaleUp
 from webhook.extensions.scale_up.attempts import Steps
-from webhook.extensions.scale_up.provisioning import ProvisioningRequest
+from webhook.extensions.scale_up.provisioning_requests import ProvisioningRequest
 from webhook.extensions.scale_up.wants import Want, want_of
 from webhook.kube.objects import Metadata
 from webhook.kube.placements import Placement

@@ -12,7 +12,7 @@ from labeler.contract import keys
 from tests.sweeper.at_work import create_job, is_gated, run_all, sweep, template
 from tests.sweeper.mortal import AFTER, Death, MortalApi, living, sweep_until
 from webhook.configuration.settings import ScaleUp, Settings
-from webhook.extensions.scale_up.provisioning import REQUESTS, TEMPLATES
+from webhook.extensions.scale_up.provisioning_requests import REQUESTS, TEMPLATES
 from webhook.workloads import marks
 
 CHOICES = ScaleUp(BEST_EFFORT, after_seconds=0.0, retry_seconds=1.0, label_seconds=30.0)

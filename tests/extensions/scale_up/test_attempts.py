@@ -6,7 +6,7 @@ import pytest
 
 from tests.extensions.scale_up.requests import BEGAN, CHOICES, Conditions, asked, request, want
 from webhook.extensions.scale_up.attempts import MOST_WRITES, pause_seconds, steps
-from webhook.extensions.scale_up.provisioning import Progress, progress_of
+from webhook.extensions.scale_up.provisioning_requests import Progress, progress_of
 
 
 def test_a_gang_without_a_request_asks() -> None:

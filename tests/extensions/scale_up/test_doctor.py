@@ -7,7 +7,7 @@ import pytest
 
 from webhook.configuration.cluster import KEY, NAME, path_of
 from webhook.configuration.keys import API_VERSION, KIND
-from webhook.extensions.scale_up.provisioning import REQUESTS
+from webhook.extensions.scale_up.provisioning_requests import REQUESTS
 from webhook.inquiry.doctor import CHECKS
 from webhook.inquiry.findings import State
 from webhook.kube.client import ApiError

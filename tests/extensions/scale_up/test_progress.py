@@ -7,7 +7,7 @@ import pytest
 
 from tests.extensions.scale_up.requests import BEGAN, CHOICES, asked, request, want
 from webhook.extensions.scale_up.attempts import steps
-from webhook.extensions.scale_up.provisioning import ProvisioningRequest, sighted, since_by_uid
+from webhook.extensions.scale_up.provisioning_requests import ProvisioningRequest, sighted, since_by_uid
 
 
 def failed(reported_at: float) -> ProvisioningRequest:

@@ -8,7 +8,7 @@ from hack.local.build import ROOT
 from hack.local.cluster import Cluster
 from labeler.contract import keys
 from tests.support import create_namespace
-from webhook.extensions.scale_up.provisioning import GROUP_VERSION
+from webhook.extensions.scale_up.provisioning_requests import GROUP_VERSION
 from webhook.kube.client import JSON_PATCH, Api, ApiError
 
 SWEEPER = "system:serviceaccount:topogate-system:sweeper"

@@ -16,7 +16,7 @@ from tests.sweeper.cluster import Nodes, Placing, gpu_pod
 from webhook.configuration.settings import ScaleUp, Settings
 from webhook.extensions.known import SWITCHES
 from webhook.extensions.scale_up.new_nodes import bookings_of
-from webhook.extensions.scale_up.provisioning import (
+from webhook.extensions.scale_up.provisioning_requests import (
     CHECK_CAPACITY,
     REQUESTS,
     TEMPLATES,

@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from labeler.contract import keys
 from webhook.configuration.settings import ScaleUp
-from webhook.extensions.scale_up.provisioning import (
+from webhook.extensions.scale_up.provisioning_requests import (
     FINISHED,
     REQUESTS,
     TEMPLATES,

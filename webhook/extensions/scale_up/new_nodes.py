@@ -17,7 +17,12 @@ from datetime import UTC, datetime, timedelta
 from itertools import islice
 from typing import Final
 
-from webhook.extensions.scale_up.provisioning import CHECK_CAPACITY, Progress, live_requests, progress_of
+from webhook.extensions.scale_up.provisioning_requests import (
+    CHECK_CAPACITY,
+    Progress,
+    live_requests,
+    progress_of,
+)
 from webhook.kube.objects import Node
 from webhook.placement import Budget, Snapshot, Topology
 from webhook.placement.capacity import count_slots_by_node

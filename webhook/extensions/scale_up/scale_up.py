@@ -17,7 +17,7 @@ from webhook.extensions.scale_up.attempts import (
     writes,
 )
 from webhook.extensions.scale_up.new_nodes import NEW_NODES, excluded, missing_labels, reserve
-from webhook.extensions.scale_up.provisioning import (
+from webhook.extensions.scale_up.provisioning_requests import (
     REQUESTS,
     TEMPLATES,
     Progress,

@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from labeler.contract import keys
-from webhook.extensions.scale_up.provisioning import REQUESTS
+from webhook.extensions.scale_up.provisioning_requests import REQUESTS
 from webhook.grouping import grouped
 from webhook.kube import placements
 from webhook.kube.objects import Pod
