@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tests.sweeper.pods import decode, pod_json
-from webhook.scheduling.unmodelled import claim_notes, taken_widely, volume_note
+from webhook.scheduling.unmodelled_rules import claim_notes, taken_widely, volume_note
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 SELECTOR = {"matchLabels": {"app": "x"}}

@@ -24,7 +24,7 @@ from webhook.kube.client import ApiError
 from webhook.kube.objects import Metadata, Node, Pod
 from webhook.kube.placements import Placement, PlacementSpec
 from webhook.kube.planned import PlannedPod
-from webhook.scheduling.unmodelled import broken_over
+from webhook.scheduling.unmodelled_rules import broken_over
 from webhook.sweeper.context import Pass, Silent
 from webhook.sweeper.decide.backoff import AVOID_SECONDS, LONGEST_AVOID_SECONDS, Backoff
 from webhook.sweeper.decide.orders import Done, Orders

@@ -12,7 +12,7 @@ from webhook.inquiry.reading import ClusterReading
 from webhook.inquiry.remedies import answer_now, describe_spread, what_would_help
 from webhook.kube.objects import Pod
 from webhook.kube.placements import Placement
-from webhook.scheduling import unmodelled
+from webhook.scheduling import unmodelled_rules
 from webhook.sweeper.decide.attempt import GangPlaced
 from webhook.sweeper.decide.missing_pods import patience_for
 from webhook.sweeper.decide.orders import Cause, NewPlan
@@ -181,8 +181,8 @@ def _of_gated_pod(pod: Pod, gang: PodGang, view: View, settings: Settings) -> It
             "the pod is a copy of one that topogate has placed, recreate it without that field."
         )
     if not view.added:
-        yield from (f"Note: {note}." for note in unmodelled.claim_notes([pod]))
-    if view.storage is None and (volumes := unmodelled.volume_note(pod)):
+        yield from (f"Note: {note}." for note in unmodelled_rules.claim_notes([pod]))
+    if view.storage is None and (volumes := unmodelled_rules.volume_note(pod)):
         yield f"Note: {volumes}."
     if pod.metadata.uid in gang.cpu_pods:
         yield _of_cpu_only_pod(gang)

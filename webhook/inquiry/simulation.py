@@ -23,7 +23,7 @@ from webhook.inquiry.lint import amount_faults, misplaced_annotations, not_gated
 from webhook.inquiry.manifest import ManifestOwner, ManifestPod, owner_of
 from webhook.kube import objects
 from webhook.placement import PlacementError, Snapshot, Usage
-from webhook.scheduling import antiaffinity, conflicts, convert, pod_mix, unmodelled
+from webhook.scheduling import antiaffinity, conflicts, convert, pod_mix, unmodelled_rules
 from webhook.scheduling.nodes import node_of
 from webhook.sweeper.observe import gangs
 from webhook.sweeper.observe.gangs import GangKey, PodGang, key_of
@@ -110,7 +110,7 @@ def read(
         gated, [*(pod for pod, _ in there), *free], by_name, {}, conflicts=rules,
         gang_of=lambda pod: keys_of.get(pod.metadata.uid) or key_of(pod),
     )  # fmt: skip
-    notes = [*found.notes, *unmodelled.claim_notes(gated), *unmodelled.taken_widely(gated)]
+    notes = [*found.notes, *unmodelled_rules.claim_notes(gated), *unmodelled_rules.taken_widely(gated)]
     return Rehearsed(made, view, snapshot, notes, found.admitted, configuration.settings)
 
 

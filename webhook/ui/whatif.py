@@ -12,7 +12,7 @@ from webhook.inquiry.gang_answer import GangAnswer, ask_gang, resized, state_for
 from webhook.kube.objects import Node, Pod, SchedulingGate
 from webhook.kube.placements import Placement
 from webhook.placement import NoFit, PlacementError, Snapshot, Usage
-from webhook.scheduling import unmodelled
+from webhook.scheduling import unmodelled_rules
 from webhook.scheduling.antiaffinity import NamespaceLabels
 from webhook.scheduling.conflicts import Conflicts
 from webhook.scheduling.gpus import Counting
@@ -138,7 +138,7 @@ def of_manifest(
         view = replace(
             view, conflicts=_Listed(rules.terms, rules.ports, rules.loners, rules.lumped, rights=rights)
         )
-    notes = [*unmodelled.claim_notes(waiting), *unmodelled.taken_widely(waiting)]
+    notes = [*unmodelled_rules.claim_notes(waiting), *unmodelled_rules.taken_widely(waiting)]
     has_some = any(is_of_a_set(pod) or has_rules(pod.spec) for pod in waiting)
     if rights.namespaces is not None and (view.conflicts or has_some):
         notes.append(LEFT_OUT)

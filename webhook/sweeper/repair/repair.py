@@ -13,7 +13,7 @@ from typing import Final
 from labeler.contract.event_reasons import EventReason
 from webhook.configuration.settings import Settings
 from webhook.kube.objects import Node, Pod
-from webhook.scheduling import unmodelled
+from webhook.scheduling import unmodelled_rules
 from webhook.sweeper.decide.backoff import Backoff
 from webhook.sweeper.decide.node_rules import NodeRule, RuleKind
 from webhook.sweeper.decide.orders import Done, Eviction, Orders, Warn
@@ -410,7 +410,7 @@ def _refusing(repair: NeededRepair, view: View) -> Iterator[str]:
     """The node that refused a pod, and the whole domain for which its rule was broken there."""
     yield repair.node
     node = view.nodes.get(repair.node)
-    for key in unmodelled.broken_over(repair.pod, _scheduler_message(repair.pod)) if node else ():
+    for key in unmodelled_rules.broken_over(repair.pod, _scheduler_message(repair.pod)) if node else ():
         value = node.metadata.labels.get(key) if node else None
         if value is not None:
             yield from (name for name, each in view.nodes.items() if each.metadata.labels.get(key) == value)
