@@ -10,7 +10,7 @@ import yaml
 from hack.local.build import ROOT
 from tests.cli.jobs import TOPOGATE, job, pod_spec
 from webhook.cli.main import main
-from webhook.configuration.shipped import shipped_classes, shipped_configuration
+from webhook.configuration.shipped_configuration import shipped_classes, shipped_configuration
 
 PAGE = ROOT / "docs/users/manifests.md"
 EXAMPLES = sorted((ROOT / "manifests" / "examples").glob("*.yaml"))

@@ -17,7 +17,7 @@ from hack.releases import chart, chart_arguments
 from tests.configuration.wrong import MODELS, WRONG_AFTER_HEAD, WRONG_FAIR_ORDER
 from tests.releases.helm import IMAGES, TEMPLATE, run, templated
 from webhook.configuration.schema import DEFAULTS
-from webhook.configuration.shipped import shipped_configuration
+from webhook.configuration.shipped_configuration import shipped_configuration
 
 AT_SCHEDULING: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 TIER: Final = ("config.tiers[0].name=a", "config.tiers[0].priorityClassName=x")

@@ -7,7 +7,7 @@ import pytest
 
 from labeler.contract import keys
 from tests.sweeper.cluster import gpu_pod
-from webhook.configuration.shipped import shipped_configuration
+from webhook.configuration.shipped_configuration import shipped_configuration
 from webhook.kube.objects import Pod
 from webhook.sweeper.decide.admission_followup import warn_of_manifests
 from webhook.sweeper.observe.gangs import GangKey, OwnerFacts, PodGang, gather

@@ -14,7 +14,7 @@ from webhook.configuration.cluster import is_configuration, of_config_map
 from webhook.configuration.document import ConfigurationError
 from webhook.configuration.file import Configuration
 from webhook.configuration.settings import Settings
-from webhook.configuration.shipped import shipped_classes, shipped_configuration
+from webhook.configuration.shipped_configuration import shipped_classes, shipped_configuration
 from webhook.inquiry import defaults, documents
 from webhook.inquiry.admitted import NOT_GATED, AdmissionRules, Admitted, admit
 from webhook.inquiry.documents import InputError, in_namespace, name_of
