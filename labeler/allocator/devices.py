@@ -15,7 +15,7 @@ import pyudev
 
 from labeler.allocator.metrics import DEVICES
 from labeler.allocator.values import LocalCard
-from labeler.wedged import WedgedGpus
+from labeler.wedged_gpus import WedgedGpus
 
 log: Final = logging.getLogger(__name__)
 

@@ -39,7 +39,7 @@ from labeler.pci import (
     vram_bytes,
 )
 from labeler.sources import Context, OptionError, Options, check_options
-from labeler.wedged import WedgedGpus
+from labeler.wedged_gpus import WedgedGpus
 
 log: Final = logging.getLogger(__name__)
 
