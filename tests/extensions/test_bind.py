@@ -16,7 +16,7 @@ from webhook.extensions.native_gangs.own_pod_groups import (
     FINALIZER,
     GROUPS,
     BindGroup,
-    BindMemory,
+    NativeMemory,
     group_events,
     group_writes,
     hold_releases,
@@ -73,8 +73,8 @@ def writes_of(view: View) -> Sequence[ObjectWrite]:
 
 
 def events_of(
-    view: View, written: Sequence[WriteResult], memory: BindMemory
-) -> tuple[Sequence[PodEvent], BindMemory]:
+    view: View, written: Sequence[WriteResult], memory: NativeMemory
+) -> tuple[Sequence[PodEvent], NativeMemory]:
     return group_events(view, needs(view), written, memory)
 
 
@@ -232,7 +232,7 @@ class Short(Scene):
     def __init__(self, *pods: Pod, **options: Any) -> None:
         super().__init__(*pods, **options)
         self.cluster.pods.remove(self.members[-1])
-        self.memory = BindMemory()
+        self.memory = NativeMemory()
 
     def writes(self, seconds: float, there: BindGroup | None) -> list[Verb]:
         """What is written now, by a sweeper that remembers."""
@@ -263,7 +263,7 @@ class Overlooked(Scene):
 
     def __init__(self, *tried: int) -> None:
         super().__init__(*(_tried(released(each)) if each in tried else released(each) for each in range(3)))
-        self.memory = BindMemory()
+        self.memory = NativeMemory()
 
     def writes(self, seconds: float, there: BindGroup | None) -> list[Verb]:
         """What is written now, by a sweeper that remembers."""
@@ -412,7 +412,7 @@ def test_a_gang_that_waits_for_long_gets_one_event_for_each_reason() -> None:
     scene = Scene()
     (write,) = writes_of(scene.view())
     failed = [WriteResult(write, error="exceeded quota")]
-    events, memory = events_of(scene.view(), failed, BindMemory())
+    events, memory = events_of(scene.view(), failed, NativeMemory())
     assert [(each.reason, "exceeded quota" in each.note) for each in events] == [("PodGroupMissing", True)]
     again, memory = events_of(scene.view(), failed, memory)
     assert not again

@@ -15,8 +15,8 @@ from tests.sweeper.cluster import Nodes
 from webhook.configuration.settings import Settings
 from webhook.extensions.native_gangs.adopt import complete_gangs
 from webhook.extensions.native_gangs.group_constraints import excluded_by_label
-from webhook.extensions.native_gangs.own_pod_groups import COLLECTIONS, GROUPS
-from webhook.extensions.native_gangs.pod_group_gangs import LEFT, LeftMemory, report_left
+from webhook.extensions.native_gangs.own_pod_groups import COLLECTIONS, GROUPS, NativeMemory
+from webhook.extensions.native_gangs.pod_group_gangs import LEFT, report_left
 from webhook.kube.objects import Pod
 from webhook.policy.values import Policy
 from webhook.sweeper.decide.node_rules import GangNodes
@@ -272,7 +272,7 @@ def end_of(policy: Policy, *members: Pod, labels: dict[str, dict[str, str]] | No
 def test_the_owner_of_a_gang_that_is_left_alone_gets_one_event_and_its_pods_are_counted() -> None:
     policy = Policy(adopts_native_gangs=False)
     given = end_of(policy, *pods(3, job="train", node="n0", **{REQUIRED: "block"}))
-    orders, memory = report_left(given, LeftMemory())
+    orders, memory = report_left(given, NativeMemory())
     (event,) = orders.events
     assert event.reason is EventReason.LEFT_TO_KUBE_SCHEDULER
     assert event.note.startswith(f"{REQUIRED} has no effect: the configuration leaves pods")
@@ -295,7 +295,7 @@ def test_the_owner_of_a_gang_that_is_left_alone_gets_one_event_and_its_pods_are_
     ids=["adopted", "no-request", "namespace-not-in", "opted-out"],
 )
 def test_nobody_else_gets_an_event(given: HookInput) -> None:
-    orders, _ = report_left(given, LeftMemory())
+    orders, _ = report_left(given, NativeMemory())
     assert (orders.events, orders.gauges[LEFT.name]) == ((), {(): 0.0})
 
 

@@ -3,6 +3,7 @@
 import json
 import threading
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -22,10 +23,11 @@ from webhook.sweeper.extension import (
     EndOrders,
     HookInput,
     ObjectWrite,
+    RecordSpec,
     Switch,
     WriteResult,
 )
-from webhook.sweeper.extension_objects import ExtensionObjects
+from webhook.sweeper.extension_objects import ExtensionObjects, RecordStore
 from webhook.sweeper.hooks import ExtensionHooks
 from webhook.sweeper.observe.cache import ClusterCache
 from webhook.sweeper.observe.view import View
@@ -327,3 +329,34 @@ def test_addresses_follow_from_the_path_of_a_collection(path: str, api_version: 
     collection = WatchedCollection(path, "Thing", Map)
     assert (collection.api_version, collection.path_in("ns", "x")) == (api_version, namespaced)
     assert collection.path_in("", "x") == f"{path}/x"
+
+
+class Recording(Api):
+    """An API server that has an empty ConfigMap, and keeps which requests would write."""
+
+    def __init__(self) -> None:
+        self.writes: list[str] = []
+
+    def request(self, method: str, path: str, **_: Any) -> bytes:
+        self.writes.extend([f"{method} {path}"] if method != "GET" else [])
+        return json.dumps({"metadata": {"name": "one", "resourceVersion": "1"}, "data": {}}).encode()
+
+    def json(self, method: str, path: str, **_: Any) -> Any:
+        return json.loads(self.request(method, path))
+
+
+@pytest.mark.parametrize("leads", [True, False])
+def test_who_does_not_lead_any_more_writes_no_object_and_no_record(leads: bool) -> None:
+    objects_api, records_api, clock = Recording(), Recording(), Clock()
+    surroundings = Pass(
+        objects_api, ClusterCache(objects_api), Settings(), may_act=lambda: leads, clock=clock
+    )
+    objects = ExtensionObjects(surroundings, extension("test", collections=(MAPS,)))
+    order = ObjectWrite.create(MAPS, a_map("ns", "one"), "test")
+    (result,), _ = objects.write([order], Retries(surroundings, RetryTable()))
+    assert (result.is_done, bool(objects_api.writes)) == (leads, leads)
+    store = RecordStore(replace(surroundings, api=records_api), RecordSpec("name"))
+    store.read()
+    clock.now += 3600
+    assert store.write({"key": "new"}) is leads
+    assert bool(records_api.writes) is leads

@@ -58,10 +58,21 @@ from webhook.text import joined
 
 @dataclass(frozen=True)
 class Memory:
-    """All state that lasts longer than one pass, as one frozen value.
+    """All state that lasts longer than one pass, as one frozen value; any of it may be lost.
 
-    given_up: uids of gated pods whose plans were dropped and not replaced. ungated: namespaces whose ungated
-    pods were reported, with the cause. extensions: by the name of an extension, its own frozen memory.
+    backoff     nodes that did not take a pod of a gang
+    refusals    nodes whose kubelets refused pods of a gang
+    sent        releases that the view does not show yet
+    given_up    uids of gated pods whose plans were dropped and not replaced
+    placing     how gangs grew, when each was asked about, reservations, the last gas-ts
+    repairs     since when released pods do not start; deletions that were ordered
+    victims     since when a plan waits for its victims
+    broken      since when gangs are broken by preemption
+    ungated     namespaces whose ungated pods were reported, with the cause
+    manifests   the warnings of admission that owners have as Events
+    retries     what the API server refused or had no time for, also for extensions
+    report      the last report of why gangs wait, and of what keeps their pods
+    extensions  by the name of an extension, its own frozen memory
     """
 
     backoff: Backoff = field(default_factory=Backoff)

@@ -23,6 +23,7 @@ from webhook.kube.placements import Placement, owner_reference
 from webhook.kube.planned import PlannedPod
 from webhook.kube.struct import Struct
 from webhook.sweeper.decide.orders import NO_HURRY
+from webhook.sweeper.decide.retries import Wait
 from webhook.sweeper.extension import (
     ObjectWrite,
     PodEvent,
@@ -340,33 +341,23 @@ def _named(pods: Iterator[Pod] | Sequence[Pod], view: View) -> Mapping[str, list
 
 
 @dataclass(frozen=True)
-class Overlooked:
-    """A PodGroup whose pods are not tried.
-
-    since: when this began, or its last replacement. pause: seconds until the next replacement.
-    """
-
-    since: float
-    pause: float
-
-
-@dataclass(frozen=True)
-class BindMemory:
+class NativeMemory:
     """The state between passes, by PodGroup.
 
     notified: the reason in the last Event for owners; a new process sends it again. short_since: when the
     gang was first seen to have lost planned pods (see Moment.seconds); a new process counts from its start.
-    overlooked: see overlooked_needs.
+    overlooked: see overlooked_needs. left: gangs left to kube-scheduler whose owners have got the Event.
     """
 
     notified: Mapping[str, str] = field(default_factory=dict)
     short_since: Mapping[str, float] = field(default_factory=dict)
-    overlooked: Mapping[str, Overlooked] = field(default_factory=dict)
+    overlooked: Mapping[str, Wait] = field(default_factory=dict)
+    left: frozenset[GangKey] = frozenset()
 
 
 def patient_needs(
-    wanted: Sequence[GroupNeed], view: View, settings: Settings, memory: BindMemory
-) -> tuple[list[GroupNeed], BindMemory]:
+    wanted: Sequence[GroupNeed], view: View, settings: Settings, memory: NativeMemory
+) -> tuple[list[GroupNeed], NativeMemory]:
     """The needs to meet now; a gang that lost planned pods is included only after `patience_seconds`.
 
     It is then bound without the missing pods, also where the Job controller delays their replacements longer.
@@ -385,8 +376,8 @@ def patient_needs(
 
 
 def overlooked_needs(
-    wanted: Sequence[GroupNeed], view: View, settings: Settings, memory: BindMemory
-) -> tuple[list[GroupNeed], BindMemory]:
+    wanted: Sequence[GroupNeed], view: View, settings: Settings, memory: NativeMemory
+) -> tuple[list[GroupNeed], NativeMemory]:
     """The needs, with needs_another set if kube-scheduler overlooks the pods of an existing PodGroup.
 
     kube-scheduler 1.36 keeps pods pending if they are too few for their PodGroup, and retries once a PodGroup
@@ -394,28 +385,29 @@ def overlooked_needs(
     and never retries (EventsToRegister in gangscheduling.go). Another addition helps. kube-scheduler may also
     be down, so the pause between replacements doubles.
     """
-    now, overlooked, found = view.now.seconds, dict[str, Overlooked](), list[GroupNeed]()
+    now, overlooked, found = view.now.seconds, dict[str, Wait](), list[GroupNeed]()
     for need in wanted:
         if need.is_overlooked:
-            last = memory.overlooked.get(need.key, Overlooked(now, settings.bind_seconds))
-            is_over = now - last.since >= last.pause
-            overlooked[need.key] = Overlooked(now, 2 * last.pause) if is_over else last
+            seconds = settings.bind_seconds
+            last = memory.overlooked.get(need.key, Wait(seconds, now + seconds))
+            is_over = now >= last.until
+            overlooked[need.key] = Wait(2 * last.seconds, now + 2 * last.seconds) if is_over else last
             need = replace(need, needs_another=is_over)
         found.append(need)
     return found, replace(memory, overlooked=overlooked)
 
 
-def patience_left(memory: BindMemory, view: View, settings: Settings) -> float:
+def patience_left(memory: NativeMemory, view: View, settings: Settings) -> float:
     """The seconds until the next patience or pause ends, NO_HURRY if there is none."""
     ends = [since + settings.patience_seconds for since in memory.short_since.values()]
-    ends += [each.since + each.pause for each in memory.overlooked.values()]
+    ends += [each.until for each in memory.overlooked.values()]
     left = (end - view.now.seconds for end in ends)
     return min((each for each in left if each > 0), default=NO_HURRY)
 
 
 def group_events(
-    view: View, wanted: Sequence[GroupNeed], written: Sequence[WriteResult], memory: BindMemory
-) -> tuple[Sequence[PodEvent], BindMemory]:
+    view: View, wanted: Sequence[GroupNeed], written: Sequence[WriteResult], memory: NativeMemory
+) -> tuple[Sequence[PodEvent], NativeMemory]:
     """Events for the owners of pods that wait for their PodGroup, one for each reason. wanted: see needs."""
     errors = {f"{each.write.namespace}/{each.write.name}": each.error for each in written if each.error}
     events, notified = list[PodEvent](), dict[str, str]()

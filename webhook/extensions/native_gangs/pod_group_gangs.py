@@ -1,7 +1,7 @@
 """The extension for gangs of Kubernetes' own PodGroups, with its Events and messages. Pure."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Final
 
 import msgspec
@@ -14,8 +14,8 @@ from webhook.extensions.native_gangs.own_pod_groups import (
     COLLECTIONS,
     GROUPS,
     BindGroup,
-    BindMemory,
     GroupNeed,
+    NativeMemory,
     foreign_groups,
     group_events,
     group_writes,
@@ -67,26 +67,19 @@ REQUESTS: Final = (
 )
 
 
-@dataclass(frozen=True)
-class LeftMemory:
-    """notified: the gangs whose owners have got the Event. A new process sends it again."""
-
-    notified: frozenset[GangKey] = frozenset()
-
-
-def report_left(given: HookInput, memory: LeftMemory) -> tuple[EndOrders, LeftMemory]:
+def report_left(given: HookInput, memory: NativeMemory) -> tuple[EndOrders, NativeMemory]:
     """Notify each owner once, and count the pods."""
     if given.policy is None or given.namespaces is None:
         return EndOrders(), memory
     there = _ungated(given.view) if not given.policy.adopts_native_gangs else ()
     left = by_gang(there, given.policy, given.namespaces, given.view.gang_of)
-    notified = memory.notified & left.keys()
+    notified = memory.left & left.keys()
     news = [key for key in sorted(left) if key not in notified][:MOST_EVENTS]
     events = tuple(
         PodEvent(left[key][0], EventReason.LEFT_TO_KUBE_SCHEDULER, _note(left[key][0])) for key in news
     )
     gauges: Gauges = {LEFT.name: {(): float(sum(map(len, left.values())))}}
-    return EndOrders(gauges=gauges, events=events), LeftMemory(notified | frozenset(news))
+    return EndOrders(gauges=gauges, events=events), replace(memory, left=notified | frozenset(news))
 
 
 def _ungated(view: View) -> Iterator[Pod]:
@@ -158,14 +151,6 @@ def _why_unmet(need: GroupNeed, group: NativePodGroup | None) -> str:
 # --- the hooks ----------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class NativeMemory:
-    """The Events that owners have got, by subject."""
-
-    left: LeftMemory = field(default_factory=LeftMemory)
-    bind: BindMemory = field(default_factory=BindMemory)
-
-
 class NativeGangsExtension(Extension):
     """Places gangs of PodGroups by their rules, and writes the PodGroups that plans need."""
 
@@ -177,18 +162,18 @@ class NativeGangsExtension(Extension):
 
     def after_pass(self, given: HookInput, memory: NativeMemory) -> tuple[EndOrders, NativeMemory]:
         """Write the PodGroups that plans need; report gangs that wait for theirs or are left alone."""
-        orders, of_left = report_left(given, memory.left)
-        now, settings = needs(given.view), given.settings
-        wanted, of_bind = patient_needs(now, given.view, settings, memory.bind)
-        wanted, of_bind = overlooked_needs(wanted, given.view, settings, of_bind)
-        events, of_bind = group_events(given.view, wanted, given.written, of_bind)
+        orders, memory = report_left(given, memory)
+        view, settings = given.view, given.settings
+        wanted, memory = patient_needs(needs(view), view, settings, memory)
+        wanted, memory = overlooked_needs(wanted, view, settings, memory)
+        events, memory = group_events(view, wanted, given.written, memory)
         orders = replace(
             orders,
-            writes=group_writes(given.view, wanted),
+            writes=group_writes(view, wanted),
             events=(*orders.events, *events),
-            due_seconds=patience_left(of_bind, given.view, given.settings),
+            due_seconds=patience_left(memory, view, settings),
         )
-        return orders, NativeMemory(of_left, of_bind)
+        return orders, memory
 
     def check_plans(self, given: HookInput) -> PlanCheck:
         """Keep pods gated whose PodGroup is missing; drop the plan of a gang that waits for replacements."""
