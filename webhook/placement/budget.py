@@ -54,7 +54,7 @@ class Budget:
             raise OutOfSteps
 
 
-PART: Final = 10
+PART: Final = 14
 """Steps of any call on one part: even the shortest vector operations take this long."""
 
 SHIFTED: Final = 2

@@ -54,6 +54,9 @@ NODE: Final = 4
 HEADROOM: Final = 4
 """Steps per node to find the distribution of mode headroom."""
 
+NAMED: Final = 50
+"""Steps for a class whose rules name nodes, beside those for its nodes."""
+
 SUMMED: Final = 64
 """Classes of very many, whose free slots on a node take together as long as those of a single other class."""
 
@@ -164,7 +167,7 @@ def _looks(question: Question, snapshot: Snapshot) -> int:
     for number in question.listed:
         domain, names = question.confinement(number), question.named[number]
         if names is not None:
-            looked += 1 + len(names)
+            looked += LOOKS * NAMED + len(names)
         elif domain is not None:
             looked += len(snapshot.blocks[domain[:2]].states)
         else:

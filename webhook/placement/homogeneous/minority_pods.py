@@ -73,7 +73,7 @@ class MinorityPods:
 
     def _keys(self, nodes: Sequence[NodeState], alone: Sequence[Counts]) -> list[tuple[object, ...]]:
         """For each node a key that determines its capacities; it computes the capacities of all keys."""
-        self.budget.spend(len(nodes))
+        self.budget.spend(2 * len(nodes))
         free = [[node.free.get(resource, 0) for node in nodes] for resource in self._resources]
         cards = [id(node) if node.cards else 0 for node in nodes] if self._carded else [0] * len(nodes)
         keys: list[tuple[object, ...]] = list(zip(alone, cards, *free, strict=True))
