@@ -239,7 +239,7 @@ class Reporter:
             return
         if before is not None and before.cause is outcome.cause is Cause.MISSING_PODS:
             return  # more of its pods have come
-        logger.info("waits gang=%s pods=%d reason=%r", gang.key, len(gang.pods), reason)
+        logger.info("gang_waits gang=%s pods=%d reason=%r", gang.key, len(gang.pods), reason)
         # The sentence changes with each new node of a group; only the first one is reported.
         if gang.key not in memory.notes or before is None:
             self._announcer.announce(gang.gated[0], EventReason.GANG_WAITS, reason)

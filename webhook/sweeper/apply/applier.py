@@ -132,7 +132,7 @@ class Applier:
                 return Done(outcomes=(outcome,))
             self._pass.metrics.placed.inc()
             logger.info(
-                "placed gang=%s pods=%d spread=%r proven=%s",
+                "gang_placed gang=%s pods=%d spread=%r proven=%s",
                 gang.key, len(order.entries), order.spread, order.answer.proven,
             )  # fmt: skip
             self._retries.over(key)

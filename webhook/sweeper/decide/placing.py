@@ -380,7 +380,7 @@ def _conclude(gang: PodGang, outcome: Outcome, now: PassState, found: _Results) 
         return now
     if isinstance(outcome, GangPlaced):
         if outcome.victims and outcome.victims != memory.victims:  # also while it cannot be written
-            logger.info("preempts gang=%s victims=%s", gang.key, ",".join(outcome.victims[:10]))
+            logger.info("gang_preempts gang=%s victims=%s", gang.key, ",".join(outcome.victims[:10]))
         found.memories[gang.key] = GangMemory(memory.growth, victims=outcome.victims)
         return now.with_plan(outcome.plan)
     is_short = outcome.cause is Cause.MISSING_PODS

@@ -313,7 +313,7 @@ class ReservationLedger:
             until = max(before.until, min(now + self.settings.bind_seconds, since + 2 * seconds))
         ends = self.now.at + timedelta(seconds=until - now)
         made = Reservation(STARVATION, key, chosen, since, until, ends, str(gang), key)
-        logger.info("reserves gang=%s nodes=%d", gang, len(chosen))
+        logger.info("nodes_reserved gang=%s nodes=%d", gang, len(chosen))
         return replace(ledger, reservations=(*ledger.reservations, made))
 
     def _starving(self, gang: str) -> Reservation | None:
@@ -327,7 +327,7 @@ class ReservationLedger:
         return replace(self, reservations=left)
 
     def _expired(self, reservation: Reservation) -> "ReservationLedger":
-        logger.info("reservation_expires gang=%s nodes=%d", reservation.whose, len(reservation.nodes))
+        logger.info("reservation_expired gang=%s nodes=%d", reservation.whose, len(reservation.nodes))
         paused = self.now.seconds + self.settings.reserve_hold_seconds
         ledger = replace(self._without(reservation), paused_until=paused)
         return ledger._cooled(reservation, reservation.nodes)
