@@ -57,6 +57,12 @@ def remove_definitions(cluster: Cluster) -> None:
     cluster.wait_for("the definitions to be gone", lambda: not any(exists(api, each) for each in ours))
 
 
+def uninstall(cluster: Cluster) -> None:
+    """Remove the release, whose name another one could not take otherwise."""
+    result = run("uninstall", "topogate", *of(cluster), values=())
+    assert result.returncode == 0, result.stderr
+
+
 def of(cluster: Cluster) -> tuple[str, ...]:
     return (f"--kubeconfig={cluster.kubeconfig}", "--namespace=kube-system")
 

@@ -24,6 +24,7 @@ from tests.releases.helm import (
     revision_of,
     run,
     templated,
+    uninstall,
 )
 from tests.support import clean, exists
 from webhook.configuration.cluster import KEY, NAME
@@ -110,6 +111,7 @@ def released(module_cluster: Cluster) -> Iterator[Cluster]:
     result = run("install", "topogate", str(chart.CHART), *of(module_cluster))
     assert result.returncode == 0, result.stderr
     yield module_cluster
+    uninstall(module_cluster)
     clean(module_cluster)
 
 

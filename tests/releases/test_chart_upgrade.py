@@ -22,6 +22,7 @@ from tests.releases.helm import (
     remove_definitions,
     replicas_of,
     run,
+    uninstall,
 )
 from tests.support import clean
 from webhook.configuration.cluster import path_of
@@ -47,6 +48,7 @@ def cluster(module_cluster: Cluster) -> Iterator[Cluster]:
     nodes.register(module_cluster.api(), [system_node()])
     remove_definitions(module_cluster)
     yield module_cluster
+    uninstall(module_cluster)
     clean(module_cluster)
     remove_definitions(module_cluster)  # of the earlier version, which others could not apply over
 
