@@ -1,12 +1,15 @@
 """What people see of avoided nodes in the record: their reasons, and the check of `topogate doctor`."""
 
+import json
 from collections.abc import Hashable, Mapping
 from datetime import UTC, datetime
 
 import pytest
+from hypothesis import given as given_any
+from hypothesis import strategies as st
 
 from tests.extensions.node_health.failing import node
-from webhook.extensions.node_health.avoided_nodes import NODES, examine, reasons
+from webhook.extensions.node_health.avoided_nodes import NODES, examine, failures_in, reasons
 from webhook.kube.objects import Node
 from webhook.sweeper.extension import HookInput
 from webhook.sweeper.observe.view import Moment, View
@@ -50,6 +53,25 @@ def given(data: dict[str, str], *nodes: Node) -> HookInput:
 def examined(data: dict[str, str], **reset_at: str) -> list[tuple[bool, str]]:
     nodes = [node(name, annotations={RESET: text}) for name, text in reset_at.items()]
     return [(not each.remedy, each.sentence) for each in examine(given(data, *nodes))]
+
+
+DEEP = "[" * 100_000
+EDITED = st.one_of(
+    st.text(),
+    st.sampled_from([DEEP, f'[{{"x":{DEEP}', f'{{"x":{DEEP}', "\ud800", '["\ud800"]', "[1e999]", "NaN"]),
+    st.recursive(st.none() | st.floats() | st.integers() | st.text(), st.lists).map(json.dumps),
+    st.lists(
+        st.dictionaries(st.sampled_from(["node", "by", "last", "until", "gang", "at"]), st.integers())
+    ).map(json.dumps),
+)
+
+
+@given_any(EDITED)
+def test_no_text_in_the_record_is_a_defect(text: str) -> None:
+    data = {"failures": text, "avoided": text}
+    assert failures_in(data) == ()
+    assert reasons(data, NOW) == {}
+    assert len(examined(data)) <= 1
 
 
 @pytest.mark.promise("O145", "W11")

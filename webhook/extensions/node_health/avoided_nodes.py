@@ -17,6 +17,7 @@ from webhook.extensions.node_health.failing_nodes import (
     why_bad,
 )
 from webhook.extensions.node_health.pod_failures import seconds_of
+from webhook.kube.decoding import decoded
 from webhook.kube.objects import Node
 from webhook.kube.placements import Placement
 from webhook.kube.struct import Struct
@@ -55,6 +56,10 @@ class AvoidedNode(Struct, frozen=True):
     until: int
 
 
+_failures_decoder: Final = msgspec.json.Decoder(tuple[GangFailure, ...])
+_avoided_decoder: Final = msgspec.json.Decoder(list[AvoidedNode])
+
+
 def data_of(failures: Failures, failing_nodes: FailingNodes) -> dict[str, str]:
     """The data of the ConfigMap."""
     return {"failures": encoded(failures), "avoided": _avoided_text(failing_nodes)}
@@ -72,7 +77,7 @@ def failures_in(data: Mapping[str, str], now: float = _LAST) -> Failures:
     """
     text = data.get("failures", "")
     try:
-        found = msgspec.json.decode(text, type=tuple[GangFailure, ...]) if text else ()
+        found = decoded(_failures_decoder, text.encode(errors="replace")) if text else ()
     except msgspec.MsgspecError as error:
         logger.warning("node_failures error=%r", f"the record cannot be read, and starts empty: {error}")
         return ()
@@ -95,7 +100,7 @@ def _is_believable(failure: GangFailure, latest: float) -> bool:
 def avoided(data: Mapping[str, Any]) -> list[AvoidedNode]:
     """The avoided nodes in the ConfigMap's data. Raises msgspec.MsgspecError."""
     text = data.get("avoided", "")
-    found = msgspec.json.decode(text, type=list[AvoidedNode]) if text else []
+    found = decoded(_avoided_decoder, text.encode(errors="replace")) if text else []
     return [each for each in found if 0 <= each.last <= _LAST and 0 <= each.until <= _LAST]
 
 
