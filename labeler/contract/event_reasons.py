@@ -116,6 +116,12 @@ class EventReason(StrEnum):
         True,
         "The pod is evicted for a gang of higher priority.",
     )
+    GANG_MOVED = (
+        "GangMoved",
+        EventSource.SWEEPER,
+        False,
+        "The gang is evicted as a whole, to be placed elsewhere, so that a larger one fits.",
+    )
     EVICTED = (
         "Evicted",
         EventSource.SWEEPER,

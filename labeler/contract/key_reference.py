@@ -103,6 +103,13 @@ KEY_USES: Final[Mapping[str, tuple[KeyUse, ...]]] = {
             "pods in each",
         ),
         KeyUse(
+            (keys.MOVABLE_ANNOTATION, keys.MOVABLE_AFTER_ANNOTATION),
+            "pod, annotation",
+            "user",
+            "sweeper",
+            "`true`: the gang may be moved so that a larger one fits; not before it has run for so long",
+        ),
+        KeyUse(
             (keys.RESET_FAILURES_ANNOTATION,),
             "Node, annotation",
             "operator",

@@ -33,6 +33,11 @@ requests only those under our own names count: pods that carry Kueue's are place
 SPREAD_TOPOLOGY_ANNOTATION: Final = "topogate.io/spread-topology"
 """The level over whose domains pods are spread: evenly, or at most so many in each (":" and a number)."""
 
+MOVABLE_ANNOTATION: Final = "topogate.io/movable"
+"""\"true\": its gang may be evicted as a whole and placed again, so that a larger one fits."""
+MOVABLE_AFTER_ANNOTATION: Final = "topogate.io/movable-after"
+"""Not before it has run for so long since its last start, a duration such as 30m."""
+
 REQUEST_ANNOTATIONS: Final = frozenset(
     {
         GPU_MODEL_ANNOTATION,

@@ -16,8 +16,8 @@ from webhook.configuration import schema
 from webhook.configuration.document import ConfigurationError
 from webhook.configuration.file import Configuration, parse
 from webhook.configuration.schema import SCHEMA, rows
-from webhook.configuration.settings import Avoid, BadNodes, ScaleUp, Settings, SpareNodes
-from webhook.configuration.value_kinds import duration_text, seconds_of
+from webhook.configuration.settings import Avoid, BadNodes, MoveLimits, ScaleUp, Settings, SpareNodes
+from webhook.durations import duration_text, seconds_of
 from webhook.extensions.fair_order.scores import PROJECTED
 from webhook.extensions.node_health import failing_nodes
 from webhook.kube.planned import PLAIN_PODS
@@ -66,11 +66,25 @@ def test_the_shortest_configuration_gates_the_usual_gpus_and_changes_no_default(
 
 
 def test_a_default_that_is_written_down_changes_nothing() -> None:
-    document = {name: value for name, value in schema.DEFAULTS.items() if name != "fairOrder"}
+    document = {
+        name: value for name, value in schema.DEFAULTS.items() if name not in ("fairOrder", "makeRoom")
+    }
     written = json.loads(
         json.dumps(document), object_hook=lambda each: {k: v for k, v in each.items() if v != ""}
     )
     assert parse(json.dumps(written)) == Configuration()
+
+
+@pytest.mark.parametrize(
+    ("section", "found"),
+    [
+        ("", MoveLimits()),
+        ("makeRoom: {}", MoveLimits(is_on=True)),
+        ("makeRoom: {after: 1m, movesPerHour: 3, movesPerGangAndDay: 1}", MoveLimits(True, 60, 3, 1)),
+    ],
+)
+def test_gangs_are_moved_only_where_the_configuration_asks_for_it(section: str, found: MoveLimits) -> None:
+    assert parse(f"{HEAD}{section}").settings.moves == found
 
 
 DEFAULTS = {
@@ -89,6 +103,7 @@ DEFAULTS = {
     "settings.gpu_device_classes": {"*gpu*"},
     "settings.bad_nodes": BadNodes(Avoid.SOFT, 3, 600, 10, 3600, 86400, 0.1),
     "settings.spare_nodes.per_block": 0,
+    "settings.moves": MoveLimits(False, 600, 10, 2),
     "settings.scale_up": ScaleUp("", {}, 10, 1000, 5, 60, 120),
     "policy.fair_order": None,
     "policy.adopts_native_gangs": True,

@@ -20,7 +20,8 @@ from webhook.configuration.document import ConfigurationError
 from webhook.configuration.file import Configuration
 from webhook.configuration.settings import Settings
 from webhook.inquiry.documents import InputError
-from webhook.inquiry.gang_answer import GangAnswer, with_levels
+from webhook.inquiry.gang_answer import GangAnswer, state_for, with_levels
+from webhook.inquiry.move_answer import what_moves_would_do
 from webhook.inquiry.preferred import describe_preferred
 from webhook.inquiry.simulation import (
     NotPlacedError,
@@ -66,6 +67,10 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
         help=f"how gangs are laid out: {', '.join(Mode)}; default: as the configuration says",
     )  # fmt: skip
     session.add_configuration(parser)
+    parser.add_argument(
+        "--make-room", action="store_true",
+        help="for a gang that does not fit, print which gangs of the cluster would be moved for it",
+    )  # fmt: skip
     parser.add_argument("--show-patch", action="store_true", help="print what admission would change")
     parser.add_argument("--map", action="store_true", help="draw the placement, like topogate map")
     session.add_connection(parser)
@@ -162,6 +167,8 @@ def _show(placed: Sequence[PlacedGang], scene: Rehearsed, args: argparse.Namespa
         session.show(found[0] if len(found) == 1 else {"gangs": named}, args.output)
         return
     victims = VictimNotes(scene.view, scene.settings)
+    if args.make_room:
+        _print_moves(placed, scene)
     for replicas in _by_controller(placed):
         if len(replicas) == 1:
             _print(replicas[0], victims)
@@ -169,6 +176,17 @@ def _show(placed: Sequence[PlacedGang], scene: Rehearsed, args: argparse.Namespa
             _print_replicas(replicas, victims)
     for line in _map(scene.snapshot, placed[-1].after) if args.map else ():
         print(line)
+
+
+def _print_moves(placed: Sequence[PlacedGang], scene: Rehearsed) -> None:
+    """Print what moving gangs would do for those without a place. Limits in time are not checked."""
+    state = state_for(scene.gangs, scene.view, scene.snapshot, scene.settings)
+    for each in placed:
+        if isinstance(each.answer.found, NoFit):
+            now = replace(state, snapshot=each.before)
+            found = list(what_moves_would_do(each.gang, each.answer.asked, now))
+            for line in found or ["No move of other gangs would help it."]:
+                print_line(f"Gang {each.gang.key.name}: {line}")
 
 
 def _document(answer: GangAnswer) -> dict[str, Any]:

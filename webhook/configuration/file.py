@@ -9,11 +9,11 @@ import msgspec
 from labeler.contract import keys as labels
 from webhook.configuration import keys
 from webhook.configuration.document import ConfigurationError, read_yaml
-from webhook.configuration.keys import Document
+from webhook.configuration.keys import Document, MoveKeys
 from webhook.configuration.reader import ABSENT, FaultList
 from webhook.configuration.schema import SCHEMA
-from webhook.configuration.settings import Avoid, BadNodes, ScaleUp, Settings, SpareNodes
-from webhook.configuration.value_kinds import seconds_of
+from webhook.configuration.settings import Avoid, BadNodes, MoveLimits, ScaleUp, Settings, SpareNodes
+from webhook.durations import seconds_of
 from webhook.placement import Mode, Options, PlacementError, Topology
 from webhook.policy.fair import FairOrder
 from webhook.policy.values import (
@@ -101,6 +101,16 @@ def _settings(given: Document, topology: Topology, faults: FaultList) -> Setting
         topology=topology,
         options=Options(Mode(layout.mode), layout.weights),
         scale_up=ScaleUp(**msgspec.structs.asdict(given.scale_up)),
+        moves=_moves(given.moves) if given.moves else MoveLimits(),
+    )
+
+
+def _moves(given: MoveKeys) -> MoveLimits:
+    return MoveLimits(
+        is_on=True,
+        after_seconds=seconds_of(given.after),
+        per_hour=given.moves_per_hour,
+        per_gang_and_day=given.moves_per_gang_and_day,
     )
 
 

@@ -35,8 +35,8 @@ from webhook.configuration.value_kinds import (
     ShortText,
     TierName,
     Weight,
-    duration_text,
 )
+from webhook.durations import duration_text
 from webhook.policy.fair import FairOrder
 from webhook.policy.values import DEFAULT_GPU_RESOURCES, DEFAULT_SCHEDULER_NAMES
 
@@ -266,6 +266,20 @@ class ScaleUpKeys(Section, frozen=True):
     pods: Count = _USUAL.scale_up.pods
 
 
+class MoveKeys(Section, frozen=True):
+    """Whether willing gangs are moved so that a larger one fits, where the section is written.
+
+    after: A gang that waits for place, and not for quantity, has gangs moved for it once it has waited this
+        long. Without `makeRoom` no gang is moved; `makeRoom: {}` switches it on.
+    movesPerHour: Gangs that are moved within an hour, in the whole cluster.
+    movesPerGangAndDay: How often one gang is moved within a day.
+    """
+
+    after: PositiveDuration = duration_text(_USUAL.moves.after_seconds)
+    moves_per_hour: Annotated[int, Meta(ge=1, le=1000)] = _USUAL.moves.per_hour
+    moves_per_gang_and_day: Annotated[int, Meta(ge=1, le=100)] = _USUAL.moves.per_gang_and_day
+
+
 class FairOrderKeys(Section, frozen=True):
     """The order among gangs of one priority.
 
@@ -325,5 +339,6 @@ class Document(Section, frozen=True):
     node_health: NodeHealthKeys = NodeHealthKeys()
     spare_nodes: SpareNodeKeys = SpareNodeKeys()
     scale_up: ScaleUpKeys = ScaleUpKeys()
+    moves: MoveKeys | UnsetType = field(default=UNSET, name="makeRoom")
     fair_order: FairOrderKeys | UnsetType = UNSET
     admission: AdmissionKeys = AdmissionKeys()

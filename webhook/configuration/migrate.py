@@ -12,7 +12,7 @@ from typing import Any, Final
 from webhook.configuration.document import ConfigurationError, read_yaml
 from webhook.configuration.file import Configuration, from_document
 from webhook.configuration.keys import API_VERSION, KIND
-from webhook.configuration.value_kinds import duration_text
+from webhook.durations import duration_text
 from webhook.text import sentence_list
 
 Document = dict[str, Any]

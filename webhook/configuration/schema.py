@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
-from webhook.configuration.keys import API_VERSION, KIND, Document, FairOrderKeys
+from webhook.configuration.keys import API_VERSION, KIND, Document, FairOrderKeys, MoveKeys
 from webhook.configuration.value_kinds import Schema
 
 _MEANING: Final = re.compile(r"^(\w+): (.*?)(?=^\w+: |\Z)", re.DOTALL | re.MULTILINE)
@@ -32,9 +32,9 @@ def _made() -> Schema:
 SCHEMA: Final = _made()
 """It cannot say everything that `file.parse` checks."""
 DEFAULTS: Final[dict[str, Any]] = msgspec.to_builtins(
-    Document(api_version=API_VERSION, kind=KIND, fair_order=FairOrderKeys())
+    Document(api_version=API_VERSION, kind=KIND, moves=MoveKeys(), fair_order=FairOrderKeys())
 )
-"""The document of all defaults. Without the key fairOrder there is no fair order."""
+"""The document of all defaults. Without the keys makeRoom and fairOrder there is neither."""
 
 
 def resolved(schema: Schema) -> Schema:

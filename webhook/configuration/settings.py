@@ -74,6 +74,16 @@ class ScaleUp:
 
 
 @dataclass(frozen=True)
+class MoveLimits:
+    """Whether willing gangs are moved so that a larger one fits; keys.KEYS has the limits."""
+
+    is_on: bool = False
+    after_seconds: float = 600.0
+    per_hour: int = 10
+    per_gang_and_day: int = 2
+
+
+@dataclass(frozen=True)
 class Settings:
     """What the sweeper is to do; the sections of `keys` say what each means that an operator can set.
 
@@ -117,6 +127,7 @@ class Settings:
     topology: Topology = field(default_factory=Topology)
     options: Options = field(default_factory=Options)
     scale_up: ScaleUp = field(default_factory=ScaleUp)
+    moves: MoveLimits = field(default_factory=MoveLimits)
 
     @cached_property
     def owner_rules(self) -> OwnerRules:

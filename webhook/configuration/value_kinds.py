@@ -6,6 +6,7 @@ from typing import Annotated, Any, Final, TypeAlias
 from msgspec import Meta
 
 from labeler.contract import keys as labels
+from webhook.durations import DURATION
 from webhook.policy.values import LONGEST_MODEL_NAME
 from webhook.workloads import marks
 from webhook.workloads.owners import NAME as OWNER_NAME
@@ -71,24 +72,6 @@ ONE: Final = Meta(extra_json_schema={"minProperties": 1, "maxProperties": 1})
 
 # --- durations ----------------------------------------------------------------------------------------
 
-_SECONDS: Final = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
-_NUMBER: Final = r"[0-9]{1,5}(\.[0-9]{1,6})?"
-_DURATION: Final = "".join(f"({_NUMBER}{unit})?" for unit in _SECONDS)
 _TITLE: Final = "a duration, as 30s, 5m or 1h30m"
-Duration = Annotated[str, _text(_TITLE, _DURATION, minLength=2)]
-PositiveDuration = Annotated[str, _text(f"{_TITLE}, above 0s", _DURATION, "^[0.hms]*$", minLength=2)]
-
-
-def duration_text(seconds: float) -> str:
-    """A number of seconds as a Kubernetes duration: 90 is 1m30s."""
-    left = round(seconds * 1000)
-    text = ""
-    for unit, size in _SECONDS.items():
-        count, left = divmod(left, round(size * 1000))
-        text += f"{count}{unit}" if count else ""
-    return text or "0s"
-
-
-def seconds_of(text: str) -> float:
-    """The seconds of a Kubernetes duration, as 90s, 1h30m or 500ms."""
-    return sum(float(count) * _SECONDS[unit] for count, unit in re.findall("([0-9.]+)([hms]+)", text))
+Duration = Annotated[str, _text(_TITLE, DURATION, minLength=2)]
+PositiveDuration = Annotated[str, _text(f"{_TITLE}, above 0s", DURATION, "^[0.hms]*$", minLength=2)]

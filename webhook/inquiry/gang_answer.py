@@ -82,7 +82,8 @@ def state_for(
     Gangs that wait are not placed before, but the nodes reserved for them are. without: nodes that are not
     used.
     """
-    settings, view = replace(settings, preempt=False), replace(view, now=moment())
+    limits = replace(settings.moves, is_on=False)
+    settings, view = replace(settings, preempt=False, moves=limits), replace(view, now=moment())
     uids = {pod.metadata.uid for gang in gangs for pod in gang.pods}
     others = [pod for pod in view.gated if pod.metadata.uid not in uids]
     ordered = [*gather(others, (), lambda _: OwnerFacts(), view.gang_of, lost_owner=view.lost_owner), *gangs]

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from labeler.contract import keys
+from webhook.inquiry.move_answer import what_moves_would_do
 from webhook.inquiry.next_pass import NextPass
 from webhook.placement import Gang, NoFit, Usage
 from webhook.placement.victims import choose, units_on
@@ -92,6 +93,7 @@ class _Remedies:
             yield "What would help: change the requests or add such nodes; waiting does not help."
         else:
             yield from self._help()
+            yield from what_moves_would_do(self.gang, self.attempt.asked, self.state, self.named)
         yield from self._misplaced()
 
     def _help(self) -> Iterator[str]:

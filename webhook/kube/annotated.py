@@ -10,9 +10,20 @@ from labeler.contract import keys
 from webhook.kube import sharing
 from webhook.workloads import marks
 
+NUMBERS: Final = frozenset(
+    {
+        keys.GANG_SIZE_ANNOTATION,
+        keys.GANG_MIN_SIZE_ANNOTATION,
+        keys.MOVABLE_ANNOTATION,
+        keys.MOVABLE_AFTER_ANNOTATION,
+    }
+)
+"""Annotations with a number, a duration or a word."""
+
 SHORT: Final = marks.ALL | {
     keys.INJECT_ANNOTATION,
     *keys.REQUEST_ANNOTATIONS,
+    *NUMBERS,
     *keys.CARD_REQUESTS,
     keys.GAS_TIMESTAMP_ANNOTATION,
     keys.INITIAL_EVENTS_END,
@@ -116,6 +127,8 @@ def most_characters(key: str) -> int:
         return LONG_ANNOTATION
     if key not in SHORT:
         return 0
+    if key in NUMBERS:
+        return NAME_ANNOTATION
     return SHORT_ANNOTATION if key.startswith(("gas-", "topogate.io/")) else NAME_ANNOTATION
 
 

@@ -14,6 +14,7 @@ from typing import Any, Final, Generic, TypeVar
 import msgspec
 from msgspec.structs import force_setattr, replace
 
+from labeler.contract import keys
 from webhook.kube import sharing
 from webhook.kube.affinity import Affinity, LabelSelector
 from webhook.kube.annotated import node_annotations, read_annotations
@@ -259,8 +260,9 @@ class PodStatus(Struct, frozen=True):
     """A pod's status; of its conditions only PodScheduled, and an infeasible resize.
 
     reason, message: why the whole pod failed. start_time: when the kubelet accepted it. These three are kept
-    for failed pods only. resources, allocated_resources: the pod's actual resources, and those that the
-    kubelet has allocated; kept if they differ from the pod-level requests (spec.resources).
+    for failed pods only, the last one also for pods that may be moved. resources, allocated_resources: the
+    pod's actual resources, and those that the kubelet has allocated; kept if they differ from the pod-level
+    requests (spec.resources).
     """
 
     phase: str = ""
@@ -278,7 +280,6 @@ class PodStatus(Struct, frozen=True):
     def __post_init__(self) -> None:
         """Drop the other conditions; share the rest with other pods."""
         if self.phase != "Failed":
-            force_setattr(self, "start_time", None)
             force_setattr(self, "reason", "")
             force_setattr(self, "message", "")
         conditions = [each for each in self.conditions if each.type == "PodScheduled" or _is_infeasible(each)]
@@ -306,6 +307,8 @@ class Pod(Struct, frozen=True):
     def __post_init__(self) -> None:
         """Drop the other statuses."""
         spec, status = self.spec, self.status
+        if status.phase != "Failed" and keys.MOVABLE_ANNOTATION not in self.metadata.annotations:
+            force_setattr(status, "start_time", None)
         if status.container_statuses:
             force_setattr(
                 status, "container_statuses", _with_trouble(status.container_statuses, spec.containers)

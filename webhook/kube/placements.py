@@ -46,10 +46,22 @@ class VictimGroup(Struct, frozen=True, omit_defaults=True):
 
     pods: their uids, which reveal nothing to users who may not list them. whole: the whole gang is evicted;
     otherwise it can run without these pods.
+
+    nodes: of a gang that is moved, its new place, which is reserved for it; other victims have none.
+    moved_gang: the Placement of the gang, or of the controller of a pod that is a gang alone. moves: when the
+    gang was moved, in RFC 3339; the last one is this move.
     """
 
     pods: list[str] = msgspec.field(default_factory=list)
     whole: bool = False
+    nodes: list[str] = msgspec.field(default_factory=list)
+    moved_gang: str = ""
+    moves: list[str] = msgspec.field(default_factory=list)
+
+    @property
+    def is_moved(self) -> bool:
+        """Whether the gang has a new place; it may then be of the same priority."""
+        return bool(self.nodes and self.moves)
 
 
 class PlacementSpec(Struct, frozen=True, omit_defaults=True):
@@ -67,6 +79,7 @@ class PlacementSpec(Struct, frozen=True, omit_defaults=True):
     without reserved nodes.
     domains: the gang's exclusive topology domains, by label value, for each Job or subgroup ("" for the whole
     gang). They stay the gang's if nodes of the plan are gone, since its pods may still run there.
+    moves: when the gang was moved so that another fits, in RFC 3339, within the last day.
     avoided: failing nodes that the plan avoids, at most ten, and why; only for display.
     packed: the pods of a large plan on the wire; in memory they are always in `pods`.
     """
@@ -84,6 +97,7 @@ class PlacementSpec(Struct, frozen=True, omit_defaults=True):
     minimum: int = 0
     domains: dict[str, str] = msgspec.field(default_factory=dict)
     avoided: dict[str, str] = msgspec.field(default_factory=dict)
+    moves: list[str] = msgspec.field(default_factory=list)
     packed: str = ""
     kept_v01: list[str] = msgspec.field(default_factory=list, name="kept")
 

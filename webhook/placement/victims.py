@@ -180,6 +180,33 @@ class EmptiedDomain:
             stack.append((following, pods + len(units[number].pods), more))
 
 
+def emptied_domains(given: EvictionInput, units: Sequence[Unit], budget: Budget) -> list[EmptiedDomain]:
+    """The domains of the required level, or the cluster, that suffice if all units are evicted.
+
+    Those come first of which the fewest units may have to be evicted.
+    """
+    topology, required = given.snapshot.topology, given.gang.required_level
+    depth = 0 if required is None else topology.level(required) + 2
+    domain_of = {
+        name: key_of(state, len(topology.level_names))[:depth]
+        for name, state in given.snapshot.nodes.items()
+        if name not in given.gang.excluded_nodes
+    }
+    here: dict[tuple[str, ...], list[Unit]] = {}
+    for unit in units:
+        for key in {domain_of[node] for node in given.where[unit] & domain_of.keys()}:
+            here.setdefault(key, []).append(unit)
+    emptied = given.without(pods_of(units))
+    budget.take(2 * len(given.snapshot.nodes))
+    named: dict[tuple[str, ...], list[str]] = {}
+    for name, key in domain_of.items():
+        named.setdefault(key, []).append(name)
+    parts = (EmptiedDomain(key, own, emptied, here.get(key, ()), given) for key, own in named.items())
+    return sorted(
+        (part for part in parts if part.fewest <= len(units)), key=lambda part: (part.fewest, part.key)
+    )
+
+
 def _all_count_slots_by_node(
     classes: Mapping[PodClass, int], snapshot: Snapshot, names: Sequence[str]
 ) -> dict[str, tuple[int, ...]]:
@@ -309,7 +336,7 @@ class _UnitSearch:
             return None
         self._units, everything = allowed
         self._of_sets = self._budget.part(self._budget.left // 2)
-        parts = sorted(self._domains(), key=lambda part: (part.fewest, part.key))
+        parts = emptied_domains(self._input, self._units, self._budget)
         if (smallest := self._smallest(parts)) is not None:
             return smallest
         found = filter(None, (self._by_slots(parts), self._by_nodes(everything)))
@@ -412,28 +439,6 @@ class _UnitSearch:
     def _placed(self, gone: Set[str], budget: Budget | None = None) -> Assignment | NoFit:
         given, budget = self._input, budget or self._budget
         return place(given.gang, given.without(gone), self._options, budget, explained=False)
-
-    def _domains(self) -> list[EmptiedDomain]:
-        """The domains of the required level, or the cluster, that suffice if all units are evicted."""
-        given = self._input
-        topology, required = given.snapshot.topology, given.gang.required_level
-        depth = 0 if required is None else topology.level(required) + 2
-        domain_of = {
-            name: key_of(state, len(topology.level_names))[:depth]
-            for name, state in given.snapshot.nodes.items()
-            if name not in given.gang.excluded_nodes
-        }
-        units: dict[tuple[str, ...], list[Unit]] = {}
-        for unit in self._units:
-            for key in {domain_of[node] for node in given.where[unit] & domain_of.keys()}:
-                units.setdefault(key, []).append(unit)
-        emptied = given.without(pods_of(self._units))
-        self._budget.take(2 * len(given.snapshot.nodes))
-        named: dict[tuple[str, ...], list[str]] = {}
-        for name, key in domain_of.items():
-            named.setdefault(key, []).append(name)
-        parts = (EmptiedDomain(key, own, emptied, units.get(key, ()), given) for key, own in named.items())
-        return [part for part in parts if part.fewest <= len(self._units)]
 
     # --- needed victims -------------------------------------------------------------------------
 

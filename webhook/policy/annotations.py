@@ -11,9 +11,17 @@ from itertools import pairwise
 from typing import Final
 
 from labeler.contract import keys
+from webhook.durations import seconds_of
 from webhook.text import counted, quote, sentence_list
 
-_KNOWN: Final = frozenset({*keys.REQUEST_ANNOTATIONS, keys.INJECT_ANNOTATION})
+_KNOWN: Final = frozenset(
+    {
+        *keys.REQUEST_ANNOTATIONS,
+        keys.INJECT_ANNOTATION,
+        keys.MOVABLE_ANNOTATION,
+        keys.MOVABLE_AFTER_ANNOTATION,
+    }
+)
 """Annotations under our own prefix that pods may have."""
 _MOST_UNKNOWN: Final = 4
 """How many unknown keys of one pod are named."""
@@ -37,6 +45,7 @@ def faults(annotations: Mapping[str, str], levels: Sequence[str]) -> Iterator[st
     yield from _topology(annotations, levels)
     yield from _slices(annotations, levels)
     yield from _spread(annotations, levels)
+    yield from _movable(annotations)
     yield from _unknown(annotations)
 
 
@@ -76,6 +85,37 @@ def _inject(annotations: Mapping[str, str]) -> Iterator[str]:
     value = annotations.get(keys.INJECT_ANNOTATION)
     if value not in (None, "true", keys.INJECT_NO):
         yield f'{keys.INJECT_ANNOTATION}: {quote(value)} has no effect; to opt out write "{keys.INJECT_NO}"'
+
+
+def movable_after(annotations: Mapping[str, str]) -> float | None:
+    """After how many seconds since its start a pod's gang may be moved; None if it may not be.
+
+    A gang whose annotations cannot be read is not moved.
+    """
+    if annotations.get(keys.MOVABLE_ANNOTATION) != "true":
+        return None
+    try:
+        return seconds_of(annotations.get(keys.MOVABLE_AFTER_ANNOTATION, "0s"))
+    except ValueError:
+        return None
+
+
+def _movable(annotations: Mapping[str, str]) -> Iterator[str]:
+    movable = annotations.get(keys.MOVABLE_ANNOTATION)
+    after = annotations.get(keys.MOVABLE_AFTER_ANNOTATION)
+    if movable not in (None, "true", "false"):
+        yield f'{keys.MOVABLE_ANNOTATION}: {quote(movable)} has no effect; write "true" or "false"'
+    if after is None:
+        return
+    if movable is None:
+        yield f'{keys.MOVABLE_AFTER_ANNOTATION} has no effect without {keys.MOVABLE_ANNOTATION}: "true"'
+    try:
+        seconds_of(after)
+    except ValueError:
+        yield (
+            f"{keys.MOVABLE_AFTER_ANNOTATION}: {quote(after)} is not a duration, as 30m or 1h30m, so its "
+            "gang is not moved"
+        )
 
 
 def _gang(annotations: Mapping[str, str]) -> Iterator[str]:

@@ -226,7 +226,8 @@ def victims(seen: Observation, now: Decided) -> Decided:
         return now
     since, settings = now.memory.victims, now.settings
     found, since = look_for_victims(seen.view, seen.snapshot, seen.budgets, since, settings)
-    return replace(now, memory=replace(now.memory, victims=since), preempting=found)
+    given_up = now.memory.given_up | found.dropped
+    return replace(now, memory=replace(now.memory, victims=since, given_up=given_up), preempting=found)
 
 
 def finish(seen: Observation, now: Decided) -> Decided:
@@ -286,7 +287,8 @@ def place_gangs(seen: Observation, now: Decided) -> Decided:
     given = PassInput(
         seen.view, seen.snapshot, now.settings, queue, now.timestamps,
         node_rules(seen, now).on(seen.snapshot), seen.usage_version, now.preempting.going, now.memory.retries,
-        _keeps(seen, _allowance(seen, now)), seen.divide, seen.freed_version,
+        _keeps(seen, _allowance(seen, now)), _allowance(seen, now).why_not_evicted, seen.divide,
+        seen.freed_version,
     )  # fmt: skip
     without = now.without_model_labels
     steady = [gang for gang in seen.gangs if gang.key not in without]

@@ -194,9 +194,14 @@ class Metrics:
             "topogate_evictions_total",
             "Pods evicted for others. Cause: with their whole gang (preempted), from a gang with more than "
             "its minimum (above-minimum), or as the rest of a gang that lost pods (incomplete-gang). "
+            "The cause moved: to be placed elsewhere, so that a larger gang fits. "
             "Outcome: evicted, refused by a PodDisruptionBudget, failed.",
             "cause",
             "outcome",
+        )
+        self.moved_gpu_hours = self._counter(
+            "topogate_moved_gpu_hours_total",
+            "GPU hours since their start of pods that were moved so that a larger gang fits.",
         )
         self.undecided = self._counter(
             "topogate_work_budget_reached_total",

@@ -46,7 +46,7 @@ from webhook.sweeper.decide.attempt import Stopwatch
 from webhook.sweeper.decide.orders import NO_HURRY, Done, Orders
 from webhook.sweeper.decide.plan import with_valid_plans, without_overbooked
 from webhook.sweeper.decide.release_queue import sentences
-from webhook.sweeper.decide.reservations import LATER_STAGE, STARVATION
+from webhook.sweeper.decide.reservations import LATER_STAGE, MOVE, STARVATION
 from webhook.sweeper.decide.ungated_pods import Ungated, UngatedCause, UngatedPods
 from webhook.sweeper.decision import Decided, Memory, Observation, decide
 from webhook.sweeper.hooks import ExtensionHooks, with_claims_waiting
@@ -64,7 +64,7 @@ SOON_SECONDS: Final = 1.0
 """When the next pass is due after something has failed: not at once, or an API server that is away is asked
 without end."""
 
-_KINDS: Final = (STARVATION, LATER_STAGE)
+_KINDS: Final = (STARVATION, LATER_STAGE, MOVE)
 """Of reservations, for the metrics."""
 
 logger = logging.getLogger(__name__)

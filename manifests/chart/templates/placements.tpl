@@ -80,6 +80,11 @@ spec:
                   description: How many pods are enough to run; 0 if all are needed.
                   format: int64
                   type: integer
+                moves:
+                  description: When the gang was moved so that another one fits.
+                  items:
+                    type: string
+                  type: array
                 packed:
                   description: 'The pods of a large plan, in place of pods: JSON in gzip in base64; base64 -d | zcat shows it.'
                   type: string
@@ -127,6 +132,19 @@ spec:
                   description: The pods that are evicted or preempted for this gang, by their gang.
                   items:
                     properties:
+                      movedGang:
+                        description: 'Whose pods are placed there: the Placement of the gang, as NAMESPACE/NAME.'
+                        type: string
+                      moves:
+                        description: When the gang was moved; the last one is this move.
+                        items:
+                          type: string
+                        type: array
+                      nodes:
+                        description: The new place of a gang that is moved, reserved for it.
+                        items:
+                          type: string
+                        type: array
                       pods:
                         description: Their uids.
                         items:

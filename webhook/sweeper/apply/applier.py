@@ -201,6 +201,7 @@ class Applier:
             victims=order.victims,
             avoided=order.avoided,
             usable_nodes=view.usable_count,
+            moves=order.moves,
         )
         written = placements.write_plan(self._pass.api, before, plan.plan_metadata(gang), spec)
         self._pass.cache.written(written)

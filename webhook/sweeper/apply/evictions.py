@@ -14,7 +14,7 @@ from webhook.kube.client import Api, ApiError
 from webhook.kube.objects import Pod
 from webhook.kube.paths import pod_path
 from webhook.sweeper.context import Retries, answered
-from webhook.sweeper.decide.orders import NO_HURRY, Delay, Done, Eviction, Warn
+from webhook.sweeper.decide.orders import NO_HURRY, Delay, Done, Eviction, EvictionCause, Warn
 from webhook.sweeper.decide.retries import Key, Write
 from webhook.sweeper.observe.gangs import GangKey
 from webhook.sweeper.observe.membership import LostOwner, has_owners
@@ -65,6 +65,7 @@ def _version_if_unbound(api: Api, path: str, uid: str) -> str:
 _ALL: Final[Key] = Write.EVICTIONS, ""
 """Of the retry table: all evictions of a pass."""
 
+_EVENTS: Final[dict[str, EventReason]] = {EvictionCause.MOVED: EventReason.GANG_MOVED}
 EVICTED: Final = "evicted"
 REFUSED: Final = "refused"
 FAILED: Final = "failed"
@@ -205,7 +206,8 @@ class Evictor:
         outcomes.labels(order.cause, EVICTED).inc()
         _log(order)
         self._retries.over(_key(order))
-        return Done(evicted=(order,), warnings=(Warn(order.pod, EventReason.PREEMPTED, order.reason),))
+        reason = _EVENTS.get(order.cause, EventReason.PREEMPTED)
+        return Done(evicted=(order,), warnings=(Warn(order.pod, reason, order.reason),))
 
     def _again(self, order: Eviction, gang: GangKey, error: ApiError) -> Done:
         """It stays due, and is reported once it stays deferred."""

@@ -97,8 +97,8 @@ class PassInput:
 
     timestamps: for plans of this pass. rules: the nodes that gangs do not use, apart from reserved ones.
     usage_version, freed_version: see Changes. going: gangs that are evicted as a whole in this pass. retries:
-    after refusals of the API server. keeps: returns why a gang should be no victim. divide: the variants of a
-    gang.
+    after refusals of the API server. keeps: returns why a gang should be no victim; why_not_recreated: why
+    its controller would not recreate its pods. divide: the variants of a gang.
     """
 
     view: View
@@ -111,6 +111,7 @@ class PassInput:
     going: Set[GangKey] = frozenset()
     retries: RetryTable = field(default_factory=RetryTable)
     keeps: Keeps = none_protected
+    why_not_recreated: Keeps = none_protected
     divide: DivideGang = undivided
     freed_version: int = 0
 
@@ -209,6 +210,8 @@ class PassState:
         ledger = self.ledger.promise(plan.later_pod_nodes)
         if not plan.preempts:
             ledger = ledger.placed(plan.gang.key)
+        if plan.moves:
+            ledger = ledger.without_holder(plan.moves[-1])
         return replace(
             self,
             snapshot=snapshot,
@@ -279,8 +282,9 @@ class Attempt:
     question_key: the inputs of the answer. asked, answer: the last question. preemption: the victims
     of that answer, None where it has none. beside: the places of its CPU-only pods. without_refusals: the
     answer if no node had refused it, None where that does not matter. ledger: with its current reservation,
-    None where it has none. is_limited: whether the budget is smaller than that of a gang in a pass. below: of
-    its possible victims, see Proof. is_undecided: whether there may be a place that was not found.
+    None where it has none. moves: the sentence on what moving gangs would do. is_limited: whether the budget
+    is smaller than that of a gang in a pass. below: of its possible victims, see Proof. is_undecided: whether
+    there may be a place that was not found.
     """
 
     gang: PodGang
@@ -298,6 +302,7 @@ class Attempt:
     beside: Beside = field(default_factory=Beside)
     without_refusals: "Attempt | None" = None
     ledger: ReservationLedger | None = None
+    moves: str = ""
     is_limited: bool = False
     below: int | None = None
     is_undecided: bool = False

@@ -258,14 +258,19 @@ def in_order(answer: Assignment, rules: Acceptance) -> Assignment | None:
     return None if reason else replace(answer, placed=tuple(placed[name] for name in ordered))
 
 
+def domains_of(snapshot: Snapshot, names: Set[str]) -> tuple[int, ...]:
+    """How many domains of each level these nodes are in, coarsest first, and how many nodes they are."""
+    levels = len(snapshot.topology.level_names)
+    paths = {snapshot.nodes[name].path or (name,) * (levels + 1) for name in names}
+    return (*(len({path[: level + 2] for path in paths}) for level in range(levels)), len(names))
+
+
 def together(gang: Gang, found: Sequence[Assignment], snapshot: Snapshot) -> Assignment:
     """One answer from those of all pod sets. Its objective has only the domains: each set has its own."""
     placed = {each.member: each for answer in found for each in answer.placed}
     topology = snapshot.topology
     names = {each.node for each in placed.values()}
-    paths = {name: snapshot.nodes[name].path or (name,) * (len(topology.level_names) + 1) for name in names}
-    levels = range(len(topology.level_names))
-    domains = (*(len({path[: level + 2] for path in paths.values()}) for level in levels), len(names))
+    domains = domains_of(snapshot, names)
     objective = Objective(domains, 0, (0,) * len(domains), 0)
     order = tuple(placed[member.name] for member in gang.members)
     return Assignment(order, objective, False, topology.spread(domains, families_of(snapshot, names)))

@@ -57,7 +57,7 @@ class NewPlan:
     its CPU-only pods. later_pod_nodes: for pods that are not created yet. beside: the question about its
     CPU-only pods after that. domains: see PlacementSpec. placed: how many pods of the gang have a place with
     this plan, without CPU-only pods. victims: the pods that are evicted for it. avoided: failing nodes that
-    it does not use, and why.
+    it does not use, and why. moves: when it was moved, the last time to this place; () if it was not.
     """
 
     gang: PodGang
@@ -74,6 +74,7 @@ class NewPlan:
     placed: int = 0
     victims: tuple[VictimGroup, ...] = ()
     avoided: Mapping[str, str] = field(default_factory=dict)
+    moves: tuple[str, ...] = ()
 
     @property
     def pods(self) -> Mapping[str, Pod]:
@@ -131,6 +132,7 @@ class EvictionCause(StrEnum):
     PREEMPTED = "preempted"
     ABOVE_MINIMUM = "above-minimum"
     INCOMPLETE_GANG = "incomplete-gang"
+    MOVED = "moved"
 
 
 @dataclass(frozen=True)

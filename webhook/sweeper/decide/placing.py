@@ -37,6 +37,7 @@ from webhook.sweeper.decide.attempt import (
     Stopwatch,
 )
 from webhook.sweeper.decide.missing_pods import grown
+from webhook.sweeper.decide.moved_gangs import MOVES
 from webhook.sweeper.decide.node_rules import RuleKind, nodes_of
 from webhook.sweeper.decide.orders import NO_HURRY, Cause, GangOutcome, Orders
 from webhook.sweeper.decide.plan import new_plan
@@ -59,6 +60,7 @@ from webhook.sweeper.decide.steps import (
     divide,
     explain,
     make_question,
+    move_gangs,
     not_evicted,
     not_gated_by_others,
     not_in_backoff,
@@ -102,6 +104,7 @@ STEPS: Final[tuple[Step, ...]] = (
     await_former_pods,
     place_minimum,
     preempt,
+    move_gangs,
     reserve_nodes_for_later_pods,
     place_cpu_pods,
     commit,
@@ -170,7 +173,7 @@ def remembered(
     """
     gangs = {gang.key: _known(memory.gangs.get(gang.key), gang, given.view) for gang in given.gangs}
     given = replace(given, ledger=memory.ledger)
-    return replace(memory, gangs=gangs, ledger=opened(given, (LATER_STAGES, *sources), settings))
+    return replace(memory, gangs=gangs, ledger=opened(given, (LATER_STAGES, MOVES, *sources), settings))
 
 
 def _known(before: GangMemory | None, gang: PodGang, view: View) -> GangMemory:

@@ -23,6 +23,7 @@ from webhook.sweeper.decide.attempt import Attempt, PassState
 from webhook.sweeper.decide.backoff import Backoff
 from webhook.sweeper.decide.gang_question import GangQuestion
 from webhook.sweeper.decide.kubelet_refusals import NONE_REFUSED, KubeletRefusals
+from webhook.sweeper.decide.moved_gangs import move_of
 from webhook.sweeper.decide.orders import Beside, NewPlan, Pair
 from webhook.sweeper.decide.preemption import evicted_by_plans, promised_victims, wanted_resources
 from webhook.sweeper.decide.release_queue import SentReleases, Timestamps
@@ -91,11 +92,12 @@ def plan_spec(
     victims: Sequence[VictimGroup] = (),
     avoided: Mapping[str, str] = _NONE,
     usable_nodes: int = 0,
+    moves: Sequence[str] = (),
 ) -> PlacementSpec:
     """The gang's plan with new entries; entries of pods that are gone are left out.
 
     later_pod_nodes: nodes for pods that are not created yet. usable_nodes: how many there are now. domains,
-    victims, avoided: see PlacementSpec.
+    victims, avoided: see PlacementSpec. moves: with that to this place, () if the gang was not moved.
 
     A gang of which no planned pod exists any more starts again: the plan of its earlier life does not count.
     """
@@ -114,6 +116,7 @@ def plan_spec(
         minimum=gang.minimum or 0,
         domains={**earlier.domains, **domains},
         avoided=dict(avoided),
+        moves=list(moves or (before.spec.moves if before is not None else ())),
     )
 
 
@@ -231,6 +234,7 @@ def new_plan(attempt: Attempt, now: PassState, *, unpinned: bool = False) -> New
     first = () if victims else _released_now(entries, {**asked.pods, **found.pods}, now)
     nodes = {*others.values(), *_nodes_of_workers(asked, entries)}
     labels = now.view.labels_of(nodes)
+    move = move_of(gang, frozenset(nodes), now.ledger)
     before = now.view.placements.get(gang.key.placement_key)
     return NewPlan(
         gang,
@@ -247,6 +251,7 @@ def new_plan(attempt: Attempt, now: PassState, *, unpinned: bool = False) -> New
         placed=len({*others, *asked.pods}),
         victims=victims,
         avoided=_avoided(attempt, nodes, now),
+        moves=move.moves if move is not None else (),
     )
 
 

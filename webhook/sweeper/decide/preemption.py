@@ -12,18 +12,24 @@ that is evicted as a whole loses all pods that it has by then, also those added 
 that the plan names on such nodes are evicted last, so that a begun eviction is recognized. A plan is a
 Placement, which others may have written: no pod is evicted for it unless it is of lower priority than the
 waiting pods, and of the same gang as the rest of its group.
+
+Gangs that are moved are victims with a new place. They may be of the same priority, but all of their pods
+must say that they may be moved. None is evicted while another one of the plan cannot be. The plan's pods are
+never released before they are gone: a plan that has waited too long is dropped.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
+from labeler.contract import keys
 from webhook.configuration.settings import Settings
 from webhook.kube.objects import Pod
 from webhook.kube.placements import Placement, VictimGroup
 from webhook.kube.planned import PlannedPod
 from webhook.placement import Assignment, Budget, Snapshot
 from webhook.placement.victims import Unit, Victims, choose
+from webhook.policy.annotations import movable_after
 from webhook.scheduling.budgets import Budgets
 from webhook.sweeper.decide.gang_question import GangQuestion, in_order
 from webhook.sweeper.decide.orders import Eviction, EvictionCause
@@ -243,8 +249,10 @@ def promised_victims(view: View) -> Set[str]:
     found = set[str]()
     for placement, waiting in plans_with_victims(view):
         below = urgency(waiting)
-        listed = {uid for group in placement.spec.victims for uid in group.pods} & view.by_uid.keys()
-        found |= {uid for uid in listed if _is_lower(view.by_uid[uid], below, view)}
+        for group in placement.spec.victims:
+            there = (view.by_uid[uid] for uid in group.pods if uid in view.by_uid)
+            limit = below + group.is_moved
+            found |= {pod.metadata.uid for pod in there if _is_lower(pod, limit, view)}
     return found
 
 
@@ -265,6 +273,7 @@ _NONE_TO_SPARE: Final = "their gang would fall below its minimum"
 _NOT_ALL: Final = "their gang has pods that must not be evicted for it"
 _NOT_YET: Final = "pods of their gang are planned and not yet released"
 _NOT_READY: Final = "its own pods cannot be released yet"
+_UNWILLING: Final = f"their gang has pods without {keys.MOVABLE_ANNOTATION}"
 _ITS_BUDGET: Final = "a PodDisruptionBudget protects them"
 
 
@@ -273,12 +282,15 @@ class RunningVictims:
     """Existing victims of one gang.
 
     late: those among the pods that the plan does not name. blocked: why no eviction begins, as not all of it
-    can be evicted.
+    can be evicted. is_moved: whether it has a new place; is_partial: whether
+    it is moved, and some of its pods are gone.
     """
 
     gang: GangKey
     pods: tuple[Pod, ...]
     whole: bool
+    is_moved: bool = False
+    is_partial: bool = False
     late: frozenset[str] = frozenset()
     blocked: str = ""
 
@@ -290,7 +302,7 @@ class RunningVictims:
     @property
     def is_begun(self) -> bool:
         """Whether some pods are gone of a gang that is evicted as a whole, and is of no use without them."""
-        return self.whole and len(self.going) < len(self.pods)
+        return self.whole and (self.is_partial or len(self.going) < len(self.pods))
 
     @property
     def priority(self) -> int:
@@ -312,13 +324,14 @@ class Preempting:
 
     waiting_uids: uids of pods that are not released yet. sentences: by Placement, what its gang waits for.
     going: gangs that are evicted as a whole in this pass: no pod of them is placed in it, as it would be left
-    alone afterwards.
+    alone afterwards. dropped: uids of pods whose plan is given up, as gangs could not be moved for it.
     """
 
     waiting_uids: frozenset[str] = frozenset()
     going: frozenset[GangKey] = frozenset()
     evictions: Mapping[str, Eviction] = field(default_factory=dict)
     sentences: Mapping[str, str] = field(default_factory=dict)
+    dropped: frozenset[str] = frozenset()
 
     def evicting(
         self, group: RunningVictims, pods: Sequence[Pod], plan: "_WaitingPlan", reason: str
@@ -326,12 +339,18 @@ class Preempting:
         """These pods of a group are evicted for a plan."""
         going = {group.gang} if group.whole and pods else set[GangKey]()
         cause = EvictionCause.PREEMPTED if group.whole else EvictionCause.ABOVE_MINIMUM
+        cause = EvictionCause.MOVED if group.is_moved else cause
         waiting = tuple(plan.waiting)
         orders = {
             pod.metadata.uid: Eviction(pod, cause, reason, may_run=True, for_others=True, waiting=waiting)
             for pod in pods
         }
         return replace(self, going=self.going | going, evictions={**self.evictions, **orders})
+
+    def dropping(self, plan: "_WaitingPlan") -> "Preempting":
+        """A plan is given up: its pods are not released, and are placed again by the next pass."""
+        uids = frozenset(plan.uids)
+        return replace(self, waiting_uids=self.waiting_uids | uids, dropped=self.dropped | uids)
 
     def holding(self, plan: "_WaitingPlan", sentence: str) -> "Preempting":
         """A plan's pods are not released yet."""
@@ -364,6 +383,15 @@ class _WaitingPlan(NamedTuple):
         return cls(placement, waiting, nodes, urgency(waiting))
 
     @property
+    def moves(self) -> bool:
+        """Whether gangs are moved for it."""
+        return any(group.is_moved for group in self.placement.spec.victims)
+
+    def is_on(self, settings: Settings) -> bool:
+        """Whether pods are evicted for such a plan."""
+        return settings.moves.is_on if self.moves else settings.preempt
+
+    @property
     def uids(self) -> Set[str]:
         """Those of its pods."""
         return {pod.metadata.uid for pod in self.waiting}
@@ -386,22 +414,31 @@ def look_for_victims(
 ) -> tuple[Preempting, VictimsSince]:
     """The evictions to make now for each plan, and which of its pods wait."""
     found, known = Preempting(), dict[str, float]()
-    if not settings.preempt:
-        return found, known
     now = view.now.seconds
     for plan, victims in _running_victims_of_plans(view, snapshot):
         groups = _needed(victims, plan, view, snapshot)
-        if not groups:
+        if not groups or not plan.is_on(settings):
+            found = found.dropping(plan) if groups and plan.moves else found
             continue
         if not plan.uids.isdisjoint(view.not_released):
             found = found.holding(plan, _waits(groups, plan, _NOT_READY))
             continue
-        found, budgets, blocked = _evicting(groups, plan, view, found, budgets)
-        began = known[plan.placement.key] = since.get(plan.placement.key, now)
-        if now - began < (settings.bind_seconds if blocked else ENDING_SECONDS):
-            # After that it is left to kube-scheduler, which respects no budget where nothing else helps.
+        after, left, blocked = _evicting(groups, plan, view, found, budgets)
+        began = since.get(plan.placement.key, now)
+        is_over = now - began >= _patience(blocked, settings)
+        if is_over and plan.moves:
+            found = found.dropping(plan)
+            continue
+        found, budgets, known[plan.placement.key] = after, left, began
+        # After that it is left to kube-scheduler, which respects no budget where nothing else helps.
+        if not is_over:
             found = found.holding(plan, _waits(groups, plan, blocked))
     return found, known
+
+
+def _patience(blocked: str, settings: Settings) -> float:
+    """For how many seconds a plan waits for its victims. blocked: why some are not evicted."""
+    return settings.bind_seconds if blocked else ENDING_SECONDS
 
 
 def evicted_by_plans(view: View, snapshot: Snapshot) -> Set[str]:
@@ -430,6 +467,27 @@ def _evicting(
     groups: Sequence[RunningVictims], plan: _WaitingPlan, view: View, found: Preempting, budgets: Budgets
 ) -> tuple[Preempting, Budgets, str]:
     """With the victims of a plan to evict now, and the rest of the budgets; and why some are protected."""
+    if plan.moves and (blocked := _why_none_is_moved(groups, plan, view, found, budgets)):
+        groups = [group for group in groups if group.is_begun]
+        found, budgets, _ = _evicting_each(groups, plan, view, found, budgets)
+        return found, budgets, blocked
+    return _evicting_each(groups, plan, view, found, budgets)
+
+
+def _why_none_is_moved(
+    groups: Sequence[RunningVictims], plan: _WaitingPlan, view: View, found: Preempting, budgets: Budgets
+) -> str:
+    """Why no further gang is moved for a plan: one of them cannot be; "" if all can."""
+    for group in groups:
+        if why := _why_not_evicted(group, group.going, plan, view, found, budgets):
+            return why
+        budgets = budgets.without(group.going)
+    return ""
+
+
+def _evicting_each(
+    groups: Sequence[RunningVictims], plan: _WaitingPlan, view: View, found: Preempting, budgets: Budgets
+) -> tuple[Preempting, Budgets, str]:
     blocked = ""
     for group in groups:
         # Victims that are evicted for another plan already are not evicted twice.
@@ -473,7 +531,9 @@ def _groups(plan: _WaitingPlan, view: View, promised: Set[GangKey]) -> list[Runn
         if victims is None:
             continue
         if group.whole and victims.going:  # else the others of its gang there have been placed again
-            victims = _with_late(victims, plan.priority, view, promised)
+            victims = _with_late(victims, plan.priority + group.is_moved, view, promised)
+        if group.is_moved and any(movable_after(pod.metadata.annotations) is None for pod in victims.pods):
+            victims = replace(victims, blocked=_UNWILLING)
         found.setdefault(victims.gang, victims)
     return list(found.values())
 
@@ -481,13 +541,15 @@ def _groups(plan: _WaitingPlan, view: View, promised: Set[GangKey]) -> list[Runn
 def _running_victims(group: VictimGroup, plan: _WaitingPlan, view: View) -> RunningVictims | None:
     """The existing victims of a group, None if those in the way are not of one gang."""
     listed = (view.by_uid.get(uid) for uid in group.pods)
-    there = [pod for pod in listed if pod is not None and _may_evict(pod, plan.priority, view)]
+    limit = plan.priority + group.is_moved
+    there = [pod for pod in listed if pod is not None and _may_evict(pod, limit, view)]
     gangs = {view.gang_of(pod) for pod in there if pod.spec.node_name in plan.nodes}
     if len(gangs) != 1:
         return None
     gang = gangs.pop()
     own = tuple(pod for pod in there if view.gang_of(pod) == gang)
-    return RunningVictims(gang, own, group.whole)
+    is_partial = group.is_moved and len(own) < len(group.pods)
+    return RunningVictims(gang, own, group.whole, group.is_moved, is_partial)
 
 
 def _with_late(victims: RunningVictims, below: int, view: View, promised: Set[GangKey]) -> RunningVictims:
@@ -566,7 +628,11 @@ def _why_evicted(group: RunningVictims, plan: _WaitingPlan) -> str:
     """The message for the victim; of another namespace's gang only how important it is."""
     is_same = plan.is_of(group.gang.namespace)
     whom = f"gang {plan.placement.spec.gang}" if is_same else "a gang of another namespace"
-    whom, name = f"{whom} of priority {plan.priority}", f"{group.gang.kind}/{group.gang.name}"
+    name = f"{group.gang.kind}/{group.gang.name}"
+    if group.is_moved:
+        pods = counted(len(group.pods), "pod")
+        return f"evicted with its gang {name}, {pods}, to be placed elsewhere for {whom}"
+    whom = f"{whom} of priority {plan.priority}"
     if not group.whole:
         return f"evicted for {whom}; its gang {name} continues without it"
     count = sum(bool(pod.spec.node_name) for pod in group.pods)
@@ -580,5 +646,6 @@ def _waits(groups: Sequence[RunningVictims], plan: _WaitingPlan, blocked: str) -
         return f"{gang.kind}/{gang.name}" if plan.is_of(gang.namespace) else "a gang of another namespace"
 
     shown = [f"{name(group.gang)} ({counted(len(group.pods), 'pod')})" for group in groups]
-    sentence = f"pods of lower priority are evicted for it: {few(shown, unit='gang')}"
+    what = "gangs are moved for it" if plan.moves else "pods of lower priority are evicted for it"
+    sentence = f"{what}: {few(shown, unit='gang')}"
     return f"{sentence}; not yet: {blocked}" if blocked else sentence

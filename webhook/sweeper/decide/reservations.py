@@ -48,6 +48,8 @@ STARVATION: Final = ReservationKind("waiting", "nodes are reserved for gangs tha
 """A gang has waited long and does not fit, so that smaller ones do not starve it."""
 LATER_STAGE: Final = ReservationKind("stages", "nodes are reserved for pods that are created later")
 """A plan has places for pods that are created only once the first ones run."""
+MOVE: Final = ReservationKind("moves", "nodes are reserved for gangs that are moved")
+"""A gang is evicted so that a larger one fits, and has another place."""
 
 
 @dataclass(frozen=True)
@@ -154,7 +156,8 @@ class ReservationLedger:
         other.
         """
         key = gang.key.placement_key
-        others = [each for each in self.reservations if each.nodes and each.gang != key]
+        names = key, gang.controller.placement_key
+        others = [each for each in self.reservations if each.nodes and each.gang not in names]
         if not others:
             return ()
         ends = self.now.seconds + longest_run(waiting)
@@ -223,11 +226,15 @@ class ReservationLedger:
 
     def has_waited_long(self, gang: PodGang) -> bool:
         """Whether a gang is old enough that nodes are reserved for it."""
+        return self.has_waited(gang, self.settings.reserve_seconds)
+
+    def has_waited(self, gang: PodGang, seconds: float) -> bool:
+        """Whether a gang is so old."""
         try:
             age = (self.now.at - datetime.fromisoformat(gang.created)).total_seconds()
         except ValueError:
             age = 0.0
-        return age >= self.settings.reserve_seconds
+        return age >= seconds
 
     # --- the ledger after something has happened ------------------------------------------------
 
@@ -319,6 +326,10 @@ class ReservationLedger:
     def _starving(self, gang: str) -> Reservation | None:
         found = (each for each in self.reservations if each.kind is STARVATION and each.gang == gang)
         return next(found, None)
+
+    def without_holder(self, holder: str) -> "ReservationLedger":
+        """Without the reservations of this holder, whose pods have their place."""
+        return replace(self, reservations=tuple(each for each in self.reservations if each.holder != holder))
 
     def _without(self, reservation: Reservation | None) -> "ReservationLedger":
         if reservation is None:

@@ -42,6 +42,7 @@ from webhook.sweeper.decide.missing_pods import (
     seconds_to_report,
     seconds_to_settle,
 )
+from webhook.sweeper.decide.moved_gangs import nodes_after_move
 from webhook.sweeper.decide.node_rules import GangNodes, RuleKind, nodes_of
 from webhook.sweeper.decide.orders import Cause, cause_of
 from webhook.sweeper.decide.plan import new_plan
@@ -55,6 +56,7 @@ from webhook.sweeper.decide.reservation_kinds import (
     why_not_reserved,
 )
 from webhook.sweeper.decide.retries import Write
+from webhook.sweeper.decide.willing_gangs import as_preemption, look_for_moves, may_ask
 from webhook.sweeper.observe.gangs import PodGang
 from webhook.sweeper.observe.membership import exclusive_over
 from webhook.sweeper.observe.plans import scheduler_of
@@ -220,11 +222,13 @@ def _proven(attempt: Attempt, now: PassState) -> KnownAnswer | None:
 
 
 def place_on_reserved_nodes(attempt: Attempt, now: PassState) -> Attempt:
-    """Later pods go where their plan has reserved capacity, if all of them fit there."""
+    """Later pods, and those of a moved gang, go where capacity is reserved for them, if all fit there."""
     placement = now.view.placements.get(attempt.gang.key.placement_key)
-    if placement is None or not placement.spec.later_pod_nodes:
+    later = placement.spec.later_pod_nodes if placement is not None else ()
+    own = frozenset(later) | nodes_after_move(attempt.gang, now.ledger)
+    if not own:
         return attempt
-    others = now.snapshot.nodes.keys() - set(placement.spec.later_pod_nodes)
+    others = now.snapshot.nodes.keys() - own
     answer = ask(attempt.asked.without(others), now.snapshot, now.settings.options, attempt.budget)
     return attempt if isinstance(answer, NoFit) else replace(attempt, answer=answer)
 
@@ -342,6 +346,19 @@ def preempt(attempt: Attempt, now: PassState) -> Attempt:
     return replace(attempt, answer=found.assignment, preemption=found)
 
 
+def move_gangs(attempt: Attempt, now: PassState) -> Attempt:
+    """Willing gangs are moved for one that waits for place, unless it runs without the waiting pods."""
+    gang, limits = attempt.gang, now.settings.moves
+    if not isinstance(attempt.answer, NoFit) or not limits.is_on or has_enough(gang, attempt.workers):
+        return attempt
+    if not now.ledger.has_waited(gang, limits.after_seconds) or not may_ask(attempt.asked, now):
+        return attempt
+    found = look_for_moves(gang, attempt.asked, now, attempt.budget)
+    if found.moves is None:
+        return replace(attempt, moves=found.sentence)
+    return replace(attempt, answer=found.moves.assignment, preemption=as_preemption(found.moves, now))
+
+
 def ask_without_refusals(attempt: Attempt, now: PassState) -> Attempt:
     """Whether there is capacity but for nodes that have refused it, which kube-scheduler may choose then."""
     gang, nodes = attempt.gang, attempt.nodes
@@ -371,7 +388,7 @@ def explain(attempt: Attempt, now: PassState) -> GangWaits:
     sentence = joined(
         so_far(gang, attempt.workers), answer.sentence,
         impossible(attempt.asked.gang, now.snapshot, now.settings.counting), cut,
-        *(rule.note for rule in nodes.of_kind(RuleKind.DOMAIN)), later_sentence(gang),
+        *(rule.note for rule in nodes.of_kind(RuleKind.DOMAIN)), later_sentence(gang), attempt.moves,
     )  # fmt: skip
     if answer.hopeless:
         cause = Cause.INVALID_REQUEST
@@ -404,6 +421,8 @@ def _proof_of(attempt: Attempt, now: PassState) -> Proof | None:
     asked = attempt.asked
     is_plain = asked.rules is None and asked.gang.spread is None and not asked.parts
     if attempt.is_undecided or not is_plain or len(attempt.tried) > 1:
+        return None
+    if now.settings.moves.is_on:  # for which time matters, and what pods say of themselves
         return None
     if attempt.budget.spent < EXPENSIVE_STEPS or attempt.nodes.of_kind(RuleKind.REFUSED):
         return None

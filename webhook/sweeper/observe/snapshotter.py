@@ -109,6 +109,10 @@ class Snapshotter:
         self._completed: Completed = {}
         self._seen: _MadeOf | None = None
 
+    def _are_volumes_read(self, gated: Iterable[Pod]) -> bool:
+        """A gang that is moved may have volumes, though no waiting pod has any."""
+        return any(self._settings.moves.is_on or pod.spec.volumes for pod in gated)
+
     def view(self, now: Moment = START) -> View:
         """The cluster now.
 
@@ -128,7 +132,7 @@ class Snapshotter:
         if gated and (namespaces := self._objects.namespace_labels()) != self._namespaces:
             self._namespaces = namespaces
         rules = self._conflicts_of(pods, len(nodes)) if gated else conflicts.NONE
-        storage = self._objects.storage(any(pod.spec.volumes for pod in gated))
+        storage = self._objects.storage(self._are_volumes_read(gated))
         lost_owner = self.owners()
         lost = {pod.metadata.uid: each for pod in gated if (each := lost_owner(pod)) is not None}
         gone = {uid for uid, each in lost.items() if each.is_confirmed}

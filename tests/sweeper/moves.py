@@ -1,0 +1,94 @@
+"""Blocks with scattered gangs, some of which may be moved."""
+
+from dataclasses import replace
+from typing import Any, Final
+
+import msgspec
+
+from labeler.contract import keys
+from tests.sweeper.cluster import Nodes, Placing
+from tests.sweeper.preemptions import member, plan
+from webhook.configuration.settings import MoveLimits, Settings
+from webhook.kube.objects import Pod
+from webhook.kube.placements import Placement
+from webhook.sweeper.decide.orders import NewPlan, Orders
+from webhook.sweeper.decide.plan import plan_metadata, plan_spec
+from webhook.sweeper.observe.gangs import OwnerFacts
+
+MOVES: Final = Settings(moves=MoveLimits(is_on=True))
+MOVABLE: Final = {keys.MOVABLE_ANNOTATION: "true"}
+REQUIRED: Final = {keys.REQUIRED_TOPOLOGY_ANNOTATION: "block"}
+
+
+def blocks(*sizes: int, gpus: int = 1) -> Nodes:
+    """Blocks of so many nodes: n0, n1, ... in their order."""
+    cluster = Nodes(sum(sizes), gpus=gpus)
+    number = 0
+    for block, size in enumerate(sizes):
+        for _ in range(size):
+            place = (f"b{block}", f"b{block}-s", f"n{number}")
+            labels = dict(zip(keys.GCE_TOPOLOGY, place, strict=True))
+            cluster.label(f"n{number}", labels)
+            number += 1
+    return cluster
+
+
+class Scattered:
+    """Gangs on nodes of blocks, and those that wait."""
+
+    def __init__(self, *sizes: int, settings: Settings = MOVES) -> None:
+        self.cluster = blocks(*sizes)
+        self.placing = Placing(self.cluster, settings)
+        self.sizes: dict[str, int] = {}
+        self.placing.owner_facts = lambda key: OwnerFacts(size=self.sizes.get(key.name))
+
+    def runs(self, name: str, *nodes: str, annotations: dict[str, str] = MOVABLE, **spec: Any) -> list[Pod]:
+        """A Job that runs on these nodes, and its Placement."""
+        pods = [
+            member(name, index, node, metadata={"annotations": annotations}, **spec)
+            for index, node in enumerate(nodes)
+        ]
+        self.cluster.pods += pods
+        gang = self.placing.view().gang_of(pods[0])
+        _, made = plan(gang.placement_name, {pod.metadata.uid: pod.spec.node_name for pod in pods})
+        status = msgspec.structs.replace(made.status, complete=True)
+        self.record(msgspec.structs.replace(made, status=status))
+        return pods
+
+    def waits(self, name: str, count: int, again: int = 0, **spec: Any) -> list[Pod]:
+        """A Job that asks for one block. again: how often its pods were recreated."""
+        metadata = [{"annotations": REQUIRED, "uid": f"ns-{name}-{n + again * count}"} for n in range(count)]
+        pods = [member(name, index, metadata=each, **spec) for index, each in enumerate(metadata)]
+        self.cluster.pods += pods
+        self.sizes[name] = count
+        return pods
+
+    def record(self, placement: Placement) -> None:
+        """Have this Placement in the cluster."""
+        self.cluster.placements[placement.key] = placement
+
+    def written(self, order: NewPlan) -> Placement:
+        """The Placement of a plan, as the sweeper writes it, in the cluster."""
+        before = self.cluster.placements.get(order.gang.key.placement_key)
+        spec = plan_spec(
+            order.gang, before, list(order.entries), preempts=order.preempts, victims=order.victims,
+            moves=order.moves,
+        )  # fmt: skip
+        metadata = {**plan_metadata(order.gang), "uid": order.gang.key.placement_name}
+        made = msgspec.convert({"metadata": metadata}, Placement)
+        made = msgspec.structs.replace(made, spec=spec)
+        self.record(made)
+        return made
+
+    def one(self) -> Orders:
+        """One pass of placing."""
+        return self.placing.one()
+
+    def reason(self, orders: Orders, name: str) -> str:
+        """Why a gang waits."""
+        return next(each.reason for each in orders.outcomes if each.gang.key.name == name)
+
+
+def with_limits(**limits: Any) -> Settings:
+    """The settings with other limits."""
+    return replace(MOVES, moves=replace(MOVES.moves, **limits))

@@ -1,0 +1,275 @@
+"""Which gangs are moved for which, and where they go: decided in memory."""
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+import pytest
+
+from labeler.contract import keys
+from tests.sweeper.clock import Clock
+from tests.sweeper.cluster import places
+from tests.sweeper.moves import MOVABLE, MOVES, Scattered, with_limits
+from tests.sweeper.preemptions import member
+from webhook.configuration.settings import Settings
+from webhook.kube.disruption_budgets import PodDisruptionBudget
+from webhook.kube.objects import Pod
+from webhook.scheduling.budgets import Budgets
+from webhook.sweeper.decide.orders import Orders
+from webhook.sweeper.decide.preemption import Preempting, VictimsSince, look_for_victims
+from webhook.sweeper.decide.reservations import MOVE
+from webhook.sweeper.observe.pods import ENDING_SECONDS
+from webhook.sweeper.observe.view import Moment
+
+
+def moved(orders: Orders) -> list[tuple[list[str], list[str]]]:
+    """The pods that are moved, and the nodes of their new place."""
+    return [
+        (sorted(group.pods), group.nodes) for plan in orders.plans for group in plan.victims if group.is_moved
+    ]
+
+
+def scene(settings: Settings | None = None, **of_small: object) -> Scattered:
+    """Two blocks of two nodes, a small gang in each, and a gang that asks for a whole block."""
+    made = Scattered(2, 2) if settings is None else Scattered(2, 2, settings=settings)
+    made.runs("small", "n0", **of_small)  # type: ignore[arg-type]
+    made.runs("fixed", "n2", annotations={}, priority=3000)
+    made.waits("large", 2)
+    return made
+
+
+@pytest.mark.promise("O418")
+def test_a_willing_gang_is_moved_where_that_frees_a_block() -> None:
+    orders = scene().one()
+    assert places(orders) == {"large-0": "n0", "large-1": "n1"}
+    assert moved(orders) == [(["ns-small-0"], ["n3"])]
+
+
+@pytest.mark.promise("O418")
+@pytest.mark.parametrize(
+    ("settings", "of_small", "reason"),
+    [
+        (Settings(), {}, ""),
+        (with_limits(after_seconds=10**9), {}, ""),
+        (with_limits(per_hour=0), {}, "0 more may be moved within the hour (makeRoom.movesPerHour)"),
+        (None, {"annotations": {}}, "but it is not movable (topogate.io/movable)"),
+        (None, {"annotations": {keys.MOVABLE_ANNOTATION: "yes"}}, "but it is not movable"),
+        (
+            None,
+            {"annotations": MOVABLE | {keys.MOVABLE_AFTER_ANNOTATION: "99999h"}},
+            "once it has run for",
+        ),
+        (None, {"annotations": MOVABLE | {keys.MOVABLE_AFTER_ANNOTATION: "soon"}}, "is not movable"),
+        (None, {"priority": 2}, ""),
+        (None, {"phase": "Pending"}, ""),
+    ],
+)
+def test_no_other_gang_is_moved_and_the_reason_names_what_came_closest(
+    settings: Settings | None, of_small: dict[str, object], reason: str
+) -> None:
+    made = scene(settings, **of_small)
+    orders = made.one()
+    assert places(orders) == {}
+    found = made.reason(orders, "large")
+    assert ("moving 1 gang of 1 GPU would do, but " in found) == bool(reason)
+    assert reason in found
+
+
+def test_nothing_is_moved_for_a_gang_that_waits_for_quantity() -> None:
+    made = scene()
+    made.runs("third", "n1")
+    orders = made.one()
+    assert places(orders) == {}
+    assert "moving" not in made.reason(orders, "large")
+
+
+def test_a_gang_of_the_same_priority_is_moved() -> None:
+    made = Scattered(2, 2)
+    made.runs("small", "n0", priority=5)
+    made.runs("fixed", "n2", annotations={}, priority=3000)
+    made.waits("large", 2, priority=5)
+    assert moved(made.one()) == [(["ns-small-0"], ["n3"])]
+
+
+def test_a_gang_is_moved_to_no_more_blocks_than_it_uses() -> None:
+    made = Scattered(3, 1, 1)
+    made.runs("pair", "n0", "n1")
+    made.waits("large", 3)
+    orders = made.one()
+    assert places(orders) == {}, "the pair would lie in two blocks"
+    made = Scattered(3, 2)
+    made.runs("pair", "n0", "n1")
+    made.waits("large", 3)
+    assert moved(made.one()) == [(["ns-pair-0", "ns-pair-1"], ["n3", "n4"])]
+
+
+@pytest.mark.promise("O419")
+def test_the_recreated_pods_get_the_reserved_place_and_nobody_else_does() -> None:
+    made = scene()
+    (order,) = made.one().plans
+    made.written(order)
+    made.cluster.pods = [pod for pod in made.cluster.pods if pod.metadata.uid != "ns-small-0"]
+    made.waits("urgent", 1, priority=1000)
+    orders = made.one()
+    assert places(orders) == {}, "the free node is reserved for the moved gang"
+    assert "nodes are reserved for gangs that are moved: 1 for" in made.reason(orders, "urgent")
+    made.cluster.pods.pop()
+    made.waits("small", 1, again=1)
+    orders = made.one()
+    assert places(orders) == {"small-0": "n3"}
+    (back,) = orders.plans
+    assert len(back.moves) == 1
+    made.written(back)
+    made.waits("urgent", 1, priority=1000)
+    made.one()
+    assert made.placing.ledger.nodes(MOVE) == frozenset(), "the move is over"
+
+
+# --- the moves of a plan ------------------------------------------------------------------------------
+
+
+class Moving:
+    """A plan for which two gangs are moved."""
+
+    def __init__(self) -> None:
+        made = self.scattered = Scattered(3, 2)
+        made.runs("one", "n0")
+        made.runs("two", "n1")
+        self.large = made.waits("large", 3)
+        (order,) = made.one().plans
+        self.plan = made.written(order)
+        self.budgets, self.clock = Budgets(), Clock()
+        self.since: VictimsSince = {}
+
+    def look(self, settings: Settings = MOVES) -> Preempting:
+        placing = self.scattered.placing
+        view = replace(placing.view(), now=Moment(self.clock()))
+        snapshot = placing.snapshotter.snapshot(view)
+        found, self.since = look_for_victims(view, snapshot, self.budgets, self.since, settings)
+        return found
+
+    def protect(self, job: str) -> None:
+        body = {
+            "metadata": {"name": "keep", "namespace": "ns", "uid": "keep"},
+            "spec": {"selector": {"matchLabels": {"batch.kubernetes.io/job-name": job}}},
+            "status": {"disruptionsAllowed": 0, "observedGeneration": 1},
+        }
+        self.budgets = Budgets([msgspec.convert(body, PodDisruptionBudget)])
+
+    def change(self, name: str, pod: Pod | None) -> None:
+        pods = [each for each in self.scattered.cluster.pods if each.metadata.name != name]
+        self.scattered.cluster.pods = pods if pod is None else [*pods, pod]
+
+
+def evicted(found: Preempting) -> list[str]:
+    return sorted(order.pod.metadata.name for order in found.evictions.values())
+
+
+WAITING = frozenset(f"ns-large-{number}" for number in range(3))
+
+
+@pytest.mark.promise("O419")
+def test_the_gangs_of_a_plan_are_moved_and_its_pods_wait_for_that() -> None:
+    found = Moving().look()
+    assert evicted(found) == ["one-0", "two-0"]
+    assert {order.cause for order in found.evictions.values()} == {"moved"}
+    assert found.waiting_uids == WAITING
+    (sentence,) = found.sentences.values()
+    assert sentence == "gangs are moved for it: Job/one (1 pod), Job/two (1 pod)"
+
+
+@pytest.mark.promise("O420")
+def test_no_gang_is_moved_while_a_budget_protects_another_one_of_the_plan() -> None:
+    scene = Moving()
+    scene.protect("two")
+    found = scene.look()
+    assert (evicted(found), found.waiting_uids) == ([], WAITING)
+    (sentence,) = found.sentences.values()
+    assert sentence.endswith("not yet: PodDisruptionBudget keep allows 0 of 1 evictions now")
+    scene.clock.now += MOVES.bind_seconds
+    assert (scene.look().dropped, evicted(scene.look())) == (WAITING, [])
+
+
+@pytest.mark.promise("O418")
+def test_a_gang_without_the_annotation_is_not_moved_whatever_a_plan_names() -> None:
+    """Whoever may write a Placement moves nobody who does not say so."""
+    scene = Moving()
+    scene.change("two-0", member("two", 0, "n1"))
+    found = scene.look()
+    assert (evicted(found), found.waiting_uids) == ([], WAITING)
+    (sentence,) = found.sentences.values()
+    assert sentence.endswith("not yet: their gang has pods without topogate.io/movable")
+
+
+def test_no_gang_of_a_higher_priority_is_moved() -> None:
+    scene = Moving()
+    scene.change("two-0", member("two", 0, "n1", priority=2, metadata={"annotations": MOVABLE}))
+    assert evicted(scene.look()) == ["one-0"]
+
+
+def test_a_plan_is_given_up_where_moves_are_switched_off() -> None:
+    found = Moving().look(Settings())
+    assert (evicted(found), found.dropped, found.waiting_uids) == ([], WAITING, WAITING)
+
+
+def test_a_plan_whose_moved_pods_never_end_is_given_up() -> None:
+    """kube-scheduler cannot end them for it: they are of the same priority."""
+    scene = Moving()
+    scene.look()
+    scene.clock.now += ENDING_SECONDS
+    found = scene.look()
+    assert (evicted(found), found.dropped) == ([], WAITING)
+
+
+@pytest.mark.promise("O419")
+def test_the_gang_is_released_once_those_that_were_moved_are_gone() -> None:
+    scene = Moving()
+    scene.change("one-0", None)
+    found = scene.look()
+    assert (evicted(found), found.waiting_uids) == (["two-0"], WAITING)
+    scene.change("two-0", None)
+    found = scene.look()
+    assert (evicted(found), found.waiting_uids, found.dropped) == ([], frozenset(), frozenset())
+
+
+@pytest.mark.promise("O420")
+def test_a_gang_keeps_its_new_place_if_the_plan_for_which_it_was_moved_is_deleted() -> None:
+    scene = Moving()
+    made = scene.scattered
+    made.one()
+    assert made.placing.ledger.nodes(MOVE) == {"n3", "n4"}
+    scene.change("one-0", None)
+    del made.cluster.placements[scene.plan.key]
+    made.cluster.pods = [pod for pod in made.cluster.pods if "large" not in pod.metadata.name]
+    made.waits("urgent", 1, priority=1000)
+    made.one()
+    (move,) = made.placing.ledger.of_kind(MOVE)
+    assert len(move.nodes) == 1, "two is not moved any more"
+    made.waits("one", 1, again=1)
+    assert set(places(made.one()).values()) >= move.nodes
+
+
+def test_a_plan_that_is_dropped_before_a_pod_was_evicted_reserves_nothing() -> None:
+    scene = Moving()
+    made = scene.scattered
+    made.one()
+    made.cluster.pods = [pod for pod in made.cluster.pods if "large" not in pod.metadata.name]
+    made.waits("other", 1)
+    made.one()
+    assert made.placing.ledger.nodes(MOVE) == frozenset()
+
+
+@pytest.mark.promise("O418")
+def test_a_gang_is_moved_only_so_often_within_a_day() -> None:
+    made = Scattered(2, 2)
+    made.runs("small", "n0")
+    made.runs("fixed", "n2", annotations={}, priority=3000)
+    made.waits("large", 2)
+    (key,) = [key for key in made.cluster.placements if "small" in key]
+    before = made.cluster.placements[key]
+    now = datetime.now(UTC)
+    for count, nodes in ((1, {"n0", "n1"}), (2, set[str]())):
+        moves = [(now - timedelta(hours=2 + number)).isoformat() for number in range(count)]
+        spec = msgspec.structs.replace(before.spec, moves=moves)
+        made.record(msgspec.structs.replace(before, spec=spec))
+        assert set(places(made.one()).values()) == nodes

@@ -1,0 +1,158 @@
+"""Whichever write the sweeper dies at while it moves a gang, nobody is left half, and nobody loses its place.
+
+Four nodes in two blocks: small is on one of the first block, fixed on one of the second. large asks for a
+whole block, so small is moved to the free node of the second. An undisturbed run enumerates the writes.
+"""
+
+import functools
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import pytest
+
+from hack.local.cluster import Cluster
+from hack.local.nodes import SimulatedNode
+from labeler.contract import keys
+from tests.support import create_namespace, delete_namespace
+from tests.sweeper.crash_cases import CASE_SECONDS, GPUS, PARALLEL, Case
+from tests.sweeper.mortal import AFTER, BEFORE, Death, MortalApi, sweep_until
+from webhook.configuration.settings import MoveLimits
+from webhook.kube.client import MERGE_PATCH
+
+MOVABLE: Final = {keys.MOVABLE_ANNOTATION: "true"}
+BLOCK: Final = {keys.REQUIRED_TOPOLOGY_ANNOTATION: "block"}
+SIZES: Final = {"small": 2, "fixed": 1, "large": 2}
+
+
+@dataclass(frozen=True)
+class MovingCase(Case):
+    """One run, in a namespace and on nodes of its own."""
+
+    @property
+    def moving(self) -> Any:
+        return replace(self.settings, moves=MoveLimits(is_on=True, after_seconds=0.0))
+
+    def node(self, index: int) -> str:
+        return f"{self.namespace}-n{index}"
+
+    def add_node(self, index: int) -> None:
+        block = f"b{index // 2}-{self.namespace}"
+        node = SimulatedNode(self.node(index), (block, f"{block}-s", f"h{index}"), False, 8)
+        labels = {**node.topology_labels, "case": self.namespace, "number": str(index)}
+        self.api.request("POST", "/api/v1/nodes", body=node.manifest(labels))
+
+    def create(self, name: str, gpus: int, annotations: dict[str, str], **selector: str) -> None:
+        labels = {"app": name}
+        pod = {
+            "terminationGracePeriodSeconds": 0,
+            "schedulingGates": [{"name": keys.GATE}],
+            "nodeSelector": {"case": self.namespace, **selector},
+            "containers": [{"name": "c", "image": "x", "resources": {"limits": {GPUS: gpus}}}],
+        }
+        body = {
+            "metadata": {"name": name},
+            "spec": {
+                "serviceName": name,
+                "podManagementPolicy": "Parallel",
+                "replicas": SIZES[name],
+                "selector": {"matchLabels": labels},
+                "template": {
+                    "metadata": {
+                        "labels": labels,
+                        "annotations": {keys.GANG_SIZE_ANNOTATION: str(SIZES[name]), **annotations},
+                    },
+                    "spec": pod,
+                },
+            },
+        }
+        self.api.request("POST", f"/apis/apps/v1/namespaces/{self.namespace}/statefulsets", body=body)
+
+    def run_bound_pods(self) -> None:
+        """As their kubelet would."""
+        for pod in self.pods():
+            if pod["spec"].get("nodeName") and pod["status"]["phase"] == "Pending":
+                path = f"/api/v1/namespaces/{self.namespace}/pods/{pod['metadata']['name']}/status"
+                self.api.request(
+                    "PATCH", path, body={"status": {"phase": "Running"}}, content_type=MERGE_PATCH
+                )
+
+    def has(self, *names: str) -> bool:
+        """Whether these gangs are placed, whole, and run."""
+        self.run_bound_pods()
+        pods = self.pods()
+        running = [pod for pod in pods if pod["status"]["phase"] == "Running"]
+        states = [placement.get("status", {}).get("state") for placement in self.placements()]
+        return (
+            states == ["Bound"] * len(names)
+            and len(running) == len(pods) == sum(SIZES[name] for name in names)
+            and not any(pod["metadata"].get("deletionTimestamp") for pod in pods)
+        )
+
+    def set_up(self) -> None:
+        self.add_node(0)
+        self.create("small", 4, MOVABLE)
+        before = self.mortal("before")
+        assert sweep_until(before, self.settings, lambda: self.has("small"), CASE_SECONDS)
+        for index in (1, 2, 3):
+            self.add_node(index)
+        self.create("fixed", 8, {}, number="2")
+        before = self.mortal("before")
+        assert sweep_until(before, self.settings, lambda: self.has("small", "fixed"), CASE_SECONDS)
+        self.create("large", 8, BLOCK)
+
+    def is_at_its_end(self) -> bool:
+        return self.has("small", "fixed", "large")
+
+    def nodes(self) -> dict[str, str]:
+        """Pod -> number of its node."""
+        return {
+            pod["metadata"]["name"]: pod["spec"]["nodeName"].removeprefix(f"{self.namespace}-n")
+            for pod in self.pods()
+        }
+
+    def uids(self, name: str) -> set[str]:
+        return {pod["metadata"]["uid"] for pod in self.pods() if pod["metadata"]["name"].startswith(name)}
+
+    def tear_down(self) -> None:
+        delete_namespace(self.cluster, self.namespace)
+        for index in range(4):
+            self.api.request("DELETE", f"/api/v1/nodes/{self.node(index)}")
+
+
+def run_case(cluster: Cluster, death: Death | None) -> tuple[list[str], MortalApi, bool]:
+    """One run of a sweeper that dies, and of the next: what is wrong then, and whether it died."""
+    case = MovingCase(cluster, create_namespace(cluster))
+    case.set_up()
+    fixed = case.uids("fixed")
+    first = case.mortal("first", death)
+    survived = sweep_until(first, case.moving, case.is_at_its_end, CASE_SECONDS)
+    if not survived:
+        assert sweep_until(case.mortal("next"), case.moving, case.is_at_its_end, CASE_SECONDS)
+    wrong = []
+    placed = {name: node for name, node in case.nodes().items() if not name.startswith("large")}
+    if placed != {"small-0": "3", "small-1": "3", "fixed-0": "2"}:
+        wrong.append(f"pods are on {placed}")
+    if case.uids("fixed") != fixed:
+        wrong.append("a pod that may not be moved was")
+    moves = {each["spec"]["gang"]: each["spec"].get("moves", []) for each in case.placements()}
+    if [len(each) for gang, each in sorted(moves.items())] != [0, 0, 1]:
+        wrong.append(f"the moves are {moves}")
+    case.tear_down()
+    return wrong, first, not survived
+
+
+@pytest.mark.promise("O420")
+def test_whichever_write_it_dies_at_while_a_gang_is_moved_the_next_one_reaches_the_same_end(
+    definitions: Cluster,
+) -> None:
+    wrong, life, _ = run_case(definitions, None)
+    assert wrong == []
+    writes = list(dict.fromkeys(life.writes))
+    durable = [each for each in writes if each.startswith(("POST placement", "POST pod", "PATCH pod"))]
+    assert len([each for each in durable if each.startswith("POST pod")]) == 2, "the evictions"
+    deaths = [Death(moment, write) for write in durable for moment in (BEFORE, AFTER)]
+    with ThreadPoolExecutor(PARALLEL) as pool:
+        results = list(pool.map(functools.partial(run_case, definitions), deaths))
+    faults = {str(death): found for death, (found, _, _) in zip(deaths, results, strict=True) if found}
+    assert faults == {}

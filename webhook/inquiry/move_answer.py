@@ -1,0 +1,41 @@
+"""What moving gangs would do for a gang that waits, also where that is switched off."""
+
+from collections.abc import Callable, Iterator
+
+from webhook.durations import duration_text
+from webhook.placement import Budget
+from webhook.sweeper.decide.asking import QUESTIONS
+from webhook.sweeper.decide.attempt import PassState
+from webhook.sweeper.decide.gang_question import GangQuestion
+from webhook.sweeper.decide.willing_gangs import RunningGang, look_for_moves, may_ask
+from webhook.sweeper.observe.gangs import PodGang
+from webhook.text import counted, few
+
+
+def what_moves_would_do(
+    gang: PodGang, asked: GangQuestion, state: PassState, named: Callable[[str], str] = str
+) -> Iterator[str]:
+    """Sentences on the gangs whose move would help one that waits, none if no move does.
+
+    named: how to print a gang that the reader may not know.
+    """
+    options, limits = state.settings.options, state.settings.moves
+    if not may_ask(asked, state):
+        return
+    found = look_for_moves(gang, asked, state, Budget(QUESTIONS * options.bound))
+    gangs = found.gangs if found.moves is None else [gang for gang, _ in found.moves.places]
+    running = [each for each in gangs if isinstance(each, RunningGang)]
+    if not running:
+        return
+    pods = counted(sum(len(each.unit.pods) for each in running), "pod")
+    shown = few([f"{named(str(each.key))}{_why_not(each)}" for each in running], unit="gang")
+    yield f"It would fit if {counted(len(running), 'gang')}, {pods}, moved: {shown}."
+    if not limits.is_on:
+        yield "No gang is moved in this cluster: its configuration has no makeRoom."
+    elif found.moves is not None:
+        after = duration_text(limits.after_seconds)
+        yield f"They are moved once it has waited for {after} (makeRoom.after)."
+
+
+def _why_not(gang: RunningGang) -> str:
+    return f" ({gang.why_not})" if gang.why_not else ""

@@ -1,0 +1,204 @@
+"""The gangs that are moved so that another one fits: those with the fewest GPU pods. Pure.
+
+Among sets of as many pods those count that lose the least, and then those of the fewest gangs. A gang is
+moved only if it has another place at once: on capacity that is free before anything is moved, beside the
+place of the asking gang. So nobody waits for the end of another's pods, apart from the asking gang itself.
+
+The sets are those of victims: EmptiedDomain excludes sets that cannot suffice. For a set, the best place of
+the asking gang is tried, then that of each moved gang, the largest first. Where one has none, those before it
+are asked for other places, without a domain or a node that they have used and that is free now: only those
+help. All of that is bounded in questions, so the answer does not depend on the machine.
+"""
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final, Protocol
+
+from webhook.placement.budget import Budget
+from webhook.placement.model import Assignment, Gang, NoFit
+from webhook.placement.snapshot import Snapshot, key_of
+from webhook.placement.victims import EmptiedDomain, EvictionInput, Unit, emptied_domains, pods_of
+
+MOST_QUESTIONS: Final = 600
+"""The most questions about places, of the asking gang and of moved ones."""
+MOST_OF_SET: Final = 100
+"""The most of them for one set of gangs."""
+
+
+class PlaceableGang(Protocol):
+    """A gang that needs a place."""
+
+    def place(self, snapshot: Snapshot, without: frozenset[str], budget: Budget) -> Assignment | NoFit:
+        """Its best place, without these nodes."""
+
+    def accepts(self, answer: Assignment) -> bool:
+        """Whether it may be moved there."""
+
+    def assume(self, snapshot: Snapshot, answer: Assignment) -> Snapshot:
+        """The cluster with the gang in this place."""
+
+
+class MovableGang(PlaceableGang, Protocol):
+    """A gang that may be moved. unit: its GPU pods. lost: GPU hours since their start, lost by a move."""
+
+    @property
+    def unit(self) -> Unit: ...
+    @property
+    def lost(self) -> float: ...
+
+
+Cost = tuple[int, float, int]
+"""GPU pods, lost GPU hours, and gangs; smaller is better, compared from the left."""
+
+
+@dataclass(frozen=True)
+class Moves:
+    """The place of the asking gang, and the new place of each gang that is moved for it."""
+
+    assignment: Assignment
+    places: tuple[tuple[MovableGang, Assignment], ...]
+
+    @property
+    def cost(self) -> Cost:
+        """What the moves cost."""
+        return cost_of([moved for moved, _ in self.places])
+
+
+def cost_of(moved: Sequence[MovableGang]) -> Cost:
+    """What it costs to move these gangs."""
+    return sum(len(each.unit.pods) for each in moved), sum(each.lost for each in moved), len(moved)
+
+
+class MoveSearch:
+    """The search for one gang. is_cut: whether it ended at its bound, so that a better set may exist."""
+
+    def __init__(
+        self,
+        asking: PlaceableGang,
+        gang: Gang,
+        snapshot: Snapshot,
+        movable: Sequence[MovableGang],
+        budget: Budget,
+    ) -> None:
+        """gang: the asking gang, as the placement core sees it. budget: the work of all questions."""
+        self._asking = asking
+        self._movable = {each.unit: each for each in movable}
+        self._given = EvictionInput(gang, snapshot, self._movable, frozenset())
+        self._budget = budget
+        self._questions, self._of_set = MOST_QUESTIONS, MOST_OF_SET
+        self._emptied: frozenset[str] = frozenset()
+        self._tried: set[frozenset[Unit]] = set()
+        self._has_place: dict[Unit, bool] = {}
+        self.is_cut = False
+
+    def run(self, most: int) -> Moves | None:
+        """The cheapest set of at most so many gangs, None if none is found."""
+        if not self._movable or self._budget.exhausted:
+            return None
+        best: Moves | None = None
+        parts = emptied_domains(self._given, self._given.units, self._budget)
+        for count in range(1, min(most, len(self._movable)) + 1):
+            if self._is_spent or (best is not None and count > best.cost[0]):
+                break
+            for part in parts:
+                if part.fewest <= count:
+                    best = self._of_size(count, part, best)
+        self.is_cut |= self._is_spent
+        return best
+
+    @property
+    def _is_spent(self) -> bool:
+        return self._questions <= 0 or self._budget.exhausted or not self._given.branches
+
+    def _of_size(self, count: int, part: EmptiedDomain, best: Moves | None) -> Moves | None:
+        """The cheapest set of so many gangs that may free capacity in a domain, else `best`."""
+        is_better = True
+        while is_better:
+            is_better = False
+            for chosen in part.sets(count, self._given, best.cost[0] + 1 if best else None):
+                moved = [self._movable[unit] for unit in chosen]
+                names = frozenset(chosen)
+                if names in self._tried or (best is not None and cost_of(moved) >= best.cost):
+                    continue
+                if self._is_spent:
+                    break
+                self._tried.add(names)
+                if (found := self._moves(moved)) is not None:
+                    best, is_better = found, True
+                    break
+        return best
+
+    def _moves(self, moved: Sequence[MovableGang]) -> Moves | None:
+        """The places of the asking gang and of these, None if none are found."""
+        given, self._of_set = self._given, MOST_OF_SET
+        if not all(map(self._fits_elsewhere, moved)):
+            return None
+        in_order = sorted(moved, key=lambda each: (-len(each.unit.pods), each.unit.name))
+        self._emptied = frozenset().union(*(given.where[each.unit] for each in moved))
+        for answer in self._answers(self._asking, given.without(pods_of(each.unit for each in moved))):
+            places = self._places(in_order, self._asking.assume(given.snapshot, answer))
+            if places is not None:
+                return Moves(answer, tuple(places))
+        self.is_cut |= self._of_set <= 0
+        return None
+
+    def _fits_elsewhere(self, moved: MovableGang) -> bool:
+        """Whether a gang has another place even if no other gang takes any."""
+        if moved.unit not in self._has_place:
+            answers = self._answers(moved, self._given.snapshot)
+            self._has_place[moved.unit] = next(answers, None) is not None
+        return self._has_place[moved.unit]
+
+    def _places(
+        self, moved: Sequence[MovableGang], snapshot: Snapshot
+    ) -> list[tuple[MovableGang, Assignment]] | None:
+        """A place for each of these gangs, beside one another."""
+        if not moved:
+            return []
+        first, *rest = moved
+        for answer in self._answers(first, snapshot):
+            others = self._places(rest, first.assume(snapshot, answer))
+            if others is not None:
+                return [(first, answer), *others]
+        return None
+
+    def _answers(self, asked: PlaceableGang, snapshot: Snapshot) -> Iterator[Assignment]:
+        """The best place of a gang, then others, each without a domain or a node of one before."""
+        waiting = deque([frozenset[str]()])
+        known = set(waiting)
+        while waiting and self._of_set > 0 and not self._is_spent:
+            without = waiting.popleft()
+            self._questions, self._of_set = self._questions - 1, self._of_set - 1
+            answer = asked.place(snapshot, without, self._budget)
+            if isinstance(answer, NoFit):
+                continue
+            if asked.accepts(answer):
+                yield answer
+            for names in self._used(answer):
+                if (more := without | names) not in known:
+                    known.add(more)
+                    waiting.append(more)
+
+    def _used(self, answer: Assignment) -> list[frozenset[str]]:
+        """Nodes that a place uses and that are free now: by domain, the coarsest first, and one by one."""
+        keys = [self._keys[name] for name in sorted(set(answer.nodes.values()) - self._emptied)]
+        depths = range(2, max(map(len, keys), default=0) + 1)
+        return list(dict.fromkeys(self._domains[key[:depth]] for depth in depths for key in keys))
+
+    @cached_property
+    def _keys(self) -> dict[str, tuple[str, ...]]:
+        """The path of each node."""
+        snapshot = self._given.snapshot
+        levels = len(snapshot.topology.level_names)
+        return {name: key_of(state, levels) for name, state in snapshot.nodes.items()}
+
+    @cached_property
+    def _domains(self) -> dict[tuple[str, ...], frozenset[str]]:
+        """The nodes of each domain."""
+        found: dict[tuple[str, ...], set[str]] = {}
+        for name, key in self._keys.items():
+            for depth in range(2, len(key) + 1):
+                found.setdefault(key[:depth], set()).add(name)
+        return {key: frozenset(names) for key, names in found.items()}

@@ -1,0 +1,116 @@
+"""Reservations for gangs that are moved, until their recreated pods have their place. Pure.
+
+The plan of the gang for which they are moved names their new places. So one write makes both durable, before
+any pod is evicted. A move that has begun keeps its places also if that plan is dropped or deleted. It is over
+once a Placement records it: that of the moved gang, when its recreated pods are planned.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final
+
+from webhook.kube.objects import Pod
+from webhook.kube.placements import Placement, VictimGroup
+from webhook.kube.times import since_1970
+from webhook.sweeper.decide.reservations import (
+    MOVE,
+    Reservation,
+    ReservationInput,
+    ReservationLedger,
+    ReservationSource,
+)
+from webhook.sweeper.observe.gangs import PodGang
+from webhook.sweeper.observe.view import View
+
+_ABOVE_ALL: Final = 2**31
+"""No gang, however important, takes the place of one that has given up its own."""
+
+
+@dataclass(frozen=True)
+class MoveReservation(Reservation):
+    """The new place of a gang.
+
+    moves: when the gang was moved; the last one is this move, by which it is recognized. pods: uids of those
+    that are evicted; pod: one of them, as last seen, None if none was.
+    """
+
+    moves: tuple[str, ...] = ()
+    pods: tuple[str, ...] = ()
+    pod: Pod | None = None
+
+
+def moves_of(view: View) -> Iterator[tuple[Placement, VictimGroup]]:
+    """The moves that plans name, each with the plan of the gang for which it is made."""
+    for plan in view.placements.values():
+        yield from ((plan, group) for group in plan.spec.victims if group.is_moved)
+
+
+def reserve_for_moved(given: ReservationInput) -> Sequence[Reservation]:
+    """The new places of gangs that are evicted, or are to be, and that are not back yet."""
+    view, ledger = given.view, given.ledger
+    known = {each.holder: each for each in ledger.of_kind(MOVE) if isinstance(each, MoveReservation)}
+    planned = list(_planned(view, ledger, known))
+    back = {at for each in view.placements.values() for at in each.spec.moves}
+    found = {**known, **{each.holder: each for each, _ in planned}}
+    pending = {each.holder for each, is_pending in planned if is_pending}
+    begun = (each for each in found.values() if each.holder in pending or _is_begun(each, view))
+    return [each for each in begun if each.holder not in back and not _is_over(each, view, ledger)]
+
+
+def _planned(
+    view: View, ledger: ReservationLedger, known: Mapping[str, MoveReservation]
+) -> Iterator[tuple[MoveReservation, bool]]:
+    """The moves of plans, and whether the gang for which each is made still waits, by a valid plan."""
+    for plan, group in moves_of(view):
+        made = _reservation(group, view, ledger, known.get(group.moves[-1]))
+        if made is not None:
+            yield made, any(entry.uid in view.planned for entry in plan.spec.pods)
+
+
+MOVES: Final = ReservationSource(MOVE, reserve_for_moved)
+
+
+def _is_begun(move: MoveReservation, view: View) -> bool:
+    """Whether a pod of the gang is gone, or is being deleted."""
+    pods = (view.by_uid.get(uid) for uid in move.pods)
+    return any(pod is None or pod.metadata.deletion_timestamp for pod in pods)
+
+
+def _is_over(move: MoveReservation, view: View, ledger: ReservationLedger) -> bool:
+    """Whether its time is over, or nobody recreates its pods any more."""
+    lost = view.lost_owner(move.pod) if move.pod is not None else None
+    return ledger.now.seconds >= move.until or (lost is not None and lost.is_confirmed)
+
+
+def _reservation(
+    group: VictimGroup, view: View, ledger: ReservationLedger, before: MoveReservation | None
+) -> MoveReservation | None:
+    """The reservation of a move, None if its time cannot be read."""
+    began, seconds = since_1970(group.moves[-1]), ledger.settings.reserve_hold_seconds
+    if began is None:
+        return None
+    until = ledger.now.seconds - ledger.now.at.timestamp() + began + seconds
+    nodes = frozenset(group.nodes) & view.nodes.keys()
+    seen = next((pod for uid in group.pods if (pod := view.by_uid.get(uid)) is not None), None)
+    known = view.placements.get(group.moved_gang)
+    namespace = group.moved_gang.partition("/")[0]
+    return MoveReservation(
+        MOVE, group.moved_gang, nodes, until - seconds, until, datetime.fromtimestamp(began + seconds, UTC),
+        whose=f"{namespace}/{known.spec.gang}" if known is not None else group.moved_gang,
+        holder=group.moves[-1], priority=_ABOVE_ALL, beyond_share=nodes, moves=tuple(group.moves),
+        pods=tuple(group.pods), pod=seen or (before.pod if before is not None else None),
+    )  # fmt: skip
+
+
+def nodes_after_move(gang: PodGang, ledger: ReservationLedger) -> frozenset[str]:
+    """The nodes that are reserved for a moved gang, or for moved pods of its controller."""
+    names = gang.key.placement_key, gang.controller.placement_key
+    return frozenset[str]().union(*(ledger.of(name, MOVE) for name in names))
+
+
+def move_of(gang: PodGang, nodes: frozenset[str], ledger: ReservationLedger) -> MoveReservation | None:
+    """The move that is over once pods of the gang are planned on these nodes, None if it was not moved."""
+    own = gang.key.placement_key, gang.controller.placement_key
+    moves = (each for each in ledger.of_kind(MOVE) if isinstance(each, MoveReservation) and each.gang in own)
+    return min(moves, key=lambda each: (not nodes <= each.nodes, each.holder), default=None)

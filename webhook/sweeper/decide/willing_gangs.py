@@ -1,0 +1,314 @@
+"""Which willing gangs are moved, so that a gang fits that waits for place and not for quantity. Pure.
+
+A gang is willing if all of its pods say so. It is moved only as a whole, while all of it runs, and only if
+its controller recreates its pods, no PodDisruptionBudget protects them, and it has another place at once
+(placement.moves). That place is no worse: it keeps the gang's own requirements, on no more domains of any
+level than now, or one more at the finest. Gangs are left alone whose new place cannot be promised: those with
+chosen cards, rules on other pods, domains of their own, or several pod sets.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence, Set
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import cached_property
+from typing import Final
+
+from labeler.contract import keys
+from webhook.durations import DAY, HOUR, duration_text
+from webhook.kube.objects import Pod
+from webhook.kube.placements import VictimGroup
+from webhook.kube.times import since_1970
+from webhook.placement import Assignment, Budget, NoFit, PlacementError, Snapshot, place
+from webhook.placement.moves import Moves, MoveSearch
+from webhook.placement.victims import Unit
+from webhook.policy.annotations import movable_after
+from webhook.scheduling.gpu_counts import gpus_of
+from webhook.scheduling.podrules import has_rules
+from webhook.sweeper.decide.attempt import PassState
+from webhook.sweeper.decide.gang_question import GangQuestion, domains_of, question
+from webhook.sweeper.decide.moved_gangs import moves_of
+from webhook.sweeper.decide.node_rules import nodes_of
+from webhook.sweeper.decide.preemption import MOST_PODS, Preemption, lowest_priority
+from webhook.sweeper.observe.gangs import GangKey, OwnerFacts, PodGang, gang_of
+from webhook.sweeper.observe.membership import exclusive_over
+from webhook.sweeper.observe.plans import unpinned
+from webhook.sweeper.observe.pods import PodTrait
+from webhook.text import counted
+from webhook.workloads.pod_sets import asks_for_devices
+
+_NOT_WILLING: Final = f"not movable ({keys.MOVABLE_ANNOTATION})"
+
+
+@dataclass(frozen=True)
+class RunningGang:
+    """A gang on nodes that might be moved. pods: all of it. avoid: nodes that it may not use.
+
+    why_not: why it is not moved, "" if it may be.
+    """
+
+    key: GangKey
+    pods: tuple[Pod, ...]
+    now: PassState
+    avoid: frozenset[str]
+    why_not: str = ""
+
+    @cached_property
+    def unit(self) -> Unit:
+        """Its GPU pods."""
+        uids = [pod.metadata.uid for pod in self.pods if asks_for_devices(pod.spec)]
+        priority = max(pod.spec.priority or 0 for pod in self.pods)
+        return Unit(f"{self.key}/{self.key.id}", priority, frozenset(uids))
+
+    @cached_property
+    def lost(self) -> float:
+        """GPU hours since the start of its pods."""
+        counting, at = self.now.settings.counting, self.now.view.now.at.timestamp()
+        hours = ((at - started_at(pod)) / HOUR * gpus_of(pod, counting) for pod in self.pods)
+        return sum(max(0.0, each) for each in hours)
+
+    @property
+    def gpus(self) -> int:
+        """The GPUs of its pods."""
+        return sum(gpus_of(pod, self.now.settings.counting) for pod in self.pods)
+
+    @cached_property
+    def _asked(self) -> GangQuestion | None:
+        """The question about its recreated pods, None if their place cannot be promised."""
+        view = self.now.view
+        pods = [unpinned(pod, pod.spec.node_name) for pod in self.pods]
+        gang = gang_of(self.key, pods, (), OwnerFacts(size=len(pods)))
+        try:
+            asked = question(gang, pods, {}, self.avoid, self.now.class_of, view.is_ours)
+        except PlacementError:
+            return None
+        has_cards = any(member.pod_class.wants_cards for member in asked.gang.members)
+        return None if has_cards or asked.parts else asked
+
+    def place(self, snapshot: Snapshot, without: frozenset[str], budget: Budget) -> Assignment | NoFit:
+        """See PlaceableGang."""
+        if self._asked is None:
+            return NoFit("", len(self.pods), 0, 0, {})
+        asked, options = self._asked.without(without), self.now.settings.options
+        return place(asked.gang, snapshot, options, budget, explained=False)
+
+    def accepts(self, answer: Assignment) -> bool:
+        """Whether the place has no more domains than now, or one more at the finest level."""
+        own = self.unit.pods
+        nodes = {pod.spec.node_name for pod in self.pods if pod.metadata.uid in own}
+        before = domains_of(self.now.snapshot, nodes)
+        more = (0,) * (len(before) - 2) + (1, 1)
+        after = domains_of(self.now.snapshot, set(answer.nodes.values()))
+        return all(new <= old + extra for new, old, extra in zip(after, before, more, strict=True))
+
+    def assume(self, snapshot: Snapshot, answer: Assignment) -> Snapshot:
+        """See PlaceableGang."""
+        assert self._asked is not None
+        return snapshot.assume(answer, self._asked.gang)
+
+
+@dataclass(frozen=True)
+class AskingGang:
+    """The gang that waits, by its question."""
+
+    asked: GangQuestion
+    now: PassState
+
+    def place(self, snapshot: Snapshot, without: frozenset[str], budget: Budget) -> Assignment | NoFit:
+        """See PlaceableGang."""
+        gang = self.asked.without(without).gang
+        return place(gang, snapshot, self.now.settings.options, budget, explained=False)
+
+    def accepts(self, answer: Assignment) -> bool:
+        """See PlaceableGang."""
+        return True
+
+    def assume(self, snapshot: Snapshot, answer: Assignment) -> Snapshot:
+        """See PlaceableGang."""
+        return snapshot.assume(answer, self.asked.gang)
+
+
+def started_at(pod: Pod) -> float:
+    """When a pod was started, or else created, in seconds since 1970."""
+    return since_1970(pod.status.start_time) or since_1970(pod.metadata.creation_timestamp) or 0.0
+
+
+# --- which gangs may be moved -------------------------------------------------------------------------
+
+
+def running_gangs(asking: PodGang, now: PassState) -> Iterator[RunningGang]:
+    """The gangs that might be moved for one that waits, with why some of them are not."""
+    view = now.view
+    waiting, staying = {view.gang_of(pod) for pod in view.gated}, _staying(now)
+    most, own = lowest_priority(asking), now.ledger.of(asking.key.placement_key)
+    avoid = nodes_of(now.given.rules.of(asking)) | (now.ledger.taken - own)
+    for key, pods in view.bound_gangs.items():
+        if key in waiting or not _is_whole(key, pods, now):
+            continue
+        if not any(_must_stay(pod, most, staying) for pod in pods):
+            found = RunningGang(key, tuple(pods), now, avoid, _why_not(key, pods, now))
+            if found.unit.pods:
+                yield found
+
+
+def _staying(now: PassState) -> Set[str]:
+    """The uids of pods that are not moved: they would come back at once, or late, or are evicted already."""
+    going = (*now.promised, *(group for plan in now.plans for group in plan.victims))
+    staying = now.view.uids(
+        PodTrait.LASTING, PodTrait.UNBOUND, PodTrait.LATE, PodTrait.SLOW, PodTrait.OF_A_SET
+    )
+    return staying | {uid for group in going for uid in group.pods}
+
+
+def _must_stay(pod: Pod, most: int, staying: Set[str]) -> bool:
+    """Whether a pod is too important, or its new place cannot be promised."""
+    is_important = (pod.spec.priority or 0) > most
+    return is_important or pod.metadata.uid in staying or has_rules(pod.spec) or bool(exclusive_over(pod))
+
+
+def _is_whole(key: GangKey, pods: Sequence[Pod], now: PassState) -> bool:
+    """Whether all pods of a gang run, and topogate has placed all of them."""
+    placement = now.view.placements.get(key.placement_key)
+    if placement is None or not placement.is_complete or len(pods) < placement.spec.size:
+        return False
+    mates = now.view.index.mates.get(key, ())
+    has_volumes = any(pod.spec.volumes for pod in pods) and now.view.storage is None
+    is_running = all(pod.status.phase == "Running" for pod in pods)
+    return is_running and len(mates) in (0, len(pods)) and not has_volumes
+
+
+def _why_not(key: GangKey, pods: Sequence[Pod], now: PassState) -> str:
+    """Why a gang is not moved, "" if it may be."""
+    limits, at = now.settings.moves, now.view.now.at.timestamp()
+    for pod in pods:
+        after = movable_after(pod.metadata.annotations)
+        if after is None:
+            return _NOT_WILLING
+        if at - started_at(pod) < after:
+            return f"movable once it has run for {duration_text(after)} ({keys.MOVABLE_AFTER_ANNOTATION})"
+    if len(moves_within(DAY, _moves_of(key, now), at)) >= limits.per_gang_and_day:
+        return "moved as often today as makeRoom.movesPerGangAndDay allows"
+    if now.given.why_not_recreated(pods):
+        return "not recreated by its controller, or its Job would fail"
+    return "protected by a PodDisruptionBudget" if now.given.keeps(pods) else ""
+
+
+def _moves_of(key: GangKey, now: PassState) -> Sequence[str]:
+    placement = now.view.placements.get(key.placement_key)
+    return placement.spec.moves if placement is not None else ()
+
+
+def moves_within(seconds: float, moves: Sequence[str], at: float) -> list[str]:
+    """Those of these moves that were made within this time. at: now, in seconds since 1970."""
+    return [each for each in moves if (made := since_1970(each)) is not None and at - made < seconds]
+
+
+def _left(now: PassState) -> int:
+    """How many more gangs may be moved within the hour."""
+    at = now.view.now.at.timestamp()
+    made = {each for plan in now.view.placements.values() for each in plan.spec.moves}
+    made |= {group.moves[-1] for _, group in moves_of(now.view)}
+    made |= {group.moves[-1] for plan in now.plans for group in plan.victims if group.is_moved}
+    return now.settings.moves.per_hour - len(moves_within(HOUR, sorted(made), at))
+
+
+# --- the search ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class MoveAnswer:
+    """What moving gangs would do for one that waits. moves: None if it does not help.
+
+    gangs: those of the nearest miss, some of which are not moved; () if moving any gangs does not help.
+    """
+
+    moves: Moves | None = None
+    gangs: tuple[RunningGang, ...] = ()
+    limit: int = 0
+
+    @property
+    def sentence(self) -> str:
+        """What came closest, "" if nothing did."""
+        if not self.gangs:
+            return ""
+        gpus = counted(sum(each.gpus for each in self.gangs), "GPU")
+        them = f"moving {counted(len(self.gangs), 'gang')} of {gpus}"
+        reasons: dict[str, int] = {}
+        for each in self.gangs:
+            if each.why_not:
+                reasons[each.why_not] = reasons.get(each.why_not, 0) + 1
+        is_one = len(self.gangs) == 1
+        listed = [
+            f"{'it is' if is_one else counted(count, 'of them is', 'of them are')} {why}"
+            for why, count in reasons.items()
+        ]
+        if len(self.gangs) > self.limit:
+            listed.append(f"{max(0, self.limit)} more may be moved within the hour (makeRoom.movesPerHour)")
+        return f"{them} would do, but {'; '.join(listed)}" if listed else f"{them} would do"
+
+
+def may_ask(asked: GangQuestion, now: PassState) -> bool:
+    """Whether a gang waits for place and not for quantity, and its question is one that moves can answer."""
+    if asked.parts or asked.rules is not None or not asked.gang.members:
+        return False
+    if any(member.pod_class.wants_cards for member in asked.gang.members):
+        return False
+    return _is_enough_free(asked, now)
+
+
+def _is_enough_free(asked: GangQuestion, now: PassState) -> bool:
+    """Whether as many GPUs are free as the gang asks for, in all nodes that it may use together."""
+    wanted, free = Counter[str](), Counter[str]()
+    for member in asked.gang.members:
+        wanted.update(dict(member.pod_class.requests))
+    for name, state in now.snapshot.nodes.items():
+        if name not in asked.gang.excluded_nodes:
+            free.update({resource: max(0, state.free.get(resource, 0)) for resource in wanted})
+    return all(free[name] >= wanted[name] for name in wanted if "/" in name)
+
+
+def look_for_moves(gang: PodGang, asked: GangQuestion, now: PassState, budget: Budget) -> MoveAnswer:
+    """The gangs to move for one that waits, or else what came closest."""
+    gangs, left = list(running_gangs(gang, now)), _left(now)
+    willing = [each for each in gangs if not each.why_not]
+    found = _search(asked, now, willing, left, budget)
+    if found is not None and sum(len(each.pods) for each in _gangs_of(found)) <= MOST_PODS:
+        return MoveAnswer(found)
+    nearest = _search(asked, now, gangs, len(gangs), budget)
+    return MoveAnswer(None, _gangs_of(nearest) if nearest is not None else (), left)
+
+
+def _search(
+    asked: GangQuestion, now: PassState, gangs: Sequence[RunningGang], most: int, budget: Budget
+) -> Moves | None:
+    part = budget.part(budget.left // 2)
+    return MoveSearch(AskingGang(asked, now), asked.gang, now.snapshot, gangs, part).run(most)
+
+
+def _gangs_of(moves: Moves) -> tuple[RunningGang, ...]:
+    return tuple(gang for gang, _ in moves.places if isinstance(gang, RunningGang))
+
+
+def as_preemption(moves: Moves, now: PassState) -> Preemption:
+    """The moved gangs as victims that have a new place."""
+    at, places = now.view.now.at, dict[GangKey, tuple[RunningGang, Assignment]]()
+    for gang, answer in moves.places:
+        assert isinstance(gang, RunningGang)
+        places[gang.key] = gang, answer
+    groups = tuple(
+        _group(gang, answer, now, (at + timedelta(microseconds=number)).isoformat())
+        for number, (gang, answer) in enumerate(places.values())
+    )
+    highest = max(gang.unit.priority for gang, _ in places.values())
+    return Preemption(moves.assignment, groups, tuple(map(str, places)), highest)
+
+
+def _group(gang: RunningGang, answer: Assignment, now: PassState, made: str) -> VictimGroup:
+    before = moves_within(DAY, _moves_of(gang.key, now), now.view.now.at.timestamp())
+    return VictimGroup(
+        pods=sorted(pod.metadata.uid for pod in gang.pods),
+        whole=True,
+        nodes=sorted(set(answer.nodes.values())),
+        moved_gang=now.view.controller_of(gang.pods[0]).placement_key,
+        moves=[*before, made],
+    )
