@@ -93,7 +93,8 @@ def place(
         return too_many_classes(gang, len(question.classes), snapshot, options.bound)
     budget.take(looks + len(gang.members))
     if one_node.serves(question) and (alone := one_node.best(question, snapshot, budget)) is not None:
-        return _on_one_node(gang, question, members, snapshot, alone, budget)
+        solved = Solution({alone.node.name: question.counts}, True, 0)
+        return _assigned(gang, question, members, snapshot, solved, alone.objective, budget)
     return _by_search(gang, question, members, snapshot, budget, explained)
 
 
@@ -114,32 +115,28 @@ def _by_search(
             return unexplained(gang, snapshot, solved.proven)
         return _reason(gang, question, snapshot, tree, solved.proven, budget)
     objective = _objective(question, snapshot, tree.root, solved)
-    try:
-        placed = _assign(gang, question, members, snapshot, solved, budget)
-    except _CardsUndecided as what:
-        return undecided(gang, snapshot, str(what))
-    spread_over = snapshot.topology.spread(objective.domains, families_of(snapshot, solved.counts))
-    best = Assignment(placed, objective, solved.proven, spread_over)
+    best = _assigned(gang, question, members, snapshot, solved, objective, budget)
+    if isinstance(best, NoFit):
+        return best
     return _near_neighbours(gang, question, snapshot, tree.root, best, budget)
 
 
-def _on_one_node(
+def _assigned(
     gang: Gang,
     question: Question,
     members: Sequence[Sequence[Member]],
     snapshot: Snapshot,
-    alone: one_node.OneNode,
+    solved: Solution,
+    objective: Objective,
     budget: Budget,
 ) -> Assignment | NoFit:
-    """The gang on one node."""
-    solved = Solution({alone.node.name: question.counts}, True, 0)
+    """The assignment of a solution that places the gang; undecided if its cards are not found."""
     try:
         placed = _assign(gang, question, members, snapshot, solved, budget)
     except _CardsUndecided as what:
         return undecided(gang, snapshot, str(what))
-    domains = alone.objective.domains
-    spread_over = snapshot.topology.spread(domains, families_of(snapshot, solved.counts or ()))
-    return Assignment(placed, alone.objective, True, spread_over)
+    families = families_of(snapshot, solved.counts or ())
+    return Assignment(placed, objective, solved.proven, snapshot.topology.spread(objective.domains, families))
 
 
 def _reason(
