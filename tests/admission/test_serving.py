@@ -313,7 +313,7 @@ def test_a_new_configuration_is_taken_up_and_a_broken_one_leaves_the_old_in_forc
     assert is_gated("example.com/npu")
     assert own_webhook.metric("topogate_configuration_generation") == 2
     assert any(
-        "gatePrefix: must be text, not a number" in fault
+        "gatePrefix: must be a prefix of a gate's name, not 7" in fault
         for fault in readiness(own_webhook)[1]["configuration"]["rejected"]
     )
     assert "configuration_rejected" in own_webhook.log
@@ -358,7 +358,7 @@ def test_a_configuration_with_faults_ends_the_start_with_all_of_them(
     file.write_text("apiVersion: topogate.io/v1beta1\nkind: Configuration\ngatePrefix: '-'\ntier: []\n")
     assert serve.main(["--config", str(file)]) == 2
     output = capsys.readouterr().err
-    assert "gatePrefix: '-' is not a prefix" in output
+    assert "gatePrefix: must be a prefix of a gate's name, not '-'" in output
     assert "tier: unknown key; did you mean tiers?" in output
 
 

@@ -90,18 +90,19 @@ class World:
     nodes: dict[str, Node]
     pods: dict[str, Pod]
     api: Stored = field(default_factory=Stored)
+    moment: Moment = SteppedSweeper.moment
 
     def __post_init__(self) -> None:
         self.cache = ClusterCache(self.api)
         self.cache._follows_failed = True  # nothing fails
-        self.sweeper = SteppedSweeper(
-            Pass(self.api, self.cache, SETTINGS, clock=lambda: self.sweeper.moment.seconds)
-        )
+        surroundings = Pass(self.api, self.cache, SETTINGS, clock=lambda: self.moment.seconds)
+        self.sweeper = SteppedSweeper(surroundings)
 
     def step(self, seconds: float) -> tuple[dict[str, str], dict[str, list[str]]]:
         """The next pass, so many seconds later: its reasons, and the explanation before it, by gang."""
-        at = self.sweeper.moment
-        self.sweeper.moment = now = Moment(at.seconds + seconds, at.at + timedelta(seconds=seconds))
+        at = self.moment
+        now = Moment(at.seconds + seconds, at.at + timedelta(seconds=seconds))
+        self.moment = self.sweeper.moment = now
         self.cache.nodes._replace(Listing("1", dict(self.nodes)))
         self.cache.pods._replace(Listing("1", dict(self.pods)))
         placements = dict(self.cache.current_placements())
