@@ -12,8 +12,10 @@ from tests.sweeper.cluster import places
 from tests.sweeper.moves import MOVABLE, MOVES, Scattered, with_limits
 from tests.sweeper.preemptions import member
 from webhook.configuration.settings import Settings
+from webhook.inquiry.move_answer import what_moves_would_do
 from webhook.kube.disruption_budgets import PodDisruptionBudget
 from webhook.kube.objects import Pod
+from webhook.policy.annotations import faults
 from webhook.scheduling.budgets import Budgets
 from webhook.sweeper.decide.orders import Orders
 from webhook.sweeper.decide.preemption import Preempting, VictimsSince, look_for_victims
@@ -273,3 +275,63 @@ def test_a_gang_is_moved_only_so_often_within_a_day() -> None:
         spec = msgspec.structs.replace(before.spec, moves=moves)
         made.record(msgspec.structs.replace(before, spec=spec))
         assert set(places(made.one()).values()) == nodes
+
+
+# --- what people read ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("settings", "annotations", "sentences"),
+    [
+        (
+            Settings(),
+            {},
+            [
+                "It would fit if 1 gang, 1 pod, moved: ns/Job/small (not movable (topogate.io/movable)).",
+                "No gang is moved in this cluster: its configuration has no makeRoom.",
+            ],
+        ),
+        (
+            with_limits(after_seconds=10**9),
+            MOVABLE,
+            [
+                "It would fit if 1 gang, 1 pod, moved: ns/Job/small.",
+                "They are moved once it has waited for 277777h46m40s (makeRoom.after).",
+            ],
+        ),
+    ],
+)
+def test_explain_names_the_gangs_whose_move_would_help(
+    settings: Settings, annotations: dict[str, str], sentences: list[str]
+) -> None:
+    made = scene(settings, annotations=annotations)
+    made.one()
+    (gang,) = made.placing.gangs()
+    state = made.placing.state
+    assert state is not None
+    asked = state.question(gang, gang.gated, frozenset())
+    assert list(what_moves_would_do(gang, asked, state)) == sentences
+
+
+@pytest.mark.parametrize(
+    ("annotations", "fault"),
+    [
+        ({}, ""),
+        ({keys.MOVABLE_ANNOTATION: "true", keys.MOVABLE_AFTER_ANNOTATION: "1h30m"}, ""),
+        (
+            {keys.MOVABLE_ANNOTATION: "yes"},
+            'movable: "yes" has no effect; write "true" or "false"',
+        ),
+        ({keys.MOVABLE_AFTER_ANNOTATION: "30m"}, "topogate.io/movable-after has no effect without"),
+        (
+            {keys.MOVABLE_ANNOTATION: "true", keys.MOVABLE_AFTER_ANNOTATION: "30"},
+            'topogate.io/movable-after: "30" is not a duration, as 30m or 1h30m, so its gang is not moved',
+        ),
+    ],
+)
+def test_the_author_is_warned_of_annotations_that_move_nothing(
+    annotations: dict[str, str], fault: str
+) -> None:
+    found = list(faults(annotations, ("block",)))
+    assert len(found) == bool(fault)
+    assert all(fault in each for each in found)
