@@ -39,7 +39,7 @@ class UngatedCause(StrEnum):
     """Why a pod has no gate."""
 
     MISSED = "missed"
-    """The webhook was not called, or did not answer."""
+    """The webhook was not called, did not answer, or what it wrote was removed by another."""
     GPUS_ADDED = "gpus-added"
     """Another webhook added the GPUs."""
     FOR_A_NODE = "for-a-node"
@@ -176,7 +176,8 @@ def _warning(cause: UngatedCause, namespace: str, pods: Sequence[Pod]) -> Warn:
 
 
 _WHY: Final = {
-    UngatedCause.MISSED: "the API server did not call the admission webhook, or got no answer in time",
+    UngatedCause.MISSED: "the API server did not call the admission webhook, or got no answer in time, or "
+    "another webhook removed the gate afterwards",
     UngatedCause.GPUS_ADDED: "another webhook adds the GPUs, and topogate's is not called after it",
 }
 _REMEDY: Final = {
