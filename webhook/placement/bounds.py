@@ -61,9 +61,18 @@ def least_cost(vertex: Vertex, wanted: int, costs: Costs) -> int:
     total = 0
     for level, sums in enumerate(slot_sums(vertex)):
         if sums:
-            total += (bisect_left(sums, wanted) + 1) << costs.domains[level]
-            total += wanted << costs.leftover[level]
+            fewest = bisect_left(sums, wanted) + 1
+            total += fewest << costs.domains[level]
+            total += _least_leftover(sums, fewest, wanted) << costs.leftover[level]
     return total
+
+
+def _least_leftover(sums: Sequence[int], fewest: int, wanted: int) -> int:
+    """A lower bound of the capacity of the fewest domains that fit so many pods. sums: see slot_sums."""
+    if fewest > 1:
+        return wanted
+    fitting = bisect_left(range(1, len(sums)), True, key=lambda n: sums[n] - sums[n - 1] < wanted)
+    return sums[fitting] - (sums[fitting - 1] if fitting else 0)
 
 
 def census(vertex: Vertex) -> list[tuple[int, int]]:
