@@ -1,6 +1,7 @@
 """Identical pods that fit on one node, and what the node loses for pods of the mix."""
 
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -52,6 +53,20 @@ def test_fewer_domains_come_before_what_a_node_loses() -> None:
     others = [node(f"h{n}", ("b2", "s", f"h{n}"), 64, **{GPU: 4}) for n in range(2)]
     snapshot = with_mix([whole, *others], gpu_class(1000, 8))
     assert set(placed(gang_of(2, pod_class(1, **{GPU: 4})), snapshot).nodes.values()) == {"a"}
+
+
+def test_a_pod_for_any_model_leaves_the_model_that_others_require() -> None:
+    """Both nodes are equal but for the model; most pods of the mix run on one of the models alone."""
+    nodes = [
+        replace(each, labels={**each.labels, "model": model})
+        for model, each in (
+            ("H100", node("a", ("b", "s", "a"), 64, **{GPU: 8})),
+            ("T4", node("b", ("b", "s", "b"), 64, **{GPU: 8})),
+        )
+    ]
+    of_model = replace(gpu_class(8000, 1, count=3), models=(("model", ("H100",)),))
+    found = placed(gang_of(1, pod_class(8, **{GPU: 1})), with_mix(nodes, of_model, gpu_class(8000, 1)))
+    assert set(found.nodes.values()) == {"b"}
 
 
 def share_pod(share: int, cards: int = 1) -> PodClass:

@@ -1,6 +1,7 @@
 """Free GPUs that the next pod of the mix cannot use."""
 
 from collections import Counter
+from dataclasses import replace
 
 from tests.placement.mixes import GPU, card_node, gpu_class, share_class, shared, with_mix
 from tests.placement.small import node
@@ -10,6 +11,13 @@ from webhook.placement.stranded_gpus import SHARES, TOO_FEW, stranded_gpus, stra
 
 def gpu_node(name: str, cpu: int, gpus: int) -> NodeInfo:
     return node(name, ("b", "s", name), cpu, **{GPU: gpus})
+
+
+def test_a_class_of_another_model_does_not_count() -> None:
+    """Else all GPUs of a model would be stranded for pods that never run on it."""
+    idle = node("a", ("b", "s", "a"), 64, **{GPU: 8})
+    of_model = replace(gpu_class(8000, 1), models=(("model", ("H100",)),))
+    assert stranded_gpus(with_mix([idle], of_model, gpu_class(8000, 1))) == {}
 
 
 def test_free_gpus_are_stranded_by_what_the_node_lacks() -> None:

@@ -1,16 +1,33 @@
 """The mix of the GPU pods of a cluster."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from labeler.contract import keys
-from webhook.placement import Card, CardRequest, MixClass, NodeInfo, PodClass, Snapshot, Usage, vector
+from tests.sweeper.pods import decode
+from webhook.placement import (
+    Card,
+    CardRequest,
+    MixClass,
+    NodeInfo,
+    PodClass,
+    Requirement,
+    Rules,
+    Snapshot,
+    Term,
+    Usage,
+    vector,
+)
 from webhook.placement.mix import MOST_CLASSES
+from webhook.scheduling.convert import usage_of
 from webhook.scheduling.gpus import Counting
 from webhook.scheduling.pod_mix import PARTS, class_of, mix_of, mix_of_counts
 
 GPU = "nvidia.com/gpu"
+MODEL = keys.GPU_MODEL_LABEL
 COUNTING = Counting((GPU, keys.I915))
 
 
@@ -69,3 +86,40 @@ def test_a_mix_has_few_classes_and_does_not_depend_on_the_order(counts: dict[int
     assert all(each.count > 0 for each in found.classes)
     frequent = max(known, key=lambda each: known[each])
     assert any(each.requests == frequent.requests for each in found.classes)
+
+
+@pytest.mark.promise("D37")
+@pytest.mark.parametrize(
+    "rules",
+    [
+        Rules(selector=((MODEL, "H100"), ("zone", "a"))),
+        Rules(affinity=(Term((Requirement(MODEL, "In", ("H100",)), Requirement("zone", "Exists"))),)),
+        Rules(affinity=(Term((Requirement(MODEL, "In", ("H100",)),)),) * 2),
+    ],
+    ids=["selector", "affinity", "either of two equal terms"],
+)
+def test_pods_that_require_a_model_are_a_class_of_their_own(rules: Rules) -> None:
+    asked = replace(pod(2), rules=rules)
+    there = Usage(dict(pod(2).requests), labels=((MODEL, ("H100",)), ("zone", ("a",))))
+    found = mix_of(snapshot(there), [asked, pod(2)], COUNTING)
+    assert [each.models for each in found.classes] == [(), ((MODEL, ("H100",)),)]
+    assert [each.count for each in found.classes] == [1365, 2730]
+
+
+def test_a_running_pod_counts_with_the_model_of_its_selector() -> None:
+    asked = {"name": "main", "resources": {"limits": {GPU: "2"}}}
+    manifest = {
+        "metadata": {"name": "p", "namespace": "a", "uid": "u"},
+        "spec": {"containers": [asked], "nodeSelector": {MODEL: "H100"}, "nodeName": "n"},
+    }
+    (only,) = mix_of(snapshot(usage_of(decode(manifest))), [], COUNTING).classes
+    assert only.models == ((MODEL, ("H100",)),)
+
+
+def test_a_pod_that_may_run_on_other_models_too_requires_none() -> None:
+    either = Rules(
+        affinity=(Term((Requirement(MODEL, "In", ("H100",)),)), Term((Requirement("a", "Exists"),)))
+    )
+    only = class_of(replace(pod(1), rules=either), COUNTING)
+    assert only is not None
+    assert only.models == ()

@@ -91,6 +91,29 @@ class Rules:
         return bool(preferences) or self.affinity is not None
 
 
+LabelValues = tuple[tuple[str, tuple[str, ...]], ...]
+"""Keys of node labels, each with the values of which a node must have one; sorted."""
+
+
+def label_values(rules: Rules) -> LabelValues:
+    """The labels that a node must have by the selector, or by each term of the required node affinity."""
+    found = {key: {value} for key, value in rules.selector}
+    terms = [_values_by_key(term) for term in rules.affinity or ()]
+    for key in set.intersection(*map(set, terms)) if terms else ():
+        values = set().union(*[term[key] for term in terms])
+        found[key] = found.get(key, values) & values
+    return tuple(sorted((key, tuple(sorted(values))) for key, values in found.items()))
+
+
+def _values_by_key(term: Term) -> dict[str, set[str]]:
+    """For each label of which a term requires one of some values, these values."""
+    found: dict[str, set[str]] = {}
+    for each in term.expressions:
+        if each.operator == "In":
+            found[each.key] = found.get(each.key, {*each.values}) & {*each.values}
+    return found
+
+
 def reason_against(
     rules: Rules,
     name: str,

@@ -37,12 +37,16 @@ class CardAmounts(NamedTuple):
 Cards = tuple[CardAmounts, ...]
 """The cards of a node, the fullest first."""
 
+Labels = tuple[str, ...]
+"""The values of a node's labels of models, "" for one that it lacks."""
+
 
 class MixResources(NamedTuple):
-    """The resources that classes of a mix request, of nodes and of cards."""
+    """The resources that classes of a mix request, of nodes and of cards, and the labels of their models."""
 
     of_nodes: tuple[str, ...]
     of_cards: tuple[str, ...]
+    labels: tuple[str, ...] = ()
 
     def free_on(self, free: Mapping[str, int]) -> tuple[int, ...]:
         """The free amounts of a node; below 0 counts as 0."""
@@ -75,15 +79,15 @@ class MixResources(NamedTuple):
 
 
 class States:
-    """Distinct states of nodes, and distinct sets of cards, by number."""
+    """Distinct states of nodes, and distinct sets of cards on nodes of a model, by number."""
 
     def __init__(self, resources: MixResources) -> None:
         self.resources = resources
         self._numbers: dict[tuple[tuple[int, ...], int], int] = {}
         self._free = np.zeros((_FEW, len(resources.of_nodes)), dtype=np.int64)
         self._cards_on: list[int] = []
-        self._sets: dict[Cards, int] = {}
-        self._cards: list[Cards] = []
+        self._sets: dict[tuple[Labels, Cards], int] = {}
+        self._cards: list[tuple[Labels, Cards]] = []
         self._later: dict[object, dict[int, int]] = {}
 
     @property
@@ -95,28 +99,30 @@ class States:
         """The number of a node's state, cached with it."""
         known: int | None = state.notes.get(self)
         if known is None:
-            known = self._added(self.resources.free_on(state.free), self.resources.cards_on(state.cards))
+            labels = tuple([state.node.labels.get(key, "") for key in self.resources.labels])
+            cards = self._set(labels, self.resources.cards_on(state.cards))
+            known = self._added(self.resources.free_on(state.free), cards)
             state.note(self, known)
         return known
 
-    def _added(self, free: tuple[int, ...], cards: Cards) -> int:
-        key = free, self._set(cards)
+    def _added(self, free: tuple[int, ...], cards: int) -> int:
+        key = free, cards
         number = self._numbers.setdefault(key, len(self._cards_on))
         if number == len(self._cards_on):
             if number == len(self._free):
                 self._free = np.concatenate([self._free, np.zeros_like(self._free)])
             self._free[number] = free
-            self._cards_on.append(key[1])
+            self._cards_on.append(cards)
         return number
 
-    def _set(self, cards: Cards) -> int:
-        number = self._sets.setdefault(cards, len(self._cards))
+    def _set(self, labels: Labels, cards: Cards) -> int:
+        number = self._sets.setdefault((labels, cards), len(self._cards))
         if number == len(self._cards):
-            self._cards.append(cards)
+            self._cards.append((labels, cards))
         return number
 
-    def cards_of(self, number: int) -> Cards:
-        """The cards of a set."""
+    def cards_of(self, number: int) -> tuple[Labels, Cards]:
+        """The cards of a set, and the model of the nodes."""
         return self._cards[number]
 
     def amounts(self, numbers: Sequence[int]) -> tuple[Array, list[int]]:
@@ -139,7 +145,8 @@ class States:
         known = self._later.setdefault(key, {})
         for number in cards:
             if number not in known:
-                known[number] = self._set(self.resources.later(self._cards[number], requests, pods))
+                labels, before = self._cards[number]
+                known[number] = self._set(labels, self.resources.later(before, requests, pods))
         return [known[number] for number in cards]
 
 

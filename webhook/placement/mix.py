@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from webhook.placement.eligibility import LabelValues
 from webhook.placement.model import Vector
 
 MOST_CLASSES: Final = 64
@@ -17,7 +18,8 @@ class MixClass:
     """Requests of similar pods, and their number.
 
     resource: the resource of which they request whole GPUs, "" for pods that request cards. thousandths: of
-    GPUs that one pod takes. cards, per_card: the number of cards, and the amounts of each.
+    GPUs that one pod takes. cards, per_card: the number of cards, and the amounts of each. models: the labels
+    of a node's GPU model of which they require values.
     """
 
     requests: Vector
@@ -26,6 +28,7 @@ class MixClass:
     resource: str = ""
     cards: int = 0
     per_card: Vector = ()
+    models: LabelValues = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +45,9 @@ class Mix:
 NO_MIX: Final = Mix()
 
 
-def resource_names(mix: Mix) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The resources that the classes request, of nodes and of cards."""
+def names_of(mix: Mix) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
+    """The resources that the classes request, of nodes and of cards, and the keys of their model labels."""
     of_nodes = {name for each in mix.classes for name, _ in each.requests}
     of_cards = {name for each in mix.classes for name, _ in each.per_card}
-    return tuple(sorted(of_nodes)), tuple(sorted(of_cards))
+    labels = {key for each in mix.classes for key, _ in each.models}
+    return tuple(sorted(of_nodes)), tuple(sorted(of_cards)), tuple(sorted(labels))

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from webhook.placement.eligibility import Rules, Taint, Term
+from webhook.placement.eligibility import LabelValues, Rules, Taint, Term
 
 Vector = tuple[tuple[str, int], ...]
 """Resource amounts as sorted pairs, so that they can be part of a key."""
@@ -74,6 +74,8 @@ class Usage:
     uid: str = ""
     unmanaged: tuple[CardRequest, ...] = ()
     """Requests of containers whose cards are not recorded; they use some cards (see cards.state)."""
+    labels: LabelValues = ()
+    """The node labels that the pod requires."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from webhook.placement.cards.state import CardState, card_state, unmanaged_use
+from webhook.placement.eligibility import label_values
 from webhook.placement.mix import NO_MIX, Mix
 from webhook.placement.model import Assignment, Card, Gang, NodeInfo, Placed, PodClass, Usage
 from webhook.placement.names import natural
@@ -321,7 +322,7 @@ def usage_of_member(placed: Placed, pod_class: PodClass, gang: str) -> Usage:
                 amounts[resource] = amounts.get(resource, 0) + amount
             tiles[share.card] = tiles.get(share.card, frozenset()) | frozenset(share.tiles)
     requests = {**dict(pod_class.requests), **dict(pod_class.beside)}
-    return Usage(requests, cards, tiles, name=placed.member, gang=gang)
+    return Usage(requests, cards, tiles, name=placed.member, gang=gang, labels=label_values(pod_class.rules))
 
 
 def block_key(state: NodeState) -> Path:

@@ -21,8 +21,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from webhook.placement.free_amounts import CardAmounts, MixResources, states_of
-from webhook.placement.mix import WHOLE, Mix, resource_names
+from webhook.placement.free_amounts import CardAmounts, Cards, Labels, MixResources, states_of
+from webhook.placement.mix import WHOLE, Mix, names_of
 from webhook.placement.model import PodClass, Vector
 from webhook.placement.snapshot import NodeState
 
@@ -48,7 +48,8 @@ class UsableGpus:
     """The usable GPUs of nodes for one mix."""
 
     def __init__(self, mix: Mix) -> None:
-        self.resources = MixResources(*resource_names(mix))
+        self.mix = mix
+        self.resources = MixResources(*names_of(mix))
         self.weights = np.array([each.count for each in mix.classes], dtype=np.int64)
         self._requests = _table([each.requests for each in mix.classes], self.resources.of_nodes)
         self._thousandths = np.array([each.thousandths for each in mix.classes], dtype=np.int64)
@@ -62,6 +63,8 @@ class UsableGpus:
         """Distinct requests for cards; (0, ()) is the one of classes that request whole GPUs."""
         self._cards = np.array([each.cards for each in mix.classes], dtype=np.int64)
         self._number = np.array([self._asked.index(each) for each in of_cards])
+        self._all = 2 * len(self._asked)
+        """The column of all free thousandths in a row of _of_cards; after it comes one for each class."""
         self._start()
 
     def _start(self) -> None:
@@ -69,7 +72,8 @@ class UsableGpus:
         self._states = states_of(self.resources)
         self._before: dict[int, int] = {}
         self._row_of: dict[int, int] = {}
-        self._rows = np.zeros((0, 2 * len(self._asked) + 1), dtype=np.int64)
+        of_models = len(self.mix.classes) if self.resources.labels else 0
+        self._rows = np.zeros((0, self._all + 1 + of_models), dtype=np.int64)
 
     def lost(self, nodes: Sequence[NodeState], pod: PodClass, pods: int) -> list[int]:
         """What each node loses by so many pods of a class, see the module docstring."""
@@ -115,7 +119,7 @@ class UsableGpus:
 
         They are the means over the pods of the mix; of several resources the scarcest counts. The last two
         amounts of a node are for lack of GPUs and of cards. Classes that request GPUs, or cards, of another
-        kind than the node's do not count.
+        kind or model than the node's do not count.
         """
         one, _, every = self.usable(nodes)
         weights = self.weights * self._has_gpus(nodes)
@@ -141,11 +145,18 @@ class UsableGpus:
             name = self.resources.of_nodes[column]
             has = np.array([each.node.allocatable.get(name, 0) > 0 for each in nodes])
             found[:, classes] = has[:, None]
+        for number, state in enumerate(nodes) if self.resources.labels else ():
+            found[number] *= self._may_run([state.node.labels.get(key, "") for key in self.resources.labels])
         return found.astype(np.int64)
+
+    def _may_run(self, labels: Iterable[str]) -> list[bool]:
+        """For each class whether it may run on nodes with these values of the labels of models."""
+        there = dict(zip(self.resources.labels, labels, strict=True))
+        return [all(there[key] in values for key, values in each.models) for each in self.mix.classes]
 
     def _all_free(self, free: Array, rows: Array) -> Array:
         """The free thousandths of GPUs of each node."""
-        found: Array = WHOLE * free[:, list(self._of_gpu)].sum(axis=1) + rows[:, -1]
+        found: Array = WHOLE * free[:, list(self._of_gpu)].sum(axis=1) + rows[:, self._all]
         return found
 
     def _usable(self, free: Array, rows: Array) -> tuple[Array, Array]:
@@ -153,15 +164,19 @@ class UsableGpus:
         times = _times(free, self._requests)
         one = rows[:, 2 * self._number]
         pods = np.minimum(times, rows[:, 2 * self._number + 1])
-        filling = np.minimum(rows[:, -1:], pods * self._thousandths)
+        filling = np.minimum(rows[:, self._all, None], pods * self._thousandths)
         for column, classes in self._of_gpu.items():
             one[:, classes] = WHOLE * free[:, column, None]
             filling[:, classes] = times[:, classes] * self._thousandths[classes]
-        return one * (times > 0), filling
+        one *= times > 0
+        if self.resources.labels:
+            one *= rows[:, self._all + 1 :]
+            filling *= rows[:, self._all + 1 :]
+        return one, filling
 
     def _of_cards(self, numbers: Sequence[int]) -> Array:
         """For each set of cards, by number, a row: for each distinct request the free thousandths of cards
-        that serve it and the pods that do; all free thousandths.
+        that serve it and the pods that do; all free thousandths; for each class whether it may run there.
         """
         row_of = self._row_of
         missing = list(dict.fromkeys(number for number in numbers if number not in row_of))
@@ -172,10 +187,12 @@ class UsableGpus:
         rows: Array = self._rows[[row_of[number] for number in numbers]]
         return rows
 
-    def _new_rows(self, sets: Sequence[Sequence[CardAmounts]]) -> Array:
-        free, there = _cards(sets, len(self.resources.of_cards))
+    def _new_rows(self, sets: Sequence[tuple[Labels, Cards]]) -> Array:
+        free, there = _cards([cards for _, cards in sets], len(self.resources.of_cards))
         rows = np.zeros((len(sets), self._rows.shape[1]), dtype=np.int64)
-        rows[:, -1] = there.sum(axis=1)
+        rows[:, self._all] = there.sum(axis=1)
+        if self.resources.labels:
+            rows[:, self._all + 1 :] = [self._may_run(labels) for labels, _ in sets]
         for number, (count, per_card) in enumerate(self._asked):
             if count:
                 request = _table([per_card], self.resources.of_cards)

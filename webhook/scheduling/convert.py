@@ -16,7 +16,7 @@ from webhook.kube import objects
 from webhook.kube.affinity import NodeSelectorTerm, SelectorRequirement
 from webhook.kube.containers import ActualResources, Container
 from webhook.kube.struct import Quantities
-from webhook.placement.eligibility import Requirement, Rules, Term, Toleration
+from webhook.placement.eligibility import Requirement, Rules, Term, Toleration, label_values
 from webhook.placement.model import CardRequest, PodClass, Preferences, Usage, vector
 from webhook.scheduling import gpu_requests
 from webhook.scheduling.gpu_requests import ContainerKind
@@ -268,7 +268,8 @@ def usage_of(pod: objects.Pod, gang: str = "", *, annotations: Mapping[str, str]
     unmanaged = _without_name(slots) if is_planned(texts) else _unmanaged(pod.spec)
     priority = pod.spec.priority or 0
     requests = requests_of(pod.spec, pod.status)
-    return Usage(requests, cards, tiles, name, gang, priority, metadata.uid, unmanaged)
+    labels = label_values(node_rules(pod.spec))
+    return Usage(requests, cards, tiles, name, gang, priority, metadata.uid, unmanaged, labels)
 
 
 _Slot = tuple[Mapping[str, int], Sequence[int | None]]

@@ -7,6 +7,7 @@ from typing import Final
 
 from labeler.contract import keys
 from webhook.placement import Mix, MixClass, PodClass, Snapshot, Usage, vector
+from webhook.placement.eligibility import LabelValues, label_values
 from webhook.placement.mix import MOST_CLASSES, WHOLE
 from webhook.placement.snapshot import Block, NodeState, Path
 from webhook.scheduling.gpus import Counting
@@ -43,19 +44,21 @@ def class_of(pod: PodClass, counting: Counting) -> MixClass | None:
     """The class of a pod; None if it requests no GPU."""
     asked = [request for request in pod.cards if request.count]
     cards = sum(request.count for request in asked)
-    return _class(pod.requests, cards, max((each.per_card for each in asked), default=()), counting)
+    per_card = max((each.per_card for each in asked), default=())
+    return _class(pod.requests, cards, per_card, label_values(pod.rules), counting)
 
 
 def mix_of_counts(counts: Mapping[MixClass, int]) -> Mix:
     """At most MOST_CLASSES classes, whose counts add up to PARTS.
 
-    Pods of the rarest others count as the most similar class, by the GPUs that a pod takes.
+    Pods of the rarest others count as the most similar class, by their models and the GPUs that a pod takes.
     """
     order = sorted(counts, key=lambda each: (-counts[each], _sort_key(each)))
     frequent = order[:MOST_CLASSES]
     sums = {each: counts[each] for each in frequent}
     for rare in order[MOST_CLASSES:]:
         similar = [each for each in frequent if each.resource == rare.resource] or frequent
+        similar = [each for each in similar if each.models == rare.models] or similar
         sums[min(similar, key=lambda each: abs(each.thousandths - rare.thousandths))] += counts[rare]
     total = sum(sums.values())
     parts = {each: max(1, PARTS * count // total) for each, count in sums.items()}
@@ -63,7 +66,7 @@ def mix_of_counts(counts: Mapping[MixClass, int]) -> Mix:
 
 
 def _sort_key(each: MixClass) -> tuple[object, ...]:
-    return each.requests, each.per_card, each.cards
+    return each.requests, each.per_card, each.cards, each.models
 
 
 def _in_block(block: Block, counting: Counting) -> Counts:
@@ -90,21 +93,23 @@ def _on_node(state: NodeState, key: tuple[str, Counting]) -> list[MixClass]:
 def _class_of_usage(usage: Usage, counting: Counting) -> MixClass | None:
     cards = [vector(amounts) for amounts in usage.cards.values()]
     cards += [each.per_card for each in usage.unmanaged for _ in range(each.count)]
-    return _class(vector(usage.requests), len(cards), max(cards, default=()), counting)
+    return _class(vector(usage.requests), len(cards), max(cards, default=()), usage.labels, counting)
 
 
 def _class(
     requests: tuple[tuple[str, int], ...],
     cards: int,
     per_card: tuple[tuple[str, int], ...],
+    labels: LabelValues,
     counting: Counting,
 ) -> MixClass | None:
+    models = tuple([each for each in labels if each[0] in counting.model_labels])
     if cards:
         share = min(WHOLE, dict(per_card).get(keys.MILLICORES, WHOLE))
-        return MixClass(requests, cards * share, 0, "", cards, per_card)
+        return MixClass(requests, cards * share, 0, "", cards, per_card, models)
     amounts = dict(requests)
     names = counting.names(amounts)
-    return MixClass(requests, WHOLE * amounts[names[0]], 0, names[0]) if names else None
+    return MixClass(requests, WHOLE * amounts[names[0]], 0, names[0], models=models) if names else None
 
 
 def _default_mix(resources: Iterable[str]) -> Mix:
