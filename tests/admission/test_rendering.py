@@ -252,7 +252,7 @@ class Ruled:
         sent, pod = copy.deepcopy(self.plain[number]), PODS[number]
         if "schedulingGroup" in pod["spec"]:  # forgotten at storage, where the feature is off
             sent["spec"]["schedulingGroup"] = pod["spec"]["schedulingGroup"]
-        return decide(msgspec.convert(sent, NewPod), namespace, self.policy, classes())
+        return decide(msgspec.json.decode(json.dumps(sent), type=NewPod), namespace, self.policy, classes())
 
 
 @pytest.fixture(scope="module")

@@ -109,8 +109,9 @@ def test_map_and_gangs_read_a_real_cluster(cluster: Cluster, capsys: pytest.Capt
     pod = {"metadata": {"name": "alone"}, "spec": {"nodeName": "node-b1-s0-h00", "containers": [container]}}
     cluster.api().request("POST", path, body=pod)
     assert main(["map", "-o", "wide", "--level", "block", *connection]) == 0
-    b0, b1, holder = capsys.readouterr().out.splitlines()
+    b0, b1, holder, free = capsys.readouterr().out.splitlines()
     assert (b0.split()[0], b1.split()[0], holder.strip()) == ("b0", "b1", "default/alone: 8 GPUs, 1 pod")
+    assert free == "NVIDIA-H100-80GB-HBM3: 24 free of 32"
     assert main(["gangs", *connection]) == 0
     assert capsys.readouterr().out == "No gang waits or runs in namespace default.\n"
 

@@ -44,6 +44,7 @@ ELSEWHERE: Final = {
     "sed -i": "tests/manifests/test_manifests.py",
     "kubectl apply --server-side -k": "tests/cluster/test_from_kubectl_to_placed.py",
     "kubectl get certificates": "tests/node/test_with_cert_manager.py: it needs cert-manager's CRDs",
+    "kubectl apply -k manifests/components/monitoring": "tests/monitoring: it needs the operator's CRDs",
     "kubectl exec -n topogate-labeler": "tests/labeler: the simulated nodes run no containers",
     "topogate run --follow": "tests/node/test_demo.py: it needs containers",
     "topogate logs": "tests/node/test_demo.py: it needs containers",
