@@ -6,14 +6,19 @@ from typing import Any, Final
 import msgspec
 
 from labeler.contract import keys
+from tests.sweeper.clock import Clock
 from tests.sweeper.cluster import Nodes, Placing
 from tests.sweeper.preemptions import member, plan
 from webhook.configuration.settings import MoveLimits, Settings
+from webhook.kube.disruption_budgets import PodDisruptionBudget
 from webhook.kube.objects import Pod
 from webhook.kube.placements import Placement
+from webhook.scheduling.budgets import Budgets
 from webhook.sweeper.decide.orders import NewPlan, Orders
 from webhook.sweeper.decide.plan import plan_metadata, plan_spec
+from webhook.sweeper.decide.preemption import Preempting, VictimsSince, look_for_victims
 from webhook.sweeper.observe.gangs import OwnerFacts
+from webhook.sweeper.observe.view import Moment
 
 MOVES: Final = Settings(moves=MoveLimits(is_on=True))
 MOVABLE: Final = {keys.MOVABLE_ANNOTATION: "true"}
@@ -92,3 +97,69 @@ class Scattered:
 def with_limits(**limits: Any) -> Settings:
     """The settings with other limits."""
     return replace(MOVES, moves=replace(MOVES.moves, **limits))
+
+
+def moved(orders: Orders) -> list[tuple[list[str], list[str]]]:
+    """The pods that are moved, and the nodes of their new place."""
+    return [
+        (sorted(group.pods), group.nodes) for plan in orders.plans for group in plan.victims if group.is_moved
+    ]
+
+
+def scene(settings: Settings | None = None, **of_small: object) -> Scattered:
+    """Two blocks of two nodes, a small gang in each, and a gang that asks for a whole block."""
+    made = Scattered(2, 2) if settings is None else Scattered(2, 2, settings=settings)
+    made.runs("small", "n0", **of_small)  # type: ignore[arg-type]
+    made.runs("fixed", "n2", annotations={}, priority=3000)
+    made.waits("large", 2)
+    return made
+
+
+def two_gangs_to_move() -> Scattered:
+    """A block with two small gangs, another one with two free nodes, and a gang that asks for the first."""
+    made = Scattered(3, 2)
+    made.runs("one", "n0")
+    made.runs("two", "n1")
+    made.waits("large", 3)
+    return made
+
+
+class Moving:
+    """A plan for which gangs are moved: two, unless a scene is given in which large waits."""
+
+    def __init__(self, given: Scattered | None = None) -> None:
+        made = self.scattered = given or two_gangs_to_move()
+        (order,) = made.one().plans
+        self.plan = made.written(order)
+        self.budgets, self.clock = Budgets(), Clock()
+        self.since: VictimsSince = {}
+
+    def look(self, settings: Settings = MOVES) -> Preempting:
+        """What a pass does for the plan."""
+        placing = self.scattered.placing
+        view = replace(placing.view(), now=Moment(self.clock()))
+        snapshot = placing.snapshotter.snapshot(view)
+        found, self.since = look_for_victims(view, snapshot, self.budgets, self.since, settings)
+        return found
+
+    def protect(self, job: str) -> None:
+        """A budget allows no eviction of its pods."""
+        body = {
+            "metadata": {"name": "keep", "namespace": "ns", "uid": "keep"},
+            "spec": {"selector": {"matchLabels": {"batch.kubernetes.io/job-name": job}}},
+            "status": {"disruptionsAllowed": 0, "observedGeneration": 1},
+        }
+        self.budgets = Budgets([msgspec.convert(body, PodDisruptionBudget)])
+
+    def change(self, name: str, pod: Pod | None) -> None:
+        """Have this pod in place of that of the name, or none."""
+        pods = [each for each in self.scattered.cluster.pods if each.metadata.name != name]
+        self.scattered.cluster.pods = pods if pod is None else [*pods, pod]
+
+
+def evicted(found: Preempting) -> list[str]:
+    """The names of the pods that are evicted."""
+    return sorted(order.pod.metadata.name for order in found.evictions.values())
+
+
+WAITING = frozenset(f"ns-large-{number}" for number in range(3))

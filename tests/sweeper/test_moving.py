@@ -1,43 +1,19 @@
 """Which gangs are moved for which, and where they go: decided in memory."""
 
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import msgspec
 import pytest
 
 from labeler.contract import keys
-from tests.sweeper.clock import Clock
 from tests.sweeper.cluster import places
-from tests.sweeper.moves import MOVABLE, MOVES, Scattered, with_limits
+from tests.sweeper.moves import MOVABLE, MOVES, WAITING, Moving, Scattered, evicted, moved, scene, with_limits
 from tests.sweeper.preemptions import member
 from webhook.configuration.settings import Settings
 from webhook.inquiry.move_answer import what_moves_would_do
-from webhook.kube.disruption_budgets import PodDisruptionBudget
-from webhook.kube.objects import Pod
 from webhook.policy.annotations import faults
-from webhook.scheduling.budgets import Budgets
-from webhook.sweeper.decide.orders import Orders
-from webhook.sweeper.decide.preemption import Preempting, VictimsSince, look_for_victims
 from webhook.sweeper.decide.reservations import MOVE
 from webhook.sweeper.observe.pods import ENDING_SECONDS
-from webhook.sweeper.observe.view import Moment
-
-
-def moved(orders: Orders) -> list[tuple[list[str], list[str]]]:
-    """The pods that are moved, and the nodes of their new place."""
-    return [
-        (sorted(group.pods), group.nodes) for plan in orders.plans for group in plan.victims if group.is_moved
-    ]
-
-
-def scene(settings: Settings | None = None, **of_small: object) -> Scattered:
-    """Two blocks of two nodes, a small gang in each, and a gang that asks for a whole block."""
-    made = Scattered(2, 2) if settings is None else Scattered(2, 2, settings=settings)
-    made.runs("small", "n0", **of_small)  # type: ignore[arg-type]
-    made.runs("fixed", "n2", annotations={}, priority=3000)
-    made.waits("large", 2)
-    return made
 
 
 @pytest.mark.promise("O418")
@@ -128,46 +104,6 @@ def test_the_recreated_pods_get_the_reserved_place_and_nobody_else_does() -> Non
 
 
 # --- the moves of a plan ------------------------------------------------------------------------------
-
-
-class Moving:
-    """A plan for which two gangs are moved."""
-
-    def __init__(self) -> None:
-        made = self.scattered = Scattered(3, 2)
-        made.runs("one", "n0")
-        made.runs("two", "n1")
-        self.large = made.waits("large", 3)
-        (order,) = made.one().plans
-        self.plan = made.written(order)
-        self.budgets, self.clock = Budgets(), Clock()
-        self.since: VictimsSince = {}
-
-    def look(self, settings: Settings = MOVES) -> Preempting:
-        placing = self.scattered.placing
-        view = replace(placing.view(), now=Moment(self.clock()))
-        snapshot = placing.snapshotter.snapshot(view)
-        found, self.since = look_for_victims(view, snapshot, self.budgets, self.since, settings)
-        return found
-
-    def protect(self, job: str) -> None:
-        body = {
-            "metadata": {"name": "keep", "namespace": "ns", "uid": "keep"},
-            "spec": {"selector": {"matchLabels": {"batch.kubernetes.io/job-name": job}}},
-            "status": {"disruptionsAllowed": 0, "observedGeneration": 1},
-        }
-        self.budgets = Budgets([msgspec.convert(body, PodDisruptionBudget)])
-
-    def change(self, name: str, pod: Pod | None) -> None:
-        pods = [each for each in self.scattered.cluster.pods if each.metadata.name != name]
-        self.scattered.cluster.pods = pods if pod is None else [*pods, pod]
-
-
-def evicted(found: Preempting) -> list[str]:
-    return sorted(order.pod.metadata.name for order in found.evictions.values())
-
-
-WAITING = frozenset(f"ns-large-{number}" for number in range(3))
 
 
 @pytest.mark.promise("O419")

@@ -20,7 +20,7 @@ def what_moves_would_do(
     named: how to print a gang that the reader may not know.
     """
     options, limits = state.settings.options, state.settings.moves
-    if not may_ask(asked, state):
+    if not may_ask(gang, asked, state):
         return
     found = look_for_moves(gang, asked, state, Budget(QUESTIONS * options.bound))
     gangs = found.gangs if found.moves is None else [gang for gang, _ in found.moves.places]

@@ -21,6 +21,7 @@ from webhook.scheduling.volume_counts import VolumeClaim, VolumeCounts
 from webhook.sweeper.decide.asking import DivideGang, Variant, undivided
 from webhook.sweeper.decide.gang_question import GangQuestion, question
 from webhook.sweeper.decide.missing_pods import Growth
+from webhook.sweeper.decide.moved_gangs import with_moves
 from webhook.sweeper.decide.node_rules import GangNodes, NodeRule, NodeRules, RuleKind
 from webhook.sweeper.decide.orders import NO_HURRY, Beside, Cause, NewPlan
 from webhook.sweeper.decide.preemption import (
@@ -207,7 +208,7 @@ class PassState:
             volumes = volumes.with_promised(plan.pods.values())
         if near is not None:
             near = near.with_added((plan.pods[entry.uid], entry.node) for entry in plan.entries)
-        ledger = self.ledger.promise(plan.later_pod_nodes)
+        ledger = with_moves(self.ledger.promise(plan.later_pod_nodes), plan.victims, self.view)
         if not plan.preempts:
             ledger = ledger.placed(plan.gang.key)
         if plan.moves:

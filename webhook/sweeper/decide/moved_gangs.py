@@ -5,8 +5,8 @@ any pod is evicted. A move that has begun keeps its places also if that plan is 
 once a Placement records it: that of the moved gang, when its recreated pods are planned.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Final
 
@@ -69,6 +69,12 @@ def _planned(
 
 
 MOVES: Final = ReservationSource(MOVE, reserve_for_moved)
+
+
+def with_moves(ledger: ReservationLedger, victims: Iterable[VictimGroup], view: View) -> ReservationLedger:
+    """With the new places of the gangs that a plan of this pass moves."""
+    made = [_reservation(group, view, ledger, None) for group in victims if group.is_moved]
+    return replace(ledger, reservations=(*ledger.reservations, *filter(None, made)))
 
 
 def _is_begun(move: MoveReservation, view: View) -> bool:

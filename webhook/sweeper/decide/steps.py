@@ -351,7 +351,7 @@ def move_gangs(attempt: Attempt, now: PassState) -> Attempt:
     gang, limits = attempt.gang, now.settings.moves
     if not isinstance(attempt.answer, NoFit) or not limits.is_on or has_enough(gang, attempt.workers):
         return attempt
-    if not now.ledger.has_waited(gang, limits.after_seconds) or not may_ask(attempt.asked, now):
+    if not now.ledger.has_waited(gang, limits.after_seconds) or not may_ask(gang, attempt.asked, now):
         return attempt
     found = look_for_moves(gang, attempt.asked, now, attempt.budget)
     if found.moves is None:

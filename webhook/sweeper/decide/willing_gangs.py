@@ -29,7 +29,7 @@ from webhook.sweeper.decide.attempt import PassState
 from webhook.sweeper.decide.gang_question import GangQuestion, domains_of, question
 from webhook.sweeper.decide.moved_gangs import moves_of
 from webhook.sweeper.decide.node_rules import nodes_of
-from webhook.sweeper.decide.preemption import MOST_PODS, Preemption, lowest_priority
+from webhook.sweeper.decide.preemption import MOST_PODS, Preemption, lowest_priority, may_preempt
 from webhook.sweeper.observe.gangs import GangKey, OwnerFacts, PodGang, gang_of
 from webhook.sweeper.observe.membership import exclusive_over
 from webhook.sweeper.observe.plans import unpinned
@@ -247,9 +247,12 @@ class MoveAnswer:
         return f"{them} would do, but {'; '.join(listed)}" if listed else f"{them} would do"
 
 
-def may_ask(asked: GangQuestion, now: PassState) -> bool:
-    """Whether a gang waits for place and not for quantity, and its question is one that moves can answer."""
-    if asked.parts or asked.rules is not None or not asked.gang.members:
+def may_ask(gang: PodGang, asked: GangQuestion, now: PassState) -> bool:
+    """Whether a gang waits for place and not for quantity, and its question is one that moves can answer.
+
+    Nothing is evicted for pods with preemptionPolicy Never.
+    """
+    if not may_preempt(gang) or asked.parts or asked.rules is not None or not asked.gang.members:
         return False
     if any(member.pod_class.wants_cards for member in asked.gang.members):
         return False
@@ -292,12 +295,14 @@ def _gangs_of(moves: Moves) -> tuple[RunningGang, ...]:
 def as_preemption(moves: Moves, now: PassState) -> Preemption:
     """The moved gangs as victims that have a new place."""
     at, places = now.view.now.at, dict[GangKey, tuple[RunningGang, Assignment]]()
+    # A move is recognized by its time, so no two have the same.
+    before = sum(len(plan.victims) for plan in now.plans)
     for gang, answer in moves.places:
         assert isinstance(gang, RunningGang)
         places[gang.key] = gang, answer
     groups = tuple(
         _group(gang, answer, now, (at + timedelta(microseconds=number)).isoformat())
-        for number, (gang, answer) in enumerate(places.values())
+        for number, (gang, answer) in enumerate(places.values(), before)
     )
     highest = max(gang.unit.priority for gang, _ in places.values())
     return Preemption(moves.assignment, groups, tuple(map(str, places)), highest)
