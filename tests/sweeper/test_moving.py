@@ -139,12 +139,6 @@ def test_a_gang_without_the_annotation_is_not_moved_whatever_a_plan_names() -> N
     assert sentence.endswith("not yet: their gang has pods without topogate.io/movable")
 
 
-def test_no_gang_of_a_higher_priority_is_moved() -> None:
-    scene = Moving()
-    scene.change("two-0", member("two", 0, "n1", priority=2, metadata={"annotations": MOVABLE}))
-    assert evicted(scene.look()) == ["one-0"]
-
-
 def test_a_plan_is_given_up_where_moves_are_switched_off() -> None:
     found = Moving().look(Settings())
     assert (evicted(found), found.dropped, found.waiting_uids) == ([], WAITING, WAITING)

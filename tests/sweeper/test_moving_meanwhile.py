@@ -1,9 +1,13 @@
 """What becomes of a move when other gangs, the cluster or the gang itself change meanwhile: in memory."""
 
+from collections.abc import Callable
+
+import msgspec
 import pytest
 
-from tests.sweeper.cluster import places
-from tests.sweeper.moves import Scattered, moved, scene
+from tests.sweeper.cluster import Nodes, places
+from tests.sweeper.moves import MOVABLE, MOVES, WAITING, Moving, Scattered, evicted, moved, scene
+from tests.sweeper.preemptions import member
 from webhook.sweeper.decide.reservations import MOVE
 
 # --- gangs of the same pass ---------------------------------------------------------------------------
@@ -48,3 +52,88 @@ def test_nothing_is_moved_for_a_gang_that_never_preempts() -> None:
     made.runs("fixed", "n2", annotations={}, priority=3000)
     made.waits("large", 2, preemptionPolicy="Never")
     assert places(made.one()) == {}
+
+
+# --- between the plan and the last eviction ------------------------------------------------------------
+
+
+@pytest.mark.promise("O420")
+def test_no_gang_is_moved_while_another_one_of_the_plan_may_not_be_evicted() -> None:
+    scene = Moving()
+    scene.change("two-0", member("two", 0, "n1", priority=2, metadata={"annotations": MOVABLE}))
+    found = scene.look()
+    assert (evicted(found), found.waiting_uids) == ([], WAITING)
+    scene.clock.now += MOVES.bind_seconds
+    assert scene.look().dropped == WAITING
+
+
+def lose(cluster: Nodes) -> None:
+    """The node is deleted."""
+    del cluster.nodes["n3"]
+
+
+def cordon(cluster: Nodes) -> None:
+    """The node takes no more pods."""
+    node = cluster.nodes["n3"]
+    spec = msgspec.structs.replace(node.spec, unschedulable=True)
+    cluster.nodes["n3"] = msgspec.structs.replace(node, spec=spec)
+
+
+def fill(cluster: Nodes) -> None:
+    """Another pod got the GPU of the node."""
+    cluster.pods.append(member("stranger", 0, "n3"))
+
+
+@pytest.mark.promise("O420")
+@pytest.mark.parametrize("change", [lose, cordon, fill])
+def test_no_gang_is_moved_whose_new_place_is_lost_before(change: Callable[[Nodes], None]) -> None:
+    scene = Moving()
+    change(scene.scattered.cluster)
+    found = scene.look()
+    assert (evicted(found), found.waiting_uids) == ([], WAITING)
+    (sentence,) = found.sentences.values()
+    assert sentence.endswith("not yet: their new place is lost")
+
+
+def two_pods_to_move(*nodes: str) -> Moving:
+    """A gang of two pods on these nodes is moved."""
+    made = Scattered(3, 1, 2)
+    made.runs("pair", *nodes)
+    made.waits("large", 3)
+    return Moving(made)
+
+
+@pytest.mark.promise("O420")
+@pytest.mark.parametrize("change", [lambda _: None, lose, cordon])
+def test_a_gang_that_is_partly_evicted_is_evicted_as_a_whole(change: Callable[[Nodes], None]) -> None:
+    """Also if a node of its new place is lost, or no pod of it is in the way any more."""
+    scene = two_pods_to_move("n0", "n3")
+    scene.change("pair-0", None)
+    change(scene.scattered.cluster)
+    found = scene.look()
+    assert (evicted(found), found.waiting_uids) == (["pair-1"], WAITING)
+
+
+@pytest.mark.promise("O420")
+def test_a_gang_that_is_partly_evicted_gets_a_place_only_as_a_whole() -> None:
+    """Else its first recreated pods end the reservation, and are evicted once more with the others."""
+    scene = two_pods_to_move("n0", "n1")
+    assert evicted(scene.look()) == ["pair-0", "pair-1"]
+    scene.change("pair-0", None)
+    scene.scattered.waits("pair", 1, again=2)
+    scene.protect("pair")
+    found = scene.look()
+    assert evicted(found) == []
+    assert {gang.name for gang in found.going} == {"pair"}
+    assert places(scene.scattered.placing.one(going=found.going)) == {}
+
+
+@pytest.mark.promise("O420")
+def test_a_gang_that_stays_partly_evicted_gets_a_place_once_the_plan_is_dropped() -> None:
+    scene = two_pods_to_move("n0", "n1")
+    scene.change("pair-0", None)
+    scene.protect("pair")
+    scene.look()
+    scene.clock.now += MOVES.bind_seconds
+    found = scene.look()
+    assert (found.dropped, found.going) == (WAITING, frozenset())

@@ -18,6 +18,7 @@ must say that they may be moved. None is evicted while another one of the plan c
 never released before they are gone: a plan that has waited too long is dropped.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
@@ -36,7 +37,7 @@ from webhook.sweeper.decide.orders import Eviction, EvictionCause
 from webhook.sweeper.observe.gangs import PodGang, urgency
 from webhook.sweeper.observe.membership import GangKey
 from webhook.sweeper.observe.pods import ENDING_SECONDS, PodTrait, name_of
-from webhook.sweeper.observe.view import View
+from webhook.sweeper.observe.view import View, is_usable
 from webhook.text import counted, few
 
 MOST_PODS: Final = 5_000
@@ -273,6 +274,7 @@ _NONE_TO_SPARE: Final = "their gang would fall below its minimum"
 _NOT_ALL: Final = "their gang has pods that must not be evicted for it"
 _NOT_YET: Final = "pods of their gang are planned and not yet released"
 _NOT_READY: Final = "its own pods cannot be released yet"
+_NO_PLACE: Final = "their new place is lost"
 _UNWILLING: Final = f"their gang has pods without {keys.MOVABLE_ANNOTATION}"
 _ITS_BUDGET: Final = "a PodDisruptionBudget protects them"
 
@@ -323,8 +325,9 @@ class Preempting:
     """The results for plans that wait for victims in one pass.
 
     waiting_uids: uids of pods that are not released yet. sentences: by Placement, what its gang waits for.
-    going: gangs that are evicted as a whole in this pass: no pod of them is placed in it, as it would be left
-    alone afterwards. dropped: uids of pods whose plan is given up, as gangs could not be moved for it.
+    going: gangs that are evicted as a whole in this pass, or moved, perhaps later: no pod of them is placed
+    in it, as it would be left alone afterwards. dropped: uids of pods whose plan is given up, as gangs could
+    not be moved for it.
     """
 
     waiting_uids: frozenset[str] = frozenset()
@@ -352,11 +355,12 @@ class Preempting:
         uids = frozenset(plan.uids)
         return replace(self, waiting_uids=self.waiting_uids | uids, dropped=self.dropped | uids)
 
-    def holding(self, plan: "_WaitingPlan", sentence: str) -> "Preempting":
-        """A plan's pods are not released yet."""
+    def holding(self, plan: "_WaitingPlan", sentence: str, groups: Sequence[RunningVictims]) -> "Preempting":
+        """A plan's pods are not released yet, and gangs that are moved for it return as a whole."""
+        going = self.going.union(group.gang for group in groups if group.is_moved)
         waiting_uids = self.waiting_uids.union(pod.metadata.uid for pod in plan.waiting)
         sentences = {**self.sentences, plan.placement.key: sentence}
-        return replace(self, waiting_uids=waiting_uids, sentences=sentences)
+        return replace(self, waiting_uids=waiting_uids, going=going, sentences=sentences)
 
 
 VictimsSince = Mapping[str, float]
@@ -421,7 +425,7 @@ def look_for_victims(
             found = found.dropping(plan) if groups and plan.moves else found
             continue
         if not plan.uids.isdisjoint(view.not_released):
-            found = found.holding(plan, _waits(groups, plan, _NOT_READY))
+            found = found.holding(plan, _waits(groups, plan, _NOT_READY), groups)
             continue
         after, left, blocked = _evicting(groups, plan, view, found, budgets)
         began = since.get(plan.placement.key, now)
@@ -432,7 +436,7 @@ def look_for_victims(
         found, budgets, known[plan.placement.key] = after, left, began
         # After that it is left to kube-scheduler, which respects no budget where nothing else helps.
         if not is_over:
-            found = found.holding(plan, _waits(groups, plan, blocked))
+            found = found.holding(plan, _waits(groups, plan, blocked), groups)
     return found, known
 
 
@@ -455,7 +459,7 @@ def _running_victims_of_plans(
     for placement, waiting in plans_with_victims(view):
         promised = _promised_gangs(view) if promised is None else promised
         plan = _WaitingPlan.of(placement, waiting, view, snapshot)
-        yield plan, _groups(plan, view, promised)
+        yield plan, _groups(plan, view, snapshot, promised)
 
 
 def _promised_gangs(view: View) -> Set[GangKey]:
@@ -518,7 +522,9 @@ def _why_not_evicted(
     return why if not why or plan.is_of(group.gang.namespace) else _ITS_BUDGET
 
 
-def _groups(plan: _WaitingPlan, view: View, promised: Set[GangKey]) -> list[RunningVictims]:
+def _groups(
+    plan: _WaitingPlan, view: View, snapshot: Snapshot, promised: Set[GangKey]
+) -> list[RunningVictims]:
     """The existing victims of a plan, without those that may not be evicted for its pods.
 
     promised: gangs that have a gated pod with a place in a plan.
@@ -527,29 +533,71 @@ def _groups(plan: _WaitingPlan, view: View, promised: Set[GangKey]) -> list[Runn
         return []
     found: dict[GangKey, RunningVictims] = {}
     for group in plan.placement.spec.victims:
-        victims = _running_victims(group, plan, view)
-        if victims is None:
-            continue
-        if group.whole and victims.going:  # else the others of its gang there have been placed again
-            victims = _with_late(victims, plan.priority + group.is_moved, view, promised)
-        if group.is_moved and any(movable_after(pod.metadata.annotations) is None for pod in victims.pods):
-            victims = replace(victims, blocked=_UNWILLING)
-        found.setdefault(victims.gang, victims)
+        if (victims := _victims_of(group, plan, view, snapshot, promised)) is not None:
+            found.setdefault(victims.gang, victims)
     return list(found.values())
+
+
+def _victims_of(
+    group: VictimGroup, plan: _WaitingPlan, view: View, snapshot: Snapshot, promised: Set[GangKey]
+) -> RunningVictims | None:
+    """The existing victims of a group, with those that its gang has got since; None if there are none."""
+    if group.is_moved:
+        victims = _moved_gang(group, plan, view, snapshot)
+    else:
+        victims = _running_victims(group, plan, view)
+    if victims is None:
+        return None
+    if group.whole and victims.going:  # else the others of its gang there have been placed again
+        victims = _with_late(victims, plan.priority + group.is_moved, view, promised)
+    if group.is_moved and any(movable_after(pod.metadata.annotations) is None for pod in victims.pods):
+        victims = replace(victims, blocked=_UNWILLING)
+    return victims
 
 
 def _running_victims(group: VictimGroup, plan: _WaitingPlan, view: View) -> RunningVictims | None:
     """The existing victims of a group, None if those in the way are not of one gang."""
-    listed = (view.by_uid.get(uid) for uid in group.pods)
-    limit = plan.priority + group.is_moved
-    there = [pod for pod in listed if pod is not None and _may_evict(pod, limit, view)]
+    there = [pod for pod in _existing(group, view) if _may_evict(pod, plan.priority, view)]
     gangs = {view.gang_of(pod) for pod in there if pod.spec.node_name in plan.nodes}
     if len(gangs) != 1:
         return None
     gang = gangs.pop()
-    own = tuple(pod for pod in there if view.gang_of(pod) == gang)
-    is_partial = group.is_moved and len(own) < len(group.pods)
-    return RunningVictims(gang, own, group.whole, group.is_moved, is_partial)
+    return RunningVictims(gang, tuple(pod for pod in there if view.gang_of(pod) == gang), group.whole)
+
+
+def _moved_gang(
+    group: VictimGroup, plan: _WaitingPlan, view: View, snapshot: Snapshot
+) -> RunningVictims | None:
+    """The existing pods of a gang that is moved, whether they are in the way or not; None if none is left.
+
+    Once one of them is evicted, the others are, too, also if the new place is lost by then.
+    """
+    there = _existing(group, view)
+    if not there:
+        return None
+    gangs = {view.gang_of(pod) for pod in there}
+    is_partial = len(there) < len(group.pods)
+    found = RunningVictims(min(gangs), tuple(there), group.whole, is_moved=True, is_partial=is_partial)
+    if len(gangs) > 1 or not all(_may_evict(pod, plan.priority + 1, view) for pod in there):
+        return replace(found, blocked=_NOT_ALL)
+    has_place = found.is_begun or _has_place(group, there, view, snapshot)
+    return found if has_place else replace(found, blocked=_NO_PLACE)
+
+
+def _has_place(group: VictimGroup, pods: Iterable[Pod], view: View, snapshot: Snapshot) -> bool:
+    """Whether the new place of a gang exists, with as many free GPUs as its pods ask for."""
+    if not all(name in snapshot.nodes and is_usable(view.nodes[name]) for name in group.nodes):
+        return False
+    wanted, free = Counter[str](), Counter[str]()
+    for pod in pods:
+        wanted.update(dict(view.class_of(pod).requests))
+    for name in group.nodes:
+        free.update({each: max(0, snapshot.nodes[name].free.get(each, 0)) for each in wanted})
+    return all(free[name] >= wanted[name] for name in wanted if "/" in name)
+
+
+def _existing(group: VictimGroup, view: View) -> list[Pod]:
+    return [pod for uid in group.pods if (pod := view.by_uid.get(uid)) is not None]
 
 
 def _with_late(victims: RunningVictims, below: int, view: View, promised: Set[GangKey]) -> RunningVictims:
