@@ -53,6 +53,10 @@ class Scattered:
             member(name, index, node, metadata={"annotations": annotations}, **spec)
             for index, node in enumerate(nodes)
         ]
+        return self.adopt(pods)
+
+    def adopt(self, pods: list[Pod]) -> list[Pod]:
+        """Have these pods of a gang, and its Placement."""
         self.cluster.pods += pods
         gang = self.placing.view().gang_of(pods[0])
         _, made = plan(gang.placement_name, {pod.metadata.uid: pod.spec.node_name for pod in pods})
@@ -132,12 +136,13 @@ class Moving:
         (order,) = made.one().plans
         self.plan = made.written(order)
         self.budgets, self.clock = Budgets(), Clock()
+        self.not_released: frozenset[str] = frozenset()
         self.since: VictimsSince = {}
 
     def look(self, settings: Settings = MOVES) -> Preempting:
         """What a pass does for the plan."""
         placing = self.scattered.placing
-        view = replace(placing.view(), now=Moment(self.clock()))
+        view = replace(placing.view(), now=Moment(self.clock()), not_released=self.not_released)
         snapshot = placing.snapshotter.snapshot(view)
         found, self.since = look_for_victims(view, snapshot, self.budgets, self.since, settings)
         return found

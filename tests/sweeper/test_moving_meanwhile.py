@@ -8,7 +8,10 @@ import pytest
 from tests.sweeper.cluster import Nodes, places
 from tests.sweeper.moves import MOVABLE, MOVES, WAITING, Moving, Scattered, evicted, moved, scene
 from tests.sweeper.preemptions import member
+from webhook.kube.objects import Pod
 from webhook.sweeper.decide.reservations import MOVE
+from webhook.sweeper.decide.retries import RetryTable, Wait, Write
+from webhook.sweeper.observe.membership import LostOwner
 
 # --- gangs of the same pass ---------------------------------------------------------------------------
 
@@ -137,3 +140,97 @@ def test_a_gang_that_stays_partly_evicted_gets_a_place_once_the_plan_is_dropped(
     scene.clock.now += MOVES.bind_seconds
     found = scene.look()
     assert (found.dropped, found.going) == (WAITING, frozenset())
+
+
+@pytest.mark.promise("O420")
+def test_no_gang_is_moved_for_one_whose_controller_is_deleted() -> None:
+    scene = Moving()
+    scene.not_released = WAITING
+    assert evicted(scene.look()) == []
+
+
+def test_a_gang_whose_eviction_was_just_refused_is_not_chosen_again() -> None:
+    """Its next plan would reserve nodes in vain, too."""
+    made = scene()
+    made.placing.retries = RetryTable({(Write.EVICTION, "ns-small-0"): Wait(1.0, until=1.0)})
+    orders = made.one()
+    assert places(orders) == {}
+    assert "it is not evicted: the API server refused that a moment ago" in made.reason(orders, "large")
+
+
+# --- after the eviction -------------------------------------------------------------------------------
+
+
+def evicted_one() -> Scattered:
+    """The scene in which the small gang is evicted."""
+    made = scene()
+    (order,) = made.one().plans
+    made.written(order)
+    made.cluster.pods = [pod for pod in made.cluster.pods if pod.metadata.uid != "ns-small-0"]
+    made.one()
+    assert made.placing.ledger.nodes(MOVE) == {"n3"}
+    return made
+
+
+@pytest.mark.promise("O420")
+def test_the_new_place_is_free_once_the_controller_of_the_gang_is_deleted() -> None:
+    made = evicted_one()
+    lost = LostOwner("its controller Job/small is deleted")
+    made.placing.snapshotter.owners = lambda: lambda pod: lost if pod.metadata.name == "small-0" else None
+    made.waits("tiny", 1)
+    assert places(made.one()) == {"tiny-0": "n3"}
+
+
+@pytest.mark.promise("O420")
+def test_the_new_place_is_free_once_the_gang_is_back_and_has_ended() -> None:
+    """The plan for which it was moved still names that place, when the gang's Placement is deleted."""
+    made = evicted_one()
+    made.waits("small", 1, again=1)
+    (back,) = made.one().plans
+    written = made.written(back)
+    made.one()
+    made.cluster.pods = [pod for pod in made.cluster.pods if pod.metadata.name != "small-0"]
+    del made.cluster.placements[written.key]
+    made.waits("tiny", 1)
+    assert places(made.one()) == {"tiny-0": "n3"}
+
+
+@pytest.mark.promise("O420")
+def test_a_gang_whose_new_place_is_lost_after_the_eviction_is_placed_elsewhere() -> None:
+    made = Scattered(2, 3)
+    made.runs("small", "n0")
+    made.runs("fixed", "n2", annotations={}, priority=3000)
+    made.runs("other", "n4", annotations={}, priority=3000)
+    made.waits("large", 2)
+    made.written(made.one().plans[0])
+    made.cluster.pods = [pod for pod in made.cluster.pods if pod.metadata.name not in ("small-0", "other-0")]
+    lose(made.cluster)
+    made.waits("small", 1, again=1)
+    assert places(made.one()) == {"small-0": "n4"}
+
+
+def pod_of_deployment(uid: str, node: str = "") -> Pod:
+    """Each is a gang alone, and its successor has another name."""
+    owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "web", "controller": True}
+    metadata = {"name": uid, "uid": uid, "labels": {}, "ownerReferences": [owner], "annotations": MOVABLE}
+    return member("web", 0, node, metadata=metadata)
+
+
+@pytest.mark.promise("O419")
+def test_the_successor_of_a_moved_pod_of_a_deployment_gets_its_place() -> None:
+    made = Scattered(2, 3)
+    made.adopt([pod_of_deployment("web-a", "n0")])
+    made.runs("fixed", "n2", "n3", annotations={}, priority=3000)
+    made.waits("large", 2)
+    (order,) = made.one().plans
+    assert moved(made.one()) == [(["web-a"], ["n4"])]
+    made.written(order)
+    gone = "web-a", "ns-fixed-1"
+    made.cluster.pods = [pod for pod in made.cluster.pods if pod.metadata.uid not in gone]
+    made.waits("urgent", 2, priority=1000)
+    assert places(made.one()) == {}
+    made.cluster.pods.pop()
+    made.cluster.pods[-1] = pod_of_deployment("web-b")
+    (back,) = made.one().plans
+    assert [entry.node for entry in back.entries] == ["n4"], "not n3, which is free, too"
+    assert len(back.moves) == 1, "it counts for its limit of moves a day"

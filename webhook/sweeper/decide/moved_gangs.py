@@ -32,12 +32,18 @@ class MoveReservation(Reservation):
     """The new place of a gang.
 
     moves: when the gang was moved; the last one is this move, by which it is recognized. pods: uids of those
-    that are evicted; pod: one of them, as last seen, None if none was.
+    that are evicted; pod: one of them, as last seen, None if none was. is_over: the gang has its place, or is
+    deleted; without nodes, it stays until its time is over, so that the plan does not begin it again.
     """
 
     moves: tuple[str, ...] = ()
     pods: tuple[str, ...] = ()
     pod: Pod | None = None
+    is_over: bool = False
+
+    def ended(self) -> "MoveReservation":
+        """The same, without nodes."""
+        return replace(self, nodes=frozenset(), is_over=True)
 
 
 def moves_of(view: View) -> Iterator[tuple[Placement, VictimGroup]]:
@@ -49,13 +55,19 @@ def moves_of(view: View) -> Iterator[tuple[Placement, VictimGroup]]:
 def reserve_for_moved(given: ReservationInput) -> Sequence[Reservation]:
     """The new places of gangs that are evicted, or are to be, and that are not back yet."""
     view, ledger = given.view, given.ledger
-    known = {each.holder: each for each in ledger.of_kind(MOVE) if isinstance(each, MoveReservation)}
-    planned = list(_planned(view, ledger, known))
     back = {at for each in view.placements.values() for at in each.spec.moves}
-    found = {**known, **{each.holder: each for each, _ in planned}}
+    moves = (each for each in _current(view, ledger) if ledger.now.seconds < each.until)
+    return [each.ended() if each.holder in back or _is_over(each, view) else each for each in moves]
+
+
+def _current(view: View, ledger: ReservationLedger) -> Iterator[MoveReservation]:
+    """The moves of plans, and those that have begun though their plan is dropped."""
+    known = {each.holder: each for each in _of_ledger(ledger)}
+    planned = list(_planned(view, ledger, known))
     pending = {each.holder for each, is_pending in planned if is_pending}
-    begun = (each for each in found.values() if each.holder in pending or _is_begun(each, view))
-    return [each for each in begun if each.holder not in back and not _is_over(each, view, ledger)]
+    for each in {**known, **{each.holder: each for each, _ in planned}}.values():
+        if each.holder in pending or _is_begun(each, view):
+            yield each
 
 
 def _planned(
@@ -83,10 +95,10 @@ def _is_begun(move: MoveReservation, view: View) -> bool:
     return any(pod is None or pod.metadata.deletion_timestamp for pod in pods)
 
 
-def _is_over(move: MoveReservation, view: View, ledger: ReservationLedger) -> bool:
-    """Whether its time is over, or nobody recreates its pods any more."""
+def _is_over(move: MoveReservation, view: View) -> bool:
+    """Whether it was over before, or nobody recreates its pods any more."""
     lost = view.lost_owner(move.pod) if move.pod is not None else None
-    return ledger.now.seconds >= move.until or (lost is not None and lost.is_confirmed)
+    return move.is_over or (lost is not None and lost.is_confirmed)
 
 
 def _reservation(
@@ -106,7 +118,12 @@ def _reservation(
         whose=f"{namespace}/{known.spec.gang}" if known is not None else group.moved_gang,
         holder=group.moves[-1], priority=_ABOVE_ALL, beyond_share=nodes, moves=tuple(group.moves),
         pods=tuple(group.pods), pod=seen or (before.pod if before is not None else None),
+        is_over=before is not None and before.is_over,
     )  # fmt: skip
+
+
+def _of_ledger(ledger: ReservationLedger) -> list[MoveReservation]:
+    return [each for each in ledger.of_kind(MOVE) if isinstance(each, MoveReservation)]
 
 
 def nodes_after_move(gang: PodGang, ledger: ReservationLedger) -> frozenset[str]:
@@ -118,5 +135,5 @@ def nodes_after_move(gang: PodGang, ledger: ReservationLedger) -> frozenset[str]
 def move_of(gang: PodGang, nodes: frozenset[str], ledger: ReservationLedger) -> MoveReservation | None:
     """The move that is over once pods of the gang are planned on these nodes, None if it was not moved."""
     own = gang.key.placement_key, gang.controller.placement_key
-    moves = (each for each in ledger.of_kind(MOVE) if isinstance(each, MoveReservation) and each.gang in own)
+    moves = (each for each in _of_ledger(ledger) if each.gang in own and not each.is_over)
     return min(moves, key=lambda each: (not nodes <= each.nodes, each.holder), default=None)

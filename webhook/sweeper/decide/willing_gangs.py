@@ -30,6 +30,7 @@ from webhook.sweeper.decide.gang_question import GangQuestion, domains_of, quest
 from webhook.sweeper.decide.moved_gangs import moves_of
 from webhook.sweeper.decide.node_rules import nodes_of
 from webhook.sweeper.decide.preemption import MOST_PODS, Preemption, lowest_priority, may_preempt
+from webhook.sweeper.decide.retries import Write
 from webhook.sweeper.observe.gangs import GangKey, OwnerFacts, PodGang, gang_of
 from webhook.sweeper.observe.membership import exclusive_over
 from webhook.sweeper.observe.plans import unpinned
@@ -188,9 +189,16 @@ def _why_not(key: GangKey, pods: Sequence[Pod], now: PassState) -> str:
             return f"movable once it has run for {duration_text(after)} ({keys.MOVABLE_AFTER_ANNOTATION})"
     if len(moves_within(DAY, _moves_of(key, now), at)) >= limits.per_gang_and_day:
         return "moved as often today as makeRoom.movesPerGangAndDay allows"
+    if _was_refused(pods, now):
+        return "not evicted: the API server refused that a moment ago"
     if now.given.why_not_recreated(pods):
         return "not recreated by its controller, or its Job would fail"
     return "protected by a PodDisruptionBudget" if now.given.keeps(pods) else ""
+
+
+def _was_refused(pods: Sequence[Pod], now: PassState) -> bool:
+    """Whether an eviction was refused lately: the same plan would reserve nodes in vain."""
+    return any((Write.EVICTION, pod.metadata.uid) in now.given.retries.by_key for pod in pods)
 
 
 def _moves_of(key: GangKey, now: PassState) -> Sequence[str]:
