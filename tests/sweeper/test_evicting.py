@@ -5,6 +5,7 @@ from typing import Any, cast
 import msgspec
 import pytest
 
+from labeler.contract.event_reasons import EventReason
 from tests.sweeper.applies import Applies
 from tests.sweeper.clock import Clock
 from tests.sweeper.evictions import BOTH_WAYS, Slow
@@ -12,7 +13,7 @@ from tests.sweeper.pods import job_pod
 from webhook.configuration.settings import Settings
 from webhook.kube.client import ApiError
 from webhook.sweeper.context import Pass, Retries
-from webhook.sweeper.decide.orders import NO_HURRY, Done, Eviction, Orders, Warn
+from webhook.sweeper.decide.orders import NO_HURRY, Done, Eviction, EvictionCause, Orders, Warn
 from webhook.sweeper.decide.retries import FIRST_SECONDS, RetryTable, Wait, Write
 from webhook.sweeper.metrics import Metrics
 from webhook.sweeper.observe.view import View
@@ -56,6 +57,22 @@ def test_pods_are_preempted_by_the_eviction_api_with_their_own_grace_periods() -
     assert body["metadata"] == {"name": "a-0", "namespace": "ns"}
     assert body["deleteOptions"].keys() == {"preconditions"}
     assert body["deleteOptions"]["preconditions"]["uid"] == "ns-a-0"
+
+
+@pytest.mark.parametrize(
+    ("cause", "reason"),
+    [(EvictionCause.MOVED, EventReason.GANG_MOVED), (EvictionCause.PREEMPTED, EventReason.PREEMPTED)],
+)
+def test_the_event_of_an_evicted_pod_states_whether_it_is_moved(
+    cause: EvictionCause, reason: EventReason
+) -> None:
+    pod = job_pod(0, "a")
+    applier = Applies(Pass(Slow(Clock()), cast(Any, None), Settings()))
+    done = applier.apply(
+        Orders(evictions=(Eviction(pod, cause, "for b", True, True),)), View([], [pod], {}, {})
+    )
+    applier.close()
+    assert done.warnings == (Warn(pod, reason, "for b"),)
 
 
 @BOTH_WAYS

@@ -18,7 +18,7 @@ from tests.support import create_namespace, delete_namespace
 from tests.sweeper.crash_cases import CASE_SECONDS, GPUS, PARALLEL, Case
 from tests.sweeper.mortal import AFTER, BEFORE, Death, MortalApi, sweep_until
 from webhook.configuration.settings import MoveLimits
-from webhook.kube.client import MERGE_PATCH
+from webhook.kube.client import MERGE_PATCH, ApiError
 
 MOVABLE: Final = {keys.MOVABLE_ANNOTATION: "true"}
 BLOCK: Final = {keys.REQUIRED_TOPOLOGY_ANNOTATION: "block"}
@@ -120,6 +120,38 @@ class MovingCase(Case):
             self.api.request("DELETE", f"/api/v1/nodes/{self.node(index)}")
 
 
+class RefusingApi(MortalApi):
+    """Refuses the second and the third eviction that it is asked for."""
+
+    status: int = 0
+    asked: int = 0
+
+    def request(self, method: str, path: str, **given: Any) -> bytes:
+        """As MortalApi.request. Raises ApiError for an eviction that is refused."""
+        if path.endswith("/eviction"):
+            self.asked += 1
+            if self.asked in (2, 3):
+                raise ApiError(self.status, "Refused", "try again")
+        return super().request(method, path, **given)
+
+
+def refused_with(cluster: Cluster, status: int) -> list[str]:
+    """A move of which evictions are refused with this status of HTTP, 0 for none: what is wrong then."""
+    case = MovingCase(cluster, create_namespace(cluster))
+    case.set_up()
+    api = RefusingApi.connect(cluster.kubeconfig, user_agent=case.agent("refused"))
+    assert isinstance(api, RefusingApi)
+    api.prepare(None)
+    api.status = status
+    assert sweep_until(api, case.moving, case.is_at_its_end, CASE_SECONDS)
+    nodes = [node for name, node in sorted(case.nodes().items()) if name.startswith("small")]
+    wrong = [] if nodes == ["3", "3"] else [f"pods are on {nodes}"]
+    if api.asked != 4:
+        wrong.append(f"{api.asked} evictions of two pods, of which two were refused")
+    case.tear_down()
+    return wrong
+
+
 def run_case(cluster: Cluster, death: Death | None) -> tuple[list[str], MortalApi, bool]:
     """One run of a sweeper that dies, and of the next: what is wrong then, and whether it died."""
     case = MovingCase(cluster, create_namespace(cluster))
@@ -156,3 +188,32 @@ def test_whichever_write_it_dies_at_while_a_gang_is_moved_the_next_one_reaches_t
         results = list(pool.map(functools.partial(run_case, definitions), deaths))
     faults = {str(death): found for death, (found, _, _) in zip(deaths, results, strict=True) if found}
     assert faults == {}
+
+
+@pytest.mark.promise("O420")
+def test_a_gang_of_which_an_eviction_is_refused_midway_is_moved_as_a_whole(definitions: Cluster) -> None:
+    """By a budget that came later, by a webhook, or without an answer."""
+    statuses = 429, 403, 0
+    with ThreadPoolExecutor(PARALLEL) as pool:
+        results = pool.map(functools.partial(refused_with, definitions), statuses)
+    assert dict(zip(statuses, results, strict=True)) == {status: [] for status in statuses}
+
+
+@pytest.mark.promise("O418")
+def test_a_gang_that_a_budget_protects_is_moved_once_the_budget_is_deleted(definitions: Cluster) -> None:
+    case = MovingCase(definitions, create_namespace(definitions))
+    case.set_up()
+    budgets = f"/apis/policy/v1/namespaces/{case.namespace}/poddisruptionbudgets"
+    spec = {"minAvailable": 2, "selector": {"matchLabels": {"app": "small"}}}
+    case.api.request("POST", budgets, body={"metadata": {"name": "keep"}, "spec": spec})
+    before = case.uids("small")
+
+    def is_protected() -> bool:
+        reasons = [each.get("status", {}).get("reason", "") for each in case.placements()]
+        return any("it is protected by a PodDisruptionBudget" in reason for reason in reasons)
+
+    assert sweep_until(case.mortal("protected"), case.moving, is_protected, CASE_SECONDS)
+    assert case.uids("small") == before
+    case.api.request("DELETE", f"{budgets}/keep")
+    assert sweep_until(case.mortal("then"), case.moving, case.is_at_its_end, CASE_SECONDS)
+    case.tear_down()

@@ -9,9 +9,11 @@ from tests.sweeper.cluster import Nodes, places
 from tests.sweeper.moves import MOVABLE, MOVES, WAITING, Moving, Scattered, evicted, moved, scene
 from tests.sweeper.preemptions import member
 from webhook.kube.objects import Pod
+from webhook.sweeper.decide.orders import Orders
 from webhook.sweeper.decide.reservations import MOVE
 from webhook.sweeper.decide.retries import RetryTable, Wait, Write
 from webhook.sweeper.observe.membership import LostOwner
+from webhook.workloads import marks
 
 # --- gangs of the same pass ---------------------------------------------------------------------------
 
@@ -234,3 +236,29 @@ def test_the_successor_of_a_moved_pod_of_a_deployment_gets_its_place() -> None:
     (back,) = made.one().plans
     assert [entry.node for entry in back.entries] == ["n4"], "not n3, which is free, too"
     assert len(back.moves) == 1, "it counts for its limit of moves a day"
+
+
+def pods_of_jobset(*nodes: str, again: int = 0) -> list[Pod]:
+    """A JobSet of Jobs with a pod each, on these nodes or gated. again: how often the Jobs were recreated."""
+    labels = {marks.JOBSET_NAME_LABEL: "set", "jobset.sigs.k8s.io/jobset-uid": "set"}
+    found = []
+    for number, node in enumerate(nodes):
+        metadata = {"labels": labels, "annotations": MOVABLE, "uid": f"set-{number}-{again}"}
+        found.append(member(f"set-{number}-{again}", 0, node, metadata=metadata))
+    return found
+
+
+@pytest.mark.promise("O419")
+def test_a_jobset_is_moved_with_all_its_jobs_and_returns_once_all_are_recreated() -> None:
+    made = Scattered(3, 2)
+    jobs = made.adopt(pods_of_jobset("n0", "n1"))
+    made.waits("large", 3)
+    (order,) = made.one().plans
+    made.written(order)
+    assert [nodes for _, nodes in moved(Orders(plans=(order,)))] == [["n3", "n4"]]
+    made.cluster.pods = [pod for pod in made.cluster.pods if pod not in jobs]
+    made.sizes["set"] = 2
+    made.cluster.pods += pods_of_jobset("", "", again=1)[:1]
+    assert places(made.one()) == {}
+    made.cluster.pods += pods_of_jobset("", "", again=1)[1:]
+    assert places(made.one()) == {"set-0-1-0": "n3", "set-1-1-0": "n4"}

@@ -20,7 +20,7 @@ from webhook.placement import Mix, MixClass, NodeInfo, Options, Snapshot, vector
 from webhook.scheduling.gpus import Counting
 from webhook.sweeper import pass_measurements
 from webhook.sweeper.context import Pass
-from webhook.sweeper.decide.orders import Cause, Done, Orders
+from webhook.sweeper.decide.orders import Cause, Done, Eviction, EvictionCause, Orders
 from webhook.sweeper.decide.reservations import LATER_STAGE, STARVATION
 from webhook.sweeper.metrics import Metrics
 from webhook.sweeper.pass_measurements import MOST_CLASSES, OTHER, PassMeasurements, Stock, take_stock
@@ -260,3 +260,14 @@ def test_the_operator_sets_what_counts_as_a_gpu() -> None:
     settings = Settings(gpu_resources=frozenset({"example.com/chip"}), model_label="chip")
     assert settings.counting.names([GPU, "example.com/chip"]) == ("example.com/chip",)
     assert settings.counting.model({"chip": "C1", keys.GPU_MODEL_LABEL: "other"}) == "C1"
+
+
+def test_the_gpu_hours_that_moved_pods_have_run_are_counted() -> None:
+    passes = Passes(Nodes(1))
+    pods = [gang_pod(name, gpus=4, node="n0") for name in "ab"]
+    passes.now.now = CREATED + 1800
+    causes = EvictionCause.MOVED, EvictionCause.PREEMPTED
+    orders = tuple(Eviction(pod, cause, "") for pod, cause in zip(pods, causes, strict=True))
+    passes.measurements.on_result(Orders(), Done(evicted=orders))
+    samples = generate_latest(passes.metrics.registry).decode().splitlines()
+    assert "topogate_moved_gpu_hours_total 2.0" in samples
