@@ -192,9 +192,9 @@ class Metrics:
         )
         self.evictions = self._counter(
             "topogate_evictions_total",
-            "Pods evicted for others. Cause: with their whole gang (preempted), from a gang with more than "
-            "its minimum (above-minimum), or as the rest of a gang that lost pods (incomplete-gang). "
-            "The cause moved: to be placed elsewhere, so that a larger gang fits. "
+            "Pods evicted for others. Cause: with their whole gang (preempted), to be placed elsewhere "
+            "(moved), beyond their gang's minimum (above-minimum), or as the rest of a gang that "
+            "lost pods (incomplete-gang). "
             "Outcome: evicted, refused by a PodDisruptionBudget, failed.",
             "cause",
             "outcome",
