@@ -116,6 +116,7 @@ class Placing:
         self.settings, self.memory = settings, PlacingMemory()
         self.state: PassState | None = None
         self.heartbeat: Callable[[], None] = lambda: None
+        self.has_ended: Callable[[Pod], bool] = lambda _: False
         self.owner_facts: Callable[[GangKey], OwnerFacts] = lambda _: OwnerFacts()
         self.asked: list[str] = []
         self.version = 0
@@ -165,7 +166,7 @@ class Placing:
 
     def remember(self, gangs: Sequence[PodGang], view: View, snapshot: Snapshot | None = None) -> None:
         """Take in what a pass sees."""
-        given = ReservationInput(self.ledger, gangs, view, snapshot, self._rules(gangs))
+        given = ReservationInput(self.ledger, gangs, view, snapshot, self._rules(gangs), self.has_ended)
         self.memory = remembered(self.memory, given, self.settings, self.sources)
 
     def place(self, gangs: Sequence[PodGang], given: PassInput) -> Orders:

@@ -13,7 +13,9 @@ from webhook.sweeper.decide.orders import Orders
 from webhook.sweeper.decide.reservations import MOVE
 from webhook.sweeper.decide.retries import RetryTable, Wait, Write
 from webhook.sweeper.observe.membership import LostOwner
+from webhook.sweeper.repair.allowance import Allowance
 from webhook.workloads import marks
+from webhook.workloads.builtin import Job
 
 # --- gangs of the same pass ---------------------------------------------------------------------------
 
@@ -184,6 +186,35 @@ def test_the_new_place_is_free_once_the_controller_of_the_gang_is_deleted() -> N
 
 
 @pytest.mark.promise("O420")
+def test_the_new_place_is_free_once_the_job_of_the_gang_creates_no_more_pods() -> None:
+    """It completed right before the eviction, or failed for it, or is suspended."""
+    made = evicted_one()
+    made.placing.has_ended = lambda pod: pod.metadata.name == "small-0"
+    made.waits("tiny", 1)
+    assert places(made.one()) == {"tiny-0": "n3"}
+
+
+@pytest.mark.parametrize(
+    ("job", "has_ended"),
+    [
+        ({"spec": {"parallelism": 1, "completions": 1}}, False),
+        ({"spec": {"parallelism": 1, "completions": 1}, "status": {"succeeded": 1}}, True),
+        ({"spec": {"parallelism": 1, "suspend": True}}, True),
+        (
+            {"spec": {"parallelism": 1}, "status": {"conditions": [{"type": "Failed", "status": "True"}]}},
+            True,
+        ),
+    ],
+)
+def test_a_job_that_is_complete_or_failed_or_suspended_creates_no_more_pods(
+    job: dict[str, object], has_ended: bool
+) -> None:
+    known = msgspec.convert({"metadata": {"name": "small", "namespace": "ns"}, **job}, Job)
+    assert Allowance(MOVES, lambda *_: known).has_ended(member("small", 0)) is has_ended
+    assert not Allowance(MOVES, lambda *_: None).has_ended(member("small", 0))
+
+
+@pytest.mark.promise("O420")
 def test_the_new_place_is_free_once_the_gang_is_back_and_has_ended() -> None:
     """The plan for which it was moved still names that place, when the gang's Placement is deleted."""
     made = evicted_one()
@@ -250,6 +281,7 @@ def pods_of_jobset(*nodes: str, again: int = 0) -> list[Pod]:
 
 @pytest.mark.promise("O419")
 def test_a_jobset_is_moved_with_all_its_jobs_and_returns_once_all_are_recreated() -> None:
+    """The deletion of its former Jobs is not its own."""
     made = Scattered(3, 2)
     jobs = made.adopt(pods_of_jobset("n0", "n1"))
     made.waits("large", 3)
@@ -258,6 +290,12 @@ def test_a_jobset_is_moved_with_all_its_jobs_and_returns_once_all_are_recreated(
     assert [nodes for _, nodes in moved(Orders(plans=(order,)))] == [["n3", "n4"]]
     made.cluster.pods = [pod for pod in made.cluster.pods if pod not in jobs]
     made.sizes["set"] = 2
+    lost = LostOwner("its controller Job/set-0-0 is deleted")
+    made.placing.snapshotter.owners = lambda: lambda pod: lost if pod in jobs else None
+    made.placing.has_ended = lambda pod: pod in jobs
+    made.waits("urgent", 1, priority=1000)
+    assert places(made.one()) == {}
+    made.cluster.pods.pop()
     made.cluster.pods += pods_of_jobset("", "", again=1)[:1]
     assert places(made.one()) == {}
     made.cluster.pods += pods_of_jobset("", "", again=1)[1:]

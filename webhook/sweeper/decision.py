@@ -246,7 +246,8 @@ def finish(seen: Observation, now: Decided) -> Decided:
 def remember(seen: Observation, now: Decided) -> Decided:
     """Update the known gangs, and their reservations."""
     view, memory = seen.view, now.memory
-    given = ReservationInput(memory.placing.ledger, seen.gangs, view, seen.snapshot, node_rules(seen, now))
+    rules, has_ended = node_rules(seen, now), _allowance(seen, now).has_ended
+    given = ReservationInput(memory.placing.ledger, seen.gangs, view, seen.snapshot, rules, has_ended)
     placing = remembered(memory.placing, given, now.settings, seen.sources)
     repairs = memory.repairs.of(seen.gangs, view.now.seconds)
     return replace(now, memory=replace(memory, placing=placing, repairs=repairs))

@@ -57,7 +57,7 @@ def reserve_for_moved(given: ReservationInput) -> Sequence[Reservation]:
     view, ledger = given.view, given.ledger
     back = {at for each in view.placements.values() for at in each.spec.moves}
     moves = (each for each in _current(view, ledger) if ledger.now.seconds < each.until)
-    return [each.ended() if each.holder in back or _is_over(each, view) else each for each in moves]
+    return [each.ended() if each.holder in back or _is_over(each, given) else each for each in moves]
 
 
 def _current(view: View, ledger: ReservationLedger) -> Iterator[MoveReservation]:
@@ -95,10 +95,17 @@ def _is_begun(move: MoveReservation, view: View) -> bool:
     return any(pod is None or pod.metadata.deletion_timestamp for pod in pods)
 
 
-def _is_over(move: MoveReservation, view: View) -> bool:
-    """Whether it was over before, or nobody recreates its pods any more."""
-    lost = view.lost_owner(move.pod) if move.pod is not None else None
-    return move.is_over or (lost is not None and lost.is_confirmed)
+def _is_over(move: MoveReservation, given: ReservationInput) -> bool:
+    """Whether it was over before, or nobody recreates its pods any more.
+
+    That is known of a controller that makes the whole gang: others are recreated, as Jobs by their JobSet.
+    """
+    pod, view = move.pod, given.view
+    owner = pod.metadata.controller if pod is not None else None
+    if move.is_over or pod is None or owner is None or owner.kind != view.controller_of(pod).kind:
+        return move.is_over
+    lost = view.lost_owner(pod)
+    return given.has_ended(pod) or (lost is not None and lost.is_confirmed)
 
 
 def _reservation(

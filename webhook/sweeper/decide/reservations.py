@@ -358,7 +358,7 @@ class ReservationInput:
 
     ledger: with the reservations of this kind of the last pass, and the current ones of other kinds. gangs:
     all that have a waiting pod. snapshot: None if no gang waits. rules: those of the pass, without
-    reservations.
+    reservations. has_ended: whether the controller of a pod creates no more pods.
     """
 
     ledger: ReservationLedger
@@ -366,6 +366,7 @@ class ReservationInput:
     view: View
     snapshot: Snapshot | None = None
     rules: NodeRules = field(default_factory=NodeRules)
+    has_ended: Callable[[Pod], bool] = lambda _: False
 
 
 @dataclass(frozen=True)

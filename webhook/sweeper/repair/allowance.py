@@ -12,7 +12,13 @@ from webhook.grouping import grouped
 from webhook.kube.objects import Pod
 from webhook.sweeper.observe.plans import PodId
 from webhook.workloads import marks
-from webhook.workloads.builtin import Job, job_failures_left, job_has_ended_pods, job_ignores_evictions
+from webhook.workloads.builtin import (
+    Job,
+    job_creates_pods,
+    job_failures_left,
+    job_has_ended_pods,
+    job_ignores_evictions,
+)
 from webhook.workloads.ranks import COUNT
 
 _COUNTED_SECONDS: Final = 60.0
@@ -59,6 +65,11 @@ class Allowance:
                 name = job.metadata.name
                 return f"pods of its Job {name} have ended by themselves, so it may continue without them"
         return self.why_jobs_end(pods, ordered)
+
+    def has_ended(self, pod: Pod) -> bool:
+        """Whether the Job of a pod creates no more pods."""
+        job = self._job(pod) if _is_of_job(pod) else None
+        return job is not None and not job_creates_pods(job)
 
     def why_jobs_end(self, pods: Sequence[Pod], ordered: Iterable[Pod] = ()) -> str:
         """Which Job would fail for good if all of these pods were evicted, and why; "" if none."""
