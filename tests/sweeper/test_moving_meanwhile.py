@@ -1,6 +1,7 @@
 """What becomes of a move when other gangs, the cluster or the gang itself change meanwhile: in memory."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import msgspec
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from tests.sweeper.cluster import Nodes, places
 from tests.sweeper.moves import MOVABLE, MOVES, WAITING, Moving, Scattered, evicted, moved, scene
 from tests.sweeper.preemptions import member
+from webhook.configuration.settings import Settings
 from webhook.kube.objects import Pod
 from webhook.sweeper.decide.orders import Orders
 from webhook.sweeper.decide.reservations import MOVE
@@ -165,15 +167,20 @@ def test_a_gang_whose_eviction_was_just_refused_is_not_chosen_again() -> None:
 # --- after the eviction -------------------------------------------------------------------------------
 
 
-def evicted_one() -> Scattered:
+def evicted_one(settings: Settings = MOVES) -> Scattered:
     """The scene in which the small gang is evicted."""
-    made = scene()
+    made = scene(settings)
     (order,) = made.one().plans
     made.written(order)
     made.cluster.pods = [pod for pod in made.cluster.pods if pod.metadata.uid != "ns-small-0"]
     made.one()
     assert made.placing.ledger.nodes(MOVE) == {"n3"}
     return made
+
+
+@pytest.mark.promise("O419")
+def test_the_new_place_is_reserved_also_where_other_reservations_last_for_no_time() -> None:
+    evicted_one(replace(MOVES, reserve_hold_seconds=0.0))
 
 
 @pytest.mark.promise("O420")

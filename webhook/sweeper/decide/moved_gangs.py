@@ -21,10 +21,13 @@ from webhook.sweeper.decide.reservations import (
     ReservationSource,
 )
 from webhook.sweeper.observe.gangs import PodGang
+from webhook.sweeper.observe.pods import ENDING_SECONDS
 from webhook.sweeper.observe.view import View
 
 _ABOVE_ALL: Final = 2**31
 """No gang, however important, takes the place of one that has given up its own."""
+_LEAST_SECONDS: Final = 2 * ENDING_SECONDS
+"""For so long a place is reserved at least: until the evicted pods have ended, and are recreated."""
 
 
 @dataclass(frozen=True)
@@ -112,9 +115,10 @@ def _reservation(
     group: VictimGroup, view: View, ledger: ReservationLedger, before: MoveReservation | None
 ) -> MoveReservation | None:
     """The reservation of a move, None if its time cannot be read."""
-    began, seconds = since_1970(group.moves[-1]), ledger.settings.reserve_hold_seconds
+    began = since_1970(group.moves[-1])
     if began is None:
         return None
+    seconds = max(_LEAST_SECONDS, ledger.settings.reserve_hold_seconds)
     until = ledger.now.seconds - ledger.now.at.timestamp() + began + seconds
     nodes = frozenset(group.nodes) & view.nodes.keys()
     seen = next((pod for uid in group.pods if (pod := view.by_uid.get(uid)) is not None), None)
