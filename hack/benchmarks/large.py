@@ -2,10 +2,10 @@
 
 65,000 nodes of 8 GPUs in blocks of 500, on 440 of which 200,000 pods run, half of them in gangs of 100 that
 were placed before, as JSON through the real decoder and cache. The API server is played in this process
-(hack/observing/played.py), so making the objects counts with the times, and writes cost next to nothing: how
-fast pods are released is measured by `hack/bench sweep`. A pass with a gang of 1,000 whole nodes plans and
-releases it; 10,000 pods that wait are 100 gangs of 100, each to lie in one block, of which none has capacity.
-Times are of the clock.
+(hack/observing/synthetic_api.py), so making the objects counts with the times, and writes cost next to
+nothing: how fast pods are released is measured by `hack/bench sweep`. A pass with a gang of 1,000 whole
+nodes plans and releases it; 10,000 pods that wait are 100 gangs of 100, each to lie in one block, of which
+none has capacity. Times are of the clock.
 """
 
 import argparse
@@ -22,13 +22,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from hack.local import nodes
-from hack.observing.played import PODS, PlayedApi
+from hack.observing.synthetic_api import PODS, PlayedApi
 from labeler.contract import keys
 from webhook.configuration.settings import Settings
 from webhook.extensions.known import SWITCHES
 from webhook.kube import placements
 from webhook.kube.placements import PlacementSpec
-from webhook.kube.planned import PlannedPod
+from webhook.kube.plan_pods import PlannedPod
 from webhook.sweeper.context import Pass
 from webhook.sweeper.observe.cache import NODES, ClusterCache
 from webhook.sweeper.observe.membership import GangKey

@@ -23,11 +23,11 @@ import msgspec
 
 from hack.local import controlplane, nodes
 from hack.local.build import announce
-from hack.observing.loaded import CLIENTS, Loaded
+from hack.observing.loaded_cluster import CLIENTS, Loaded
 from hack.observing.observer import cpu_seconds
 from webhook.kube.client import STRATEGIC_MERGE_PATCH, Api
 from webhook.kube.objects import ObjectList, Pod
-from webhook.kube.planned import PlannedPod
+from webhook.kube.plan_pods import PlannedPod
 from webhook.sweeper.apply.release import Outcome, Releaser
 
 _TOKEN: Final = "/api/v1/namespaces/topogate-system/serviceaccounts/sweeper/token"

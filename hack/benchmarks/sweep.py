@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from hack.local import native_gangs
 from hack.local.build import announce
-from hack.observing.loaded import Loaded
+from hack.observing.loaded_cluster import Loaded
 from hack.observing.observer import ObservedRun, Observer, spread
 from labeler.contract import keys
 from webhook.workloads.pod_group_names import bind_group_name

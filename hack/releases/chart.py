@@ -19,7 +19,7 @@ import yaml
 from hack.local.build import ROOT, NoControlPlaneError, programs
 from hack.releases import chart_values
 from hack.releases.chart_conditions import Conditions
-from hack.releases.merged import Value, template
+from hack.releases.template_variants import Value, template
 from webhook.configuration.cluster import NAME, of_config_map
 
 CHART: Final = ROOT / "manifests" / "chart"

@@ -7,7 +7,7 @@ same. Part of `hack/chart`.
 import re
 from typing import Any, Final
 
-from hack.releases.merged import BelowKey, Value
+from hack.releases.template_variants import BelowKey, Value
 from webhook.policy import rendering
 from webhook.policy.name_conditions import list_of
 from webhook.policy.values import Policy

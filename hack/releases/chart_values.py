@@ -11,7 +11,7 @@ import yaml
 
 from hack.local.build import ROOT
 from hack.releases import chart_arguments
-from hack.releases.merged import Optional, Value
+from hack.releases.template_variants import Optional, Value
 from labeler.sources import known_sources
 from webhook.configuration.cluster import KEY, NAME
 from webhook.configuration.schema import DEFAULTS, SCHEMA

@@ -27,7 +27,7 @@ from typing import Any, Final
 
 from hack.local.nodes import INTEL_CARDS
 from hack.soaks.losses import Losses
-from hack.soaks.partly_released import PartlyReleased
+from hack.soaks.partial_gangs import PartlyReleased
 from hack.soaks.takes import Take, has_ended, is_gated, listed, pinned_to, take_of
 from labeler.contract import keys
 

@@ -38,9 +38,9 @@ from hack.soaks.passes import defects, long_steps
 from hack.soaks.plan import FEATURES, HOSTILE, PINNED, SETTINGS, SHAPE, Plan
 from hack.soaks.reader import WATCHED, LedgerReader
 from hack.soaks.report import Faults, detailed
+from hack.soaks.summary import tried
 from hack.soaks.sweepers import lines_of, set_bind, start_sweepers
 from hack.soaks.tenant import Tenant, admit
-from hack.soaks.tried import tried
 from hack.soaks.trouble import Trouble
 from hack.soaks.users import Users
 from hack.soaks.waves import MOST_PATIENT, Waves

@@ -22,7 +22,7 @@ import grpc
 from labeler.allocator import metrics
 from labeler.allocator.listing import ListingError, PodResources
 from labeler.allocator.plugin import HEALTHY, Plugin
-from labeler.allocator.serving import Serving, serve
+from labeler.allocator.plugin_server import Serving, serve
 from labeler.allocator.wire import deviceplugin_pb2 as wire
 
 log: Final = logging.getLogger(__name__)

@@ -11,6 +11,7 @@ from labeler.allocator.devices import Inventory
 from labeler.allocator.listing import ListingError, PodResources
 from labeler.allocator.metrics import CONFLICT
 from labeler.allocator.monitoring import MonitoringPlugin
+from labeler.allocator.plugin_server import serve
 from labeler.allocator.register import (
     COMPETITOR_SECONDS,
     LISTEN_SECONDS,
@@ -21,7 +22,6 @@ from labeler.allocator.register import (
     register,
     remove_leftovers,
 )
-from labeler.allocator.serving import serve
 from labeler.allocator.values import LocalCard
 from labeler.allocator.vendors import Places
 from labeler.allocator.vendors.intel import Intel

@@ -20,7 +20,7 @@ from webhook.kube.client import Api
 from webhook.kube.events import Recorder, Reference
 from webhook.kube.objects import Pod
 from webhook.kube.placements import GROUP_VERSION, KIND, PlacementSpec, write_plan
-from webhook.kube.planned import PlannedPod
+from webhook.kube.plan_pods import PlannedPod
 from webhook.kube.state_config_map import NAMESPACE, path_of
 from webhook.sweeper.observe.gangs import key_of
 from webhook.text import printable

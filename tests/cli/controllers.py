@@ -11,13 +11,13 @@ from typing import Any, Final
 import msgspec
 
 from tests.manifests import controllers
-from webhook.inquiry.admitted import AdmissionRules, admit
+from webhook.inquiry.admission_outcome import AdmissionRules, admit
 from webhook.inquiry.defaults import defaulted
 from webhook.kube.objects import Pod
 from webhook.sweeper.observe.gangs import GangKey, OwnerFacts
 from webhook.sweeper.observe.owner_sizes import facts_of
+from webhook.tasks.desired_job import TaskRules, job_wanted
 from webhook.tasks.task_objects import Task
-from webhook.tasks.wanted import TaskRules, job_wanted
 from webhook.workloads.kinds import WORKLOADS
 
 Object = dict[str, Any]

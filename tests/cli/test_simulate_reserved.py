@@ -17,7 +17,7 @@ from webhook.inquiry.rehearsal import rehearse_manifest
 from webhook.inquiry.simulation import PlacedGang, place_each, read_manifest, shipped_rules
 from webhook.kube.objects import Metadata
 from webhook.kube.placements import Placement, PlacementSpec, PlacementStatus
-from webhook.kube.planned import PlannedPod
+from webhook.kube.plan_pods import PlannedPod
 from webhook.sweeper.observe.gangs import key_of
 from webhook.sweeper.observe.membership import LostOwner
 

@@ -20,7 +20,7 @@ from webhook.configuration.settings import Avoid, BadNodes, MoveLimits, ScaleUp,
 from webhook.durations import duration_text, seconds_of
 from webhook.extensions.fair_order.scores import PROJECTED
 from webhook.extensions.node_health import failing_nodes
-from webhook.kube.planned import PLAIN_PODS
+from webhook.kube.plan_pods import PLAIN_PODS
 from webhook.placement import Mode, Options
 from webhook.policy.fair import HOUR, FairOrder
 from webhook.policy.values import DEFAULT_EXCLUDED_NAMESPACES, Policy, normal_model_name

@@ -23,7 +23,7 @@ from tests.devices.bodies import (
     template,
 )
 from webhook.configuration.settings import Settings
-from webhook.devices.counted import devices_of, gpu_classes
+from webhook.devices.device_counts import devices_of, gpu_classes
 from webhook.extensions.device_claims import CLASSES, COLLECTIONS
 from webhook.inquiry.reading import ClusterReading
 from webhook.inquiry.resource_adder import ResourceAdder

@@ -7,7 +7,7 @@ import pytest
 
 from tests.devices.bodies import Body, claim, claim_spec, exactly, given, gpus, nodes, pod, supply
 from tests.sweeper.pods import decode, pod_json
-from webhook.devices.extended import DeviceAmount, amounts_of, backing
+from webhook.devices.extended_resources import DeviceAmount, amounts_of, backing
 from webhook.devices.needs import needs
 from webhook.devices.supply import Supply
 from webhook.kube.devices import DeviceClass, ResourceClaim

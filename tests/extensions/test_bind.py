@@ -27,7 +27,7 @@ from webhook.extensions.native_gangs.own_pod_groups import (
 )
 from webhook.kube.objects import Pod
 from webhook.kube.placements import Placement, PlacementStatus
-from webhook.kube.planned import PlannedPod
+from webhook.kube.plan_pods import PlannedPod
 from webhook.sweeper.decide.backoff import Backoff
 from webhook.sweeper.decide.plan import with_valid_plans, without_overbooked
 from webhook.sweeper.decide.release_queue import SentReleases

@@ -14,7 +14,7 @@ from tests.sweeper.cluster import Nodes, Placing, gpu_pod
 from webhook.configuration.settings import Settings
 from webhook.kube.client import Api, ApiError
 from webhook.kube.objects import Node, Pod
-from webhook.kube.planned import PlannedPod
+from webhook.kube.plan_pods import PlannedPod
 from webhook.sweeper.context import Pass, Silent
 from webhook.sweeper.decide.asking import DivisionInput, Variant
 from webhook.sweeper.decide.node_rules import GangNodes, NodeRule, NodeRules, nodes_of

@@ -3,7 +3,7 @@
 import random
 import uuid
 
-from webhook.kube.planned import PlannedPod
+from webhook.kube.plan_pods import PlannedPod
 
 
 def drawn(count: int, *, cards: bool = True) -> list[PlannedPod]:

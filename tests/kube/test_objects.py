@@ -9,8 +9,8 @@ import pytest
 
 from labeler.contract import annotations, keys
 from tests.sweeper.pods import decode, job_pod, pod_json
-from webhook.kube import annotated, sharing
-from webhook.kube.annotated import is_too_long, most_characters
+from webhook.kube import annotation_lengths, sharing
+from webhook.kube.annotation_lengths import is_too_long, most_characters
 from webhook.kube.containers import ActualResources
 from webhook.kube.objects import Node, NodeMetadata, Pod, PodStatus
 from webhook.placement import PlacementError
@@ -51,7 +51,7 @@ def test_annotations_that_nobody_reads_are_not_stored() -> None:
 
 @pytest.mark.promise("S1")
 def test_of_annotations_that_are_read_no_more_is_stored_than_makes_sense() -> None:
-    read = annotated.SHORT | annotated.LONG
+    read = annotation_lengths.SHORT | annotation_lengths.LONG
     hostile = dict.fromkeys(read, "x" * QUARTER)
     assert stored_bytes(pod(**hostile)) < 16 * 1024
     largest = {key: "x" * most_characters(key) for key in read}
@@ -70,9 +70,9 @@ NEVER_READ_HERE = {
 def test_an_annotation_that_has_a_name_in_the_contract_is_stored(name: str) -> None:
     """So that nobody reads a new one in vain."""
     key = getattr(keys, name)
-    if key in annotated.OF_NODES:
+    if key in annotation_lengths.OF_NODES:
         assert NodeMetadata(annotations={key: "x"}).annotations == {key: "x"}
-        assert pod(**{key: "x"}).metadata.annotations == annotated.OTHER_ANNOTATIONS
+        assert pod(**{key: "x"}).metadata.annotations == annotation_lengths.OTHER_ANNOTATIONS
         return
     assert (pod(**{key: "x"}).metadata.annotations == {key: "x"}) == (key not in NEVER_READ_HERE)
 
@@ -88,7 +88,7 @@ def test_a_reset_of_failures_under_its_name_in_v0_1_counts_unless_the_present_na
 
 
 def test_a_value_that_is_read_is_stored_as_it_is() -> None:
-    texts = {key: "x" * most_characters(key) for key in annotated.SHORT | annotated.LONG}
+    texts = {key: "x" * most_characters(key) for key in annotation_lengths.SHORT | annotation_lengths.LONG}
     assert min(map(len, texts.values())) > 253, "the longest name of an object"
     assert pod(**texts, other="gone").metadata.annotations == texts
 
@@ -108,7 +108,7 @@ def test_an_allocation_that_is_too_long_reserves_no_cards_as_any_that_cannot_be_
 
 
 @pytest.mark.promise("S1")
-@pytest.mark.parametrize("key", sorted(annotated.NEVER_SHORTENED))
+@pytest.mark.parametrize("key", sorted(annotation_lengths.NEVER_SHORTENED))
 def test_a_request_that_is_too_long_is_reported_and_not_ignored(key: str) -> None:
     gang = gang_of(with_annotation(key, "x" * (most_characters(key) + 1)))
     with pytest.raises(PlacementError) as raised:

@@ -12,7 +12,7 @@ from webhook.kube import placements
 from webhook.kube.client import MERGE_PATCH, Api, ApiError
 from webhook.kube.decoding import Reader
 from webhook.kube.placements import Placement, PlacementSpec, PlacementStatus
-from webhook.kube.planned import PlannedPod
+from webhook.kube.plan_pods import PlannedPod
 
 
 def controller(api: Api, namespace: str, name: str) -> dict[str, Any]:

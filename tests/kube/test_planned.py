@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.kube.plans import drawn
 from webhook.kube.placements import Placement, PlacementSpec
-from webhook.kube.planned import PLAIN_PODS, UNPACKED_BYTES, PlannedPod, pack, unpack
+from webhook.kube.plan_pods import PLAIN_PODS, UNPACKED_BYTES, PlannedPod, pack, unpack
 
 pods = st.lists(
     st.builds(

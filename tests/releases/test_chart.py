@@ -14,7 +14,7 @@ from hack.local.cluster import Cluster
 from hack.local.install import LABELER, SYSTEM, system_node
 from hack.local.pki import FileAuthority
 from hack.releases import chart
-from hack.releases.merged import Value, template
+from hack.releases.template_variants import Value, template
 from tests.releases.helm import (
     IMAGES,
     authority_of,

@@ -20,7 +20,7 @@ from tests.sweeper.releases import Never
 from webhook.configuration.settings import Settings
 from webhook.kube.client import Api, ApiError
 from webhook.kube.objects import Node, Pod
-from webhook.kube.planned import PlannedPod
+from webhook.kube.plan_pods import PlannedPod
 from webhook.sweeper.apply.release import LOST_SECONDS
 from webhook.sweeper.context import Pass
 from webhook.sweeper.decide.orders import Orders, Pair

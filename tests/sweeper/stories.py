@@ -10,7 +10,7 @@ from tests.sweeper.pods import decode, pod_json
 from tests.sweeper.readings import Cluster
 from webhook.kube.objects import Metadata, Node, Pod
 from webhook.kube.placements import Placement, PlacementSpec
-from webhook.kube.planned import PlannedPod
+from webhook.kube.plan_pods import PlannedPod
 from webhook.placement.snapshot import NodeState
 from webhook.sweeper.observe.pods import Journal
 from webhook.sweeper.observe.snapshotter import Snapshotter

@@ -14,7 +14,7 @@ from tests.sweeper.reports import Answers, Reports
 from webhook.configuration.settings import Settings
 from webhook.kube.objects import Metadata, Node, Pod
 from webhook.kube.placements import Placement, PlacementSpec, PlacementStatus
-from webhook.kube.planned import PlannedPod
+from webhook.kube.plan_pods import PlannedPod
 from webhook.sweeper.context import Pass
 from webhook.sweeper.decide.reservations import STARVATION, Reservation
 from webhook.sweeper.observe.pods import Journal

@@ -16,7 +16,7 @@ from webhook.inquiry.explanation import explain_gated
 from webhook.inquiry.next_pass import PassFacts, run_pass
 from webhook.kube.objects import Pod
 from webhook.kube.placements import Placement, PlacementSpec
-from webhook.kube.planned import PlannedPod
+from webhook.kube.plan_pods import PlannedPod
 from webhook.sweeper.decide.node_rules import NodeRule, NodeRules
 from webhook.sweeper.decide.orders import Orders
 from webhook.sweeper.observe.gangs import OwnerFacts, gather

@@ -22,7 +22,7 @@ from webhook.configuration.settings import Settings
 from webhook.kube.collection import Listing
 from webhook.kube.objects import Metadata
 from webhook.kube.placements import Placement, PlacementSpec
-from webhook.kube.planned import PlannedPod
+from webhook.kube.plan_pods import PlannedPod
 from webhook.policy.values import Policy
 from webhook.scheduling.budgets import Budgets
 from webhook.sweeper import decision

@@ -17,7 +17,7 @@ from tests.sweeper.pods import pod_json
 from tests.sweeper.releases import Answers, Never
 from webhook.configuration.settings import Settings
 from webhook.kube.client import ApiError
-from webhook.kube.planned import PlannedPod
+from webhook.kube.plan_pods import PlannedPod
 from webhook.sweeper.apply import release
 from webhook.sweeper.apply.applier import Applier
 from webhook.sweeper.context import Pass

@@ -18,7 +18,7 @@ from tests.sweeper.reports import Copy, Reports
 from webhook.configuration.settings import Settings
 from webhook.kube.client import ApiError
 from webhook.kube.objects import Pod
-from webhook.kube.planned import PlannedPod
+from webhook.kube.plan_pods import PlannedPod
 from webhook.sweeper.context import Pass, Silent
 from webhook.sweeper.decide.orders import Delay, Done, Eviction, Orders
 from webhook.sweeper.observe.gangs import OwnerFacts, gather, key_of

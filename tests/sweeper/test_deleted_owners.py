@@ -22,7 +22,7 @@ from webhook.kube import placements
 from webhook.kube.client import MERGE_PATCH, Api, ApiError
 from webhook.kube.objects import Metadata, OwnerReference, Pod
 from webhook.kube.placements import Placement, PlacementSpec
-from webhook.kube.planned import PlannedPod
+from webhook.kube.plan_pods import PlannedPod
 from webhook.sweeper.context import Silent
 from webhook.sweeper.decide.orders import Cause
 from webhook.sweeper.observe.gangs import gather

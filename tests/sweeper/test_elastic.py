@@ -16,7 +16,7 @@ from tests.sweeper.reports import Answers, Copy, Reports
 from webhook.configuration.settings import Settings
 from webhook.kube.objects import Metadata, Pod
 from webhook.kube.placements import Placement, PlacementSpec
-from webhook.kube.planned import PlannedPod
+from webhook.kube.plan_pods import PlannedPod
 from webhook.placement import Assignment, NoFit
 from webhook.placement.model import Objective
 from webhook.sweeper.context import Pass

@@ -12,7 +12,7 @@ from tests.sweeper.pods import decode, gather_all, job_pod, pod_json
 from webhook.configuration.settings import Settings
 from webhook.kube.objects import Metadata, Node, NodeMetadata, Pod
 from webhook.kube.placements import Placement, PlacementSpec
-from webhook.kube.planned import PlannedPod
+from webhook.kube.plan_pods import PlannedPod
 from webhook.sweeper.decide.node_rules import nodes_of
 from webhook.sweeper.decide.reservation_kinds import LATER_STAGES
 from webhook.sweeper.decide.reservations import (

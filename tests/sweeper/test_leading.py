@@ -14,7 +14,7 @@ from tests.sweeper.pods import job_pod
 from tests.sweeper.releases import Never
 from tests.sweeper.reports import Answers, Reports
 from webhook.configuration.settings import Settings
-from webhook.kube.planned import PlannedPod
+from webhook.kube.plan_pods import PlannedPod
 from webhook.sweeper.context import Pass
 from webhook.sweeper.decide.orders import Cause, Done, Eviction, GangOutcome, ModelLabelOrder, Orders, Pair
 from webhook.sweeper.observe.view import View

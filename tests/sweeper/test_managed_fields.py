@@ -20,7 +20,7 @@ from tests.sweeper.pods import decode, pod_json
 from tests.sweeper.releases import Never
 from webhook.configuration.settings import Settings
 from webhook.kube.client import APPLY_PATCH, Api, ApiError
-from webhook.kube.planned import PlannedPod
+from webhook.kube.plan_pods import PlannedPod
 from webhook.sweeper.apply import patches
 from webhook.sweeper.apply.release import Outcome, Releaser
 from webhook.sweeper.context import Pass

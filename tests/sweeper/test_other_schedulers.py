@@ -11,7 +11,7 @@ from tests.sweeper.at_work import create_job, is_gated, sweep, template
 from tests.sweeper.pods import decode, gather_all, pod_json
 from webhook.configuration.settings import Settings
 from webhook.kube.objects import Pod
-from webhook.kube.planned import PlannedPod
+from webhook.kube.plan_pods import PlannedPod
 from webhook.policy.values import Policy
 from webhook.sweeper.decide.admission_followup import model_label_step
 from webhook.sweeper.decide.orders import Orders

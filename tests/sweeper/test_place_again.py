@@ -9,7 +9,7 @@ from tests.sweeper.subblocks import REQUIRED, subblocks
 from webhook.configuration.settings import Settings
 from webhook.kube.objects import Metadata, Pod
 from webhook.kube.placements import Placement, PlacementSpec
-from webhook.kube.planned import PlannedPod
+from webhook.kube.plan_pods import PlannedPod
 from webhook.placement import Budget
 from webhook.sweeper.decide import asking
 from webhook.sweeper.observe.plans import unpinned

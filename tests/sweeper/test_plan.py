@@ -18,7 +18,7 @@ from webhook.inquiry.reading import ClusterReading
 from webhook.kube.client import Api
 from webhook.kube.objects import Metadata, Node, Pod
 from webhook.kube.placements import Placement, PlacementSpec, VictimGroup
-from webhook.kube.planned import PlannedPod
+from webhook.kube.plan_pods import PlannedPod
 from webhook.placement import Assignment, Topology, place
 from webhook.sweeper.context import Pass
 from webhook.sweeper.decide import plan

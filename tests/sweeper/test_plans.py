@@ -5,7 +5,7 @@ import msgspec
 from labeler.contract import keys
 from webhook.kube.objects import Metadata
 from webhook.kube.placements import Placement, PlacementSpec, PlacementStatus
-from webhook.kube.planned import PlannedPod
+from webhook.kube.plan_pods import PlannedPod
 from webhook.sweeper.observe.plans import Plans
 
 

@@ -10,7 +10,7 @@ from tests.sweeper.cluster import gpu_pod
 from tests.sweeper.repairs import GANG, NODE, SETTINGS, Repairs
 from webhook.kube.objects import Metadata, Pod
 from webhook.kube.placements import Placement, PlacementSpec
-from webhook.kube.planned import PlannedPod
+from webhook.kube.plan_pods import PlannedPod
 from webhook.sweeper.decide.orders import Done, Orders
 from webhook.sweeper.decide.reservations import ReservationLedger
 from webhook.sweeper.observe.gangs import OwnerFacts, PodGang, gather

@@ -23,7 +23,7 @@ from webhook.configuration.settings import Settings
 from webhook.kube.client import ApiError
 from webhook.kube.objects import Metadata, Node, Pod
 from webhook.kube.placements import Placement, PlacementSpec
-from webhook.kube.planned import PlannedPod
+from webhook.kube.plan_pods import PlannedPod
 from webhook.scheduling.unmodelled_rules import broken_over
 from webhook.sweeper.context import Pass, Silent
 from webhook.sweeper.decide.backoff import AVOID_SECONDS, LONGEST_AVOID_SECONDS, Backoff

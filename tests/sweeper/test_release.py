@@ -16,7 +16,7 @@ from webhook.configuration.settings import Settings
 from webhook.inquiry.reading import ClusterReading
 from webhook.kube.client import Api, ApiError
 from webhook.kube.objects import Node, Pod
-from webhook.kube.planned import PlannedPod
+from webhook.kube.plan_pods import PlannedPod
 from webhook.placement import Assignment, place
 from webhook.sweeper.apply import patches
 from webhook.sweeper.apply.release import PARALLEL, Outcome, Releaser, round_robin

@@ -12,7 +12,7 @@ from tests.sweeper.pods import decode, pod_json
 from webhook.configuration.settings import Settings
 from webhook.kube.objects import Metadata, Pod
 from webhook.kube.placements import Placement, PlacementSpec
-from webhook.kube.planned import PlannedPod
+from webhook.kube.plan_pods import PlannedPod
 from webhook.sweeper.decide.orders import Pair
 from webhook.sweeper.decide.plan import stamped, timestamps_of
 from webhook.sweeper.decide.release_queue import ReleaseQueue, SentReleases

@@ -13,7 +13,7 @@ from tests.sweeper.reports import Answers, Copy, Reports
 from webhook.configuration.settings import Settings
 from webhook.kube.objects import Metadata, Pod
 from webhook.kube.placements import Placement, PlacementSpec, PlacementStatus
-from webhook.kube.planned import PlannedPod
+from webhook.kube.plan_pods import PlannedPod
 from webhook.sweeper.context import Pass, Silent
 from webhook.sweeper.decide.release_queue import sentences
 from webhook.sweeper.observe.gangs import OwnerFacts, gather, key_of

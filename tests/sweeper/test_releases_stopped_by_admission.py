@@ -19,7 +19,7 @@ from tests.admission.neighbour import Neighbour
 from tests.sweeper.at_work import create_pod, template
 from webhook.kube.client import MERGE_PATCH, Api, ApiError
 from webhook.kube.objects import Pod
-from webhook.kube.planned import PlannedPod
+from webhook.kube.plan_pods import PlannedPod
 from webhook.sweeper.apply.release import LOST_SECONDS, Outcome, Release, Releaser
 
 HOOKS: Final = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"

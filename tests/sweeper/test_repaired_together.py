@@ -11,7 +11,7 @@ from tests.sweeper.repairs import job_with
 from webhook.configuration.settings import Settings
 from webhook.kube.objects import Pod
 from webhook.kube.placements import Placement, PlacementSpec
-from webhook.kube.planned import PlannedPod
+from webhook.kube.plan_pods import PlannedPod
 from webhook.sweeper.decide.orders import Orders
 from webhook.sweeper.observe.view import Moment, View
 from webhook.sweeper.repair.allowance import Allowance

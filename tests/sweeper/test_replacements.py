@@ -8,7 +8,7 @@ from tests.sweeper.cluster import Nodes, Placing, gpu_pod, places
 from webhook.configuration.settings import Settings
 from webhook.kube.objects import Metadata, Pod
 from webhook.kube.placements import Placement, PlacementSpec
-from webhook.kube.planned import PlannedPod
+from webhook.kube.plan_pods import PlannedPod
 from webhook.sweeper.decide.placing import PlacingMemory
 from webhook.sweeper.decide.replacements import Replacements
 

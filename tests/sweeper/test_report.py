@@ -12,7 +12,7 @@ from webhook.configuration.settings import Settings
 from webhook.kube.client import ApiError
 from webhook.kube.objects import Metadata
 from webhook.kube.placements import Placement, PlacementSpec, PlacementStatus
-from webhook.kube.planned import PlannedPod
+from webhook.kube.plan_pods import PlannedPod
 from webhook.sweeper.context import Pass
 from webhook.sweeper.decide.orders import Cause, GangOutcome, Orders
 from webhook.sweeper.decide.reservations import STARVATION, Reservation

@@ -12,7 +12,7 @@ from hack.soaks.audit import SWEEPER
 from hack.soaks.crowd import OURS
 from hack.soaks.ledger import Ledger
 from hack.soaks.losses import Losses
-from hack.soaks.partly_released import PARTLY_SECONDS, PartlyReleased
+from hack.soaks.partial_gangs import PARTLY_SECONDS, PartlyReleased
 from hack.soaks.reader import PODS, LedgerReader
 from hack.soaks.takes import GPUS
 from labeler.contract import keys

@@ -12,7 +12,7 @@ from tests.sweeper.readings import HOSTNAME, Cluster
 from webhook.configuration.settings import Settings
 from webhook.kube.objects import Metadata, Node, Pod
 from webhook.kube.placements import Placement, PlacementSpec
-from webhook.kube.planned import PlannedPod
+from webhook.kube.plan_pods import PlannedPod
 from webhook.placement import Snapshot
 from webhook.scheduling import conflicts
 from webhook.sweeper.observe.snapshotter import Snapshotter

@@ -16,7 +16,7 @@ from webhook.kube.client import Api, ApiError, Stream
 from webhook.kube.collection import Listing
 from webhook.kube.objects import Metadata, Node
 from webhook.kube.placements import Placement, PlacementSpec
-from webhook.kube.planned import PlannedPod
+from webhook.kube.plan_pods import PlannedPod
 from webhook.sweeper.context import Pass
 from webhook.sweeper.decide.orders import NO_HURRY
 from webhook.sweeper.observe.cache import ClusterCache

@@ -20,8 +20,8 @@ from webhook.kube.client import MERGE_PATCH, Api, ApiError
 from webhook.policy.values import Policy
 from webhook.tasks import task_objects
 from webhook.tasks.controller import Controller
+from webhook.tasks.desired_job import TaskRules
 from webhook.tasks.observe import Cache, Queue
-from webhook.tasks.wanted import TaskRules
 
 DEFINITIONS: Final = ("gputasks.yaml", "placements.yaml", "priorityclasses.yaml")
 RUN_FOR: Final = "local.topogate.io/run-for"

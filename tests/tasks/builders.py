@@ -11,8 +11,8 @@ from webhook.configuration.file import parse
 from webhook.kube.objects import Metadata, PriorityClass
 from webhook.kube.placements import Placement
 from webhook.policy.values import Policy
+from webhook.tasks.desired_job import TaskRules
 from webhook.tasks.task_objects import Task, TaskJob, TaskPod
-from webhook.tasks.wanted import TaskRules
 
 NOW: Final = datetime(2026, 11, 21, 12, tzinfo=UTC)
 CLASSES: Final = {

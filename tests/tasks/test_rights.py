@@ -18,8 +18,8 @@ from tests.support import clean, create_namespace
 from tests.tasks.builders import CLASSES, policy, rules
 from webhook.kube.client import JSON_PATCH, MERGE_PATCH, Api, ApiError
 from webhook.tasks import task_objects
+from webhook.tasks.desired_job import job_wanted
 from webhook.tasks.template import APPARMOR, CAPABILITIES
-from webhook.tasks.wanted import job_wanted
 
 TASKS_ONLY: Final = [{"apiGroups": ["falldio.com"], "resources": ["gputasks"], "verbs": ["*"]}]
 JOBS: Final = {"apiGroups": ["batch"], "resources": ["jobs"], "verbs": ["create", "delete"]}

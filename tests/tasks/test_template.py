@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.tasks.builders import documents, rules, task
+from webhook.tasks.desired_job import RefusedError, job_wanted
 from webhook.tasks.template import (
     APPARMOR,
     CAPABILITIES,
@@ -22,7 +23,6 @@ from webhook.tasks.template import (
     VOLUMES,
     first_fault,
 )
-from webhook.tasks.wanted import RefusedError, job_wanted
 
 CONTAINERS = [{"name": "c", "image": "i"}]
 

@@ -9,8 +9,8 @@ from labeler.contract import keys
 from tests.tasks.builders import POLICY_TEXT, rules, task
 from webhook.configuration.file import parse
 from webhook.kube.objects import Metadata, PriorityClass
+from webhook.tasks.desired_job import RefusedError, TaskRules, job_wanted
 from webhook.tasks.task_objects import Task
-from webhook.tasks.wanted import RefusedError, TaskRules, job_wanted
 
 SEED = {"memory": "16gi", "cpu": "8", "gpu": "rtx4090", "gpu-amount": "1", "priority": "gpu-low-priority"}
 PRODUCT = "nvidia.com/gpu.product"

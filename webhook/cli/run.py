@@ -221,15 +221,15 @@ def _rehearse(api: "Api", made: dict[str, Any]) -> int:
 
     from webhook.configuration.cluster import read_configuration
     from webhook.configuration.document import ConfigurationError
-    from webhook.inquiry.admitted import AdmissionRules
+    from webhook.inquiry.admission_outcome import AdmissionRules
     from webhook.inquiry.reading import ClusterReading
     from webhook.inquiry.rehearsal import rehearse
     from webhook.inquiry.simulation import NotPlacedError
     from webhook.kube.client import ApiError
     from webhook.kube.objects import Metadata, PriorityClass
     from webhook.placement import PlacementError
+    from webhook.tasks.desired_job import RefusedError, TaskRules, job_wanted
     from webhook.tasks.task_objects import Task
-    from webhook.tasks.wanted import RefusedError, TaskRules, job_wanted
 
     task = msgspec.convert(made, Task)
     name = task.metadata.name

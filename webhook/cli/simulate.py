@@ -22,7 +22,7 @@ from webhook.configuration.settings import Settings
 from webhook.inquiry.documents import InputError
 from webhook.inquiry.gang_answer import GangAnswer, state_for, with_levels
 from webhook.inquiry.move_answer import what_moves_would_do
-from webhook.inquiry.preferred import describe_preferred
+from webhook.inquiry.preferences import describe_preferred
 from webhook.inquiry.simulation import (
     NotPlacedError,
     PlacedGang,

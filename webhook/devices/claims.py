@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from labeler.contract.quantities import exact
-from webhook.devices.extended import DeviceAmount
+from webhook.devices.extended_resources import DeviceAmount
 from webhook.devices.shares import Wanted
 from webhook.kube import devices
 from webhook.kube.devices import DeviceClaim, DeviceClass, DeviceToleration, SubRequest

@@ -24,7 +24,7 @@ from functools import cached_property
 from typing import Final
 
 from webhook.devices.claims import Asked, Choice, Filter, UnmodelledError
-from webhook.devices.displaced import displaced
+from webhook.devices.displacement import displaced
 from webhook.devices.pod_claims import PodClaims, Shape, claims_of
 from webhook.devices.selectors import UndecidedError
 from webhook.devices.supply import NodeDevices, Supply

@@ -13,7 +13,7 @@ from webhook.devices.allocate import tolerates
 from webhook.devices.attribute_levels import labels_by_attributes
 from webhook.devices.claim_capacity import ClaimCapacity
 from webhook.devices.claims import Asked, Filter, UnmodelledError, read, read_amounts
-from webhook.devices.extended import amounts_of, backing, resources_of
+from webhook.devices.extended_resources import amounts_of, backing, resources_of
 from webhook.devices.pools import NodePool, OneDevice, Pools
 from webhook.devices.selectors import SelectorError, Selectors, UndecidedError
 from webhook.devices.shares import NOTHING, DeviceId, PoolId, Taken, taken_of

@@ -13,10 +13,10 @@ from typing import Any, Final
 from msgspec import structs
 
 from labeler.contract import keys
-from webhook.devices import extended
+from webhook.devices import extended_resources
 from webhook.devices.attribute_levels import attribute_keys
-from webhook.devices.counted import DeviceCounts, devices_of, gpu_classes
-from webhook.devices.extended import backing, resources_of
+from webhook.devices.device_counts import DeviceCounts, devices_of, gpu_classes
+from webhook.devices.extended_resources import backing, resources_of
 from webhook.devices.needs import Needs, needs
 from webhook.devices.selectors import Selectors
 from webhook.devices.supply import Supply
@@ -194,7 +194,7 @@ def _of_cpu_pods(gang: PodGang) -> PodGang:
 
 
 def _is_of_other_classes(pod: Pod, supply: Supply, policy: Policy) -> bool:
-    if not pod.spec.resource_claims or any(extended.resources_of(pod.spec)):
+    if not pod.spec.resource_claims or any(extended_resources.resources_of(pod.spec)):
         return False
     if not keys.REQUEST_ANNOTATIONS.isdisjoint(pod.metadata.annotations):
         return False

@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from webhook.admission.decide import DENIED, LEFT_ALONE, MUTATED, Decision
-from webhook.inquiry.admitted import NOT_GATED, Admitted
+from webhook.inquiry.admission_outcome import NOT_GATED, Admitted
 from webhook.kube.client import Api, ApiError
 
 _REFUSALS: Final = (400, 403, 404, 409, 413, 422)

@@ -15,7 +15,7 @@ from labeler.contract import keys
 from labeler.contract.quantities import QuantityError, parse
 from webhook.configuration.settings import Settings
 from webhook.inquiry import defaults
-from webhook.inquiry.admitted import NOT_GATED, AdmissionRules, admit
+from webhook.inquiry.admission_outcome import NOT_GATED, AdmissionRules, admit
 from webhook.inquiry.documents import InputError, name_of
 from webhook.inquiry.fewest_domains import EmptyCluster, can_run
 from webhook.inquiry.manifest import ManifestOwner, owner_of

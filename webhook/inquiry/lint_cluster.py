@@ -8,7 +8,7 @@ from typing import Any, Final
 from webhook.configuration.cluster import read_if_allowed
 from webhook.configuration.migrate import load_files
 from webhook.configuration.shipped_configuration import shipped_classes, shipped_configuration
-from webhook.inquiry.admitted import AdmissionRules
+from webhook.inquiry.admission_outcome import AdmissionRules
 from webhook.inquiry.documents import InputError, name_of
 from webhook.inquiry.dry_run import DryRun
 from webhook.inquiry.lint import ManifestFault, of_nodes

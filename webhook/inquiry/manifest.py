@@ -11,11 +11,11 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from webhook.inquiry.admitted import AdmissionRules
+from webhook.inquiry.admission_outcome import AdmissionRules
 from webhook.inquiry.documents import InputError, name_of
 from webhook.kube.objects import OwnerReference
+from webhook.tasks.desired_job import RefusedError, TaskRules, job_wanted
 from webhook.tasks.task_objects import Task
-from webhook.tasks.wanted import RefusedError, TaskRules, job_wanted
 from webhook.workloads.additions import PodTemplate
 from webhook.workloads.kinds import CREATORS, LOOSE_OWNERS, WORKLOADS
 from webhook.workloads.owners import KNOWN_RULES, Makes

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from labeler.contract import keys
-from webhook.inquiry.admitted import AdmissionRules
+from webhook.inquiry.admission_outcome import AdmissionRules
 from webhook.inquiry.documents import InputError, name_of
 from webhook.inquiry.manifest import owner_of
 from webhook.workloads.ranks import COUNT

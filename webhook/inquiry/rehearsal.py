@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from webhook.configuration.settings import Settings
-from webhook.inquiry.admitted import AdmissionRules
+from webhook.inquiry.admission_outcome import AdmissionRules
 from webhook.inquiry.gang_answer import ask_gang, state_for
 from webhook.inquiry.reading import ClusterReading
 from webhook.inquiry.resource_adder import view_of

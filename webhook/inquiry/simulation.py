@@ -16,7 +16,7 @@ from webhook.configuration.file import Configuration
 from webhook.configuration.settings import Settings
 from webhook.configuration.shipped_configuration import shipped_classes, shipped_configuration
 from webhook.inquiry import defaults, documents
-from webhook.inquiry.admitted import NOT_GATED, AdmissionRules, Admitted, admit
+from webhook.inquiry.admission_outcome import NOT_GATED, AdmissionRules, Admitted, admit
 from webhook.inquiry.documents import InputError, in_namespace, name_of
 from webhook.inquiry.gang_answer import GangAnswer, ask_gang, state_for
 from webhook.inquiry.lint import amount_faults, misplaced_annotations, not_gated

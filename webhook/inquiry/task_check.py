@@ -11,7 +11,7 @@ import msgspec
 
 from webhook.configuration.cluster import read_configuration
 from webhook.configuration.document import ConfigurationError
-from webhook.inquiry.admitted import AdmissionRules
+from webhook.inquiry.admission_outcome import AdmissionRules
 from webhook.inquiry.lint import lint
 from webhook.inquiry.lint_cluster import ClusterRules
 from webhook.kube.client import Api, ApiError

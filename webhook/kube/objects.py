@@ -17,7 +17,7 @@ from msgspec.structs import force_setattr, replace
 from labeler.contract import keys
 from webhook.kube import sharing
 from webhook.kube.affinity import Affinity, LabelSelector
-from webhook.kube.annotated import node_annotations, read_annotations
+from webhook.kube.annotation_lengths import node_annotations, read_annotations
 from webhook.kube.containers import ActualResources, Container, PodContainerStatus, Resources
 from webhook.kube.struct import Labels, Quantities, Struct
 

@@ -18,7 +18,7 @@ import msgspec
 from webhook.kube.client import MERGE_PATCH, Api, ApiError
 from webhook.kube.decoding import Reader
 from webhook.kube.objects import Metadata
-from webhook.kube.planned import PLAIN_PODS, PlannedPod, pack, unpack
+from webhook.kube.plan_pods import PLAIN_PODS, PlannedPod, pack, unpack
 from webhook.kube.struct import Struct
 
 GROUP_VERSION: Final = "topogate.io/v1alpha1"

@@ -15,6 +15,7 @@ from webhook.kube.client import MERGE_PATCH, Api, ApiError
 from webhook.kube.decoding import decoded
 from webhook.kube.events import NORMAL, WARNING, Recorder, Reference
 from webhook.tasks import status, task_objects
+from webhook.tasks.desired_job import TaskRules
 from webhook.tasks.observe import Cache, Queue
 from webhook.tasks.status import ACCEPTED
 from webhook.tasks.step import (
@@ -28,7 +29,6 @@ from webhook.tasks.step import (
     next_step,
 )
 from webhook.tasks.task_objects import GROUP_VERSION, KIND, Task, TaskCondition, TaskJob, TaskPod, TaskStatus
-from webhook.tasks.wanted import TaskRules
 
 ACTION: Final = "RunTask"
 _AGAIN_SECONDS: Final = 0.5

@@ -26,8 +26,8 @@ from webhook.kube.events import Recorder
 from webhook.kube.lease import Elector
 from webhook.probes import serve
 from webhook.tasks.controller import Controller
+from webhook.tasks.desired_job import DEFAULT_COMMAND, DEFAULT_IMAGE, TaskRules
 from webhook.tasks.observe import Cache, Queue
-from webhook.tasks.wanted import DEFAULT_COMMAND, DEFAULT_IMAGE, TaskRules
 
 LEASE: Final = "topogate-tasks"
 NAMESPACE: Final = "topogate-system"

@@ -20,9 +20,9 @@ from labeler.contract.event_reasons import EventReason
 from webhook.kube.complaints import Complaint
 from webhook.kube.placements import Placement
 from webhook.tasks import status
+from webhook.tasks.desired_job import RefusedError, TaskRules, job_wanted
 from webhook.tasks.status import StatusContext
 from webhook.tasks.task_objects import KIND, Task, TaskJob, TaskPod, TaskStatus
-from webhook.tasks.wanted import RefusedError, TaskRules, job_wanted
 from webhook.text import quote
 
 CREATE: Final = "create"

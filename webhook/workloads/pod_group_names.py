@@ -27,7 +27,7 @@ MOST_JOBS: Final = 128
 """The most exclusive Jobs of a JobSet that are placed together; of more Jobs, each is placed by itself."""
 
 _LONGEST: Final = 256
-"""Characters of a gang's name that the sweeper reads, see webhook.kube.annotated."""
+"""Characters of a gang's name that the sweeper reads, see webhook.kube.annotation_lengths."""
 
 _READABLE: Final = 180
 """Characters of the readable part of a PodGroup's name; a name may have 253 in all."""

@@ -29,7 +29,7 @@ from tests.sweeper.sets import (
 from webhook.configuration.settings import Settings
 from webhook.kube.objects import Metadata, Pod
 from webhook.kube.placements import Placement, PlacementSpec
-from webhook.kube.planned import PlannedPod
+from webhook.kube.plan_pods import PlannedPod
 from webhook.sweeper.decide.plan import plan_spec, unfinished
 from webhook.sweeper.decide.release_queue import SentRelease, SentReleases
 from webhook.workloads import marks

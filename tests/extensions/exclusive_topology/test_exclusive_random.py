@@ -13,7 +13,7 @@ from tests.sweeper.sets import exclusive, member, racks, sent, valid_plans
 from webhook.configuration.settings import Settings
 from webhook.kube.objects import Metadata, Node, Pod
 from webhook.kube.placements import Placement
-from webhook.kube.planned import PlannedPod
+from webhook.kube.plan_pods import PlannedPod
 from webhook.sweeper.decide import plan
 from webhook.sweeper.decide.orders import NewPlan
 from webhook.sweeper.decide.plan import unfinished

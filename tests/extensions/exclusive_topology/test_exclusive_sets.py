@@ -17,7 +17,7 @@ from tests.sweeper.pods import decode, pod_json
 from tests.sweeper.sets import exclusive
 from webhook.kube.objects import Metadata, Node, Pod
 from webhook.kube.placements import Placement, PlacementSpec
-from webhook.kube.planned import PlannedPod
+from webhook.kube.plan_pods import PlannedPod
 from webhook.sweeper.observe import owner_sizes
 from webhook.sweeper.observe.gangs import OwnerFacts
 from webhook.workloads import marks

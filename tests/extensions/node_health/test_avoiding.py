@@ -20,7 +20,7 @@ from webhook.extensions.node_health.node_health import HealthMemory, spares
 from webhook.extensions.node_health.pod_failures import seconds_of
 from webhook.kube.objects import Metadata, Pod
 from webhook.kube.placements import Placement, PlacementSpec
-from webhook.kube.planned import PlannedPod
+from webhook.kube.plan_pods import PlannedPod
 from webhook.sweeper.decide.node_rules import GangNodes, NodeRule, steps_of
 from webhook.sweeper.decide.orders import Orders
 

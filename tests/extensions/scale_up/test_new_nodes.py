@@ -17,7 +17,7 @@ from webhook.extensions.scale_up import new_nodes
 from webhook.extensions.scale_up.new_nodes import NEW_NODES, Booking, _classes, reserve_new_nodes
 from webhook.kube.objects import Condition, Metadata, Node, Pod
 from webhook.kube.placements import Placement, PlacementSpec
-from webhook.kube.planned import PlannedPod
+from webhook.kube.plan_pods import PlannedPod
 from webhook.placement import Budget
 from webhook.placement.capacity import SlotCounts, count_slots_by_node
 from webhook.placement.model import PodClass

@@ -11,7 +11,7 @@ from webhook.configuration.settings import Settings
 from webhook.extensions.scale_up.wants import Want, members, want_of
 from webhook.kube.objects import Metadata, Pod
 from webhook.kube.placements import Placement
-from webhook.kube.planned import PlannedPod
+from webhook.kube.plan_pods import PlannedPod
 from webhook.sweeper.observe.snapshotter import Snapshotter
 
 OWNER = Placement(metadata=Metadata(name="job-train-0", namespace="ns", uid="owner"))

@@ -20,7 +20,7 @@ from labeler.contract.event_reasons import EventReason
 from webhook.configuration.settings import Settings
 from webhook.kube.objects import Metadata, Pod
 from webhook.kube.placements import Placement, owner_reference
-from webhook.kube.planned import PlannedPod
+from webhook.kube.plan_pods import PlannedPod
 from webhook.kube.struct import Struct
 from webhook.sweeper.decide.orders import NO_HURRY
 from webhook.sweeper.decide.retries import Wait

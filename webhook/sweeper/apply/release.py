@@ -18,7 +18,7 @@ from webhook.grouping import grouped
 from webhook.kube.client import JSON_PATCH, METADATA_ONLY, Api, ApiError
 from webhook.kube.objects import Pod
 from webhook.kube.paths import pod_path
-from webhook.kube.planned import PlannedPod
+from webhook.kube.plan_pods import PlannedPod
 from webhook.scheduling.podrules import needs_release_order
 from webhook.sweeper.apply import patches
 from webhook.sweeper.context import answered

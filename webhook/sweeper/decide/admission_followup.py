@@ -21,7 +21,7 @@ from typing import Final, NamedTuple
 from labeler.contract import keys
 from labeler.contract.event_reasons import EventReason
 from webhook.kube.objects import Pod
-from webhook.kube.planned import PlannedPod
+from webhook.kube.plan_pods import PlannedPod
 from webhook.policy import annotations
 from webhook.policy.values import DEFAULT_SCHEDULER_NAMES, GpuModel, NamespaceRules, Policy
 from webhook.scheduling.antiaffinity import NamespaceLabels

@@ -8,7 +8,7 @@ from typing import Final
 from labeler.contract.event_reasons import EventReason
 from webhook.kube.objects import Pod
 from webhook.kube.placements import VictimGroup
-from webhook.kube.planned import PlannedPod
+from webhook.kube.plan_pods import PlannedPod
 from webhook.placement import (
     Assignment,
 )

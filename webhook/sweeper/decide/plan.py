@@ -16,7 +16,7 @@ from labeler.contract import annotations, keys
 from webhook.grouping import grouped
 from webhook.kube.objects import Pod
 from webhook.kube.placements import Placement, PlacementSpec, VictimGroup
-from webhook.kube.planned import PlannedPod
+from webhook.kube.plan_pods import PlannedPod
 from webhook.placement import Assignment, Placed, Snapshot, Topology, Usage
 from webhook.placement.cards.state import overbooked_cards
 from webhook.sweeper.decide.attempt import Attempt, PassState

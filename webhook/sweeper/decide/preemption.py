@@ -27,7 +27,7 @@ from labeler.contract import keys
 from webhook.configuration.settings import Settings
 from webhook.kube.objects import Pod
 from webhook.kube.placements import Placement, VictimGroup
-from webhook.kube.planned import PlannedPod
+from webhook.kube.plan_pods import PlannedPod
 from webhook.placement import Assignment, Budget, Snapshot
 from webhook.placement.victims import Unit, Victims, choose
 from webhook.policy.annotations import movable_after

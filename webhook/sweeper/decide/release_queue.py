@@ -21,7 +21,7 @@ from typing import Final, TypeVar
 from labeler.contract import keys
 from webhook.grouping import grouped
 from webhook.kube.objects import Pod
-from webhook.kube.planned import PlannedPod
+from webhook.kube.plan_pods import PlannedPod
 from webhook.sweeper.decide.orders import NO_HURRY, Done, FailedRelease, Pair, ReadBack
 from webhook.sweeper.observe.gangs import GangKey
 from webhook.sweeper.observe.view import View

@@ -8,7 +8,7 @@ from typing import Final
 
 from labeler.contract import keys
 from webhook.identity_cache import IdentityCache
-from webhook.kube.annotated import NEVER_SHORTENED, is_too_long
+from webhook.kube.annotation_lengths import NEVER_SHORTENED, is_too_long
 from webhook.kube.events import shortened
 from webhook.kube.objects import Pod
 from webhook.placement import PlacementError, Slice, Spread

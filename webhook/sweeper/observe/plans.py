@@ -12,7 +12,7 @@ from webhook.identity_cache import IdentityCache, changed_keys
 from webhook.kube.affinity import NodeSelectorTerm, SelectorRequirement
 from webhook.kube.objects import Pod
 from webhook.kube.placements import Placement
-from webhook.kube.planned import PlannedPod
+from webhook.kube.plan_pods import PlannedPod
 from webhook.workloads.pod_group_names import was_nominated
 
 # --- gates and pins of a pod --------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from webhook.grouping import grouped
 from webhook.identity_cache import IdentityCache, changed_keys
 from webhook.kube.objects import Node, Pod
 from webhook.kube.placements import Placement
-from webhook.kube.planned import PlannedPod
+from webhook.kube.plan_pods import PlannedPod
 from webhook.placement import Mix, PodClass, Snapshot, Usage
 from webhook.placement import NodeInfo as PlacementNode
 from webhook.scheduling import antiaffinity, conflicts, convert, pod_mix

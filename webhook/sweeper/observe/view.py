@@ -11,7 +11,7 @@ from labeler.contract.offers import identifies_pods
 from webhook.grouping import grouped
 from webhook.kube.objects import Node, Pod, PodSpec
 from webhook.kube.placements import Placement
-from webhook.kube.planned import PlannedPod
+from webhook.kube.plan_pods import PlannedPod
 from webhook.placement import PodClass
 from webhook.placement.eligibility import reason_against
 from webhook.scheduling import conflicts, convert

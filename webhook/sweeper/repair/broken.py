@@ -13,7 +13,7 @@ from typing import Final, Protocol
 from labeler.contract.event_reasons import EventReason
 from webhook.configuration.settings import Settings
 from webhook.kube.objects import Pod
-from webhook.kube.planned import PlannedPod
+from webhook.kube.plan_pods import PlannedPod
 from webhook.sweeper.decide.orders import Cause, Eviction, EvictionCause, Orders, Warn
 from webhook.sweeper.observe.gangs import GangKey, PodGang
 from webhook.sweeper.observe.pods import PodTrait
