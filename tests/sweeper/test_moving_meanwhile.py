@@ -183,6 +183,16 @@ def test_the_new_place_is_reserved_also_where_other_reservations_last_for_no_tim
     evicted_one(replace(MOVES, reserve_hold_seconds=0.0))
 
 
+def test_a_move_of_a_time_to_come_reserves_nothing() -> None:
+    """No sweeper writes one: the plan was edited by hand."""
+    made = scene()
+    (order,) = made.one().plans
+    later = [msgspec.structs.replace(each, moves=["2999-01-01T00:00:00Z"]) for each in order.victims]
+    made.written(replace(order, victims=tuple(later)))
+    made.one()
+    assert made.placing.ledger.nodes(MOVE) == set()
+
+
 @pytest.mark.promise("O420")
 def test_the_new_place_is_free_once_the_controller_of_the_gang_is_deleted() -> None:
     made = evicted_one()

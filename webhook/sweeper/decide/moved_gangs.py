@@ -29,6 +29,9 @@ _ABOVE_ALL: Final = 2**31
 _LEAST_SECONDS: Final = 2 * ENDING_SECONDS
 """For so long a place is reserved at least: until the evicted pods have ended, and are recreated."""
 
+_SKEW_SECONDS: Final = 60.0
+"""By so much the clock of the leader before may have been ahead; a later move was written by no sweeper."""
+
 
 @dataclass(frozen=True)
 class MoveReservation(Reservation):
@@ -114,12 +117,12 @@ def _is_over(move: MoveReservation, given: ReservationInput) -> bool:
 def _reservation(
     group: VictimGroup, view: View, ledger: ReservationLedger, before: MoveReservation | None
 ) -> MoveReservation | None:
-    """The reservation of a move, None if its time cannot be read."""
-    began = since_1970(group.moves[-1])
-    if began is None:
+    """The reservation of a move, None if its time cannot be read, or is to come."""
+    began, now = since_1970(group.moves[-1]), ledger.now.at.timestamp()
+    if began is None or began > now + _SKEW_SECONDS:
         return None
     seconds = max(_LEAST_SECONDS, ledger.settings.reserve_hold_seconds)
-    until = ledger.now.seconds - ledger.now.at.timestamp() + began + seconds
+    until = ledger.now.seconds - now + began + seconds
     nodes = frozenset(group.nodes) & view.nodes.keys()
     seen = next((pod for uid in group.pods if (pod := view.by_uid.get(uid)) is not None), None)
     known = view.placements.get(group.moved_gang)
