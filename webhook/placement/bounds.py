@@ -7,7 +7,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import accumulate
-from typing import Final
+from typing import Final, NamedTuple
 
 from webhook.placement.budget import Budget
 from webhook.placement.costs import COUNT_BITS, Costs
@@ -53,26 +53,103 @@ def slot_counts_at(vertex: Vertex, level: int) -> list[int]:
     return [vertex.free_slots] if vertex.bottom >= level else slot_counts_below(vertex)[level]
 
 
-def least_cost(vertex: Vertex, wanted: int, costs: Costs) -> int:
+class SmallestSets(NamedTuple):
+    """Sets of the fewest children that fit so many pods on the fewest nodes, by upper bounds of capacities.
+
+    slots: the least capacity of such a set. children: the numbers of all children in sets of that capacity,
+    empty if it is too small. number: the children in a set. nodes: a lower bound of the nodes.
+    """
+
+    slots: int = 0
+    children: Sequence[int] = ()
+    number: int = 0
+    nodes: int = 0
+
+
+NO_SETS: Final = SmallestSets()
+
+
+def least_cost(vertex: Vertex, wanted: int, costs: Costs, smallest: SmallestSets = NO_SETS) -> int:
     """A lower bound of the cost of placing so many pods inside a domain, each level taken alone.
 
-    The cost of using the domain itself is not included.
+    smallest: raises the bounds of the children and the nodes. The cost of using the domain itself is not
+    included.
     """
-    total = 0
-    for level, sums in enumerate(slot_sums(vertex)):
+    total, every = 0, slot_sums(vertex)
+    for level, sums in enumerate(every):
         if sums:
             fewest = bisect_left(sums, wanted) + 1
+            if smallest.nodes > fewest and sums == every[-1]:
+                fewest = smallest.nodes
+            leftover = _least_leftover(sums, fewest, wanted)
+            if level == vertex.bottom + 1:
+                leftover = max(leftover, smallest.slots)
             total += fewest << costs.domains[level]
-            total += _least_leftover(sums, fewest, wanted) << costs.leftover[level]
+            total += leftover << costs.leftover[level]
     return total
 
 
 def _least_leftover(sums: Sequence[int], fewest: int, wanted: int) -> int:
-    """A lower bound of the capacity of the fewest domains that fit so many pods. sums: see slot_sums."""
+    """A lower bound of the capacity of so many domains that fit so many pods. sums: see slot_sums."""
     if fewest > 1:
-        return wanted
+        return max(wanted, sums[-1] - sums[-fewest - 1] if fewest < len(sums) else sums[-1])
     fitting = bisect_left(range(1, len(sums)), True, key=lambda n: sums[n] - sums[n - 1] < wanted)
     return sums[fitting] - (sums[fitting - 1] if fitting else 0)
+
+
+MOST_STATES: Final = 4000
+"""The most states of the knapsack for the smallest sets of children."""
+
+
+def smallest_sets(vertex: Vertex, wanted: int) -> SmallestSets:
+    """The smallest sets of children of a domain for so many pods; none for nodes, or if there are too many.
+
+    Theory. For any price p, n nodes of capacities c have at most the capacity p * n plus the sum of all
+    max(0, c - p), their worth. With p just below the capacity of the last of the largest nodes that suffice,
+    this excludes most sets of children that have the capacity on more nodes alone.
+    """
+    if not vertex.parts:
+        return NO_SETS
+    sums = slot_sums(vertex)
+    fewest = bisect_left(sums[vertex.bottom + 1], wanted) + 1
+    nodes = bisect_left(sums[-1], wanted) + 1
+    before = [0, *sums[-1][:nodes]]
+    price = max(0, before[nodes] - before[nodes - 1] - 1)
+    if fewest * (len(vertex.parts) - fewest + 1) * (wanted - price * nodes) > MOST_STATES:
+        return NO_SETS
+    parts = [(_worth(part, price), part.free_slots) for part in vertex.parts]
+    most = sum(sorted([worth for worth, _ in parts])[-fewest:])
+    if price:
+        nodes = max(nodes, -((most - wanted) // price))
+    slots, bits = _smallest(parts, fewest, wanted - price * nodes)
+    children = [number for number in range(len(parts)) if bits >> number & 1]
+    return SmallestSets(slots, children if slots >= wanted else (), fewest, nodes)
+
+
+def _worth(part: Vertex, price: int) -> int:
+    """The capacity of the nodes of a domain beyond the price of each."""
+    counts = [part.free_slots] if part.state is not None else slot_counts_below(part)[-1]
+    return sum([count - price for count in counts if count > price])
+
+
+def _smallest(parts: Sequence[tuple[int, int]], number: int, need: int) -> tuple[int, int]:
+    """The least capacity of so many parts whose worths reach a need, and a bit for each part of such sets.
+
+    parts: the worth and the capacity of each. Some so many parts reach the need.
+    """
+    rows: list[dict[int, tuple[int, int]]] = [{} for _ in range(number + 1)]
+    rows[0][0] = 0, 0
+    for at, (worth, slots) in enumerate(parts):
+        for taken in range(min(number, at + 1), max(0, number - len(parts) + at), -1):
+            row = rows[taken]
+            for before, (least, bits) in rows[taken - 1].items():
+                after, total, used = min(need, before + worth), least + slots, bits | 1 << at
+                known = row.get(after)
+                if known is None or total < known[0]:
+                    row[after] = total, used
+                elif total == known[0]:
+                    row[after] = total, used | known[1]
+    return rows[number][need]
 
 
 def census(vertex: Vertex) -> list[tuple[int, int]]:

@@ -17,15 +17,20 @@ it small in large clusters:
   the knapsack takes all children that differ.
 """
 
-from collections.abc import Sequence
+import heapq
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from operator import itemgetter
+from typing import Final
 
 from webhook.placement.bounds import (
+    SmallestSets,
     anchored_children,
     census,
+    first_of_equals,
     least_cost,
     shape,
+    smallest_sets,
 )
 from webhook.placement.budget import Budget
 from webhook.placement.costs import COUNT_BITS, SCORE_BITS, SLOT_BITS, PackedCost
@@ -36,6 +41,9 @@ from webhook.placement.homogeneous.minority_pods import NONE, SpareSlots
 from webhook.placement.homogeneous.screening import Screening
 from webhook.placement.question import Question
 from webhook.placement.vertex import Vertex, regions
+
+SET: Final = 4
+"""Steps per child of a domain to find the smallest sets of its children."""
 
 _Found = tuple[int, Filled]
 """The cost, and the chosen nodes and domains."""
@@ -53,6 +61,8 @@ class CoveringSearch:
         self.workers = question.counts[0]
         self.least = self.workers + spare.most
         """The fewest free slots of the nodes in any solution."""
+        self.bounds: dict[object, int] = {}
+        """By shape the lower bounds of the costs of domains."""
 
     def solve(self, root: Vertex) -> _Found | None:
         """The optimum and its cost. Raises OutOfSteps."""
@@ -73,7 +83,7 @@ class CoveringSearch:
         """Lower bounds of the cost, the costs of the domains around, and domains of the required level."""
         enough = [each for each in regions(root, self.question.required) if each[1].free_slots >= self.least]
         bounded = [
-            (around + (self._bound(domain) if len(enough) > 1 else 0), around, domain)
+            (around + (self._bound(domain, is_raised=True) if len(enough) > 1 else 0), around, domain)
             for around, domain in enough
         ]
         return sorted(bounded, key=itemgetter(0))
@@ -119,7 +129,7 @@ class CoveringSearch:
             return None
         return vertex.own, Filled(0, self.workers, 1, vertex.own, vertex.state)
 
-    def _by_bound(self, vertex: Vertex) -> list[tuple[int, Vertex]]:
+    def _by_bound(self, vertex: Vertex) -> Iterable[tuple[int, Vertex]]:
         """The children with capacity for the gang, and a lower bound of their costs, the lowest first.
 
         If anchors use exactly one child, it is the only one, since the others cost more.
@@ -133,12 +143,37 @@ class CoveringSearch:
             return [(0, child) for child in used if len(used) == 1 and child.free_slots >= self.least]
         enough = [part for part in vertex.parts if part.free_slots >= self.least]
         self.budget.spend(len(enough))
-        return sorted(((self._bound(part), part) for part in enough), key=itemgetter(0))
+        return self._in_order(enough)
 
-    def _bound(self, child: Vertex) -> int:
+    def _in_order(self, domains: Sequence[Vertex]) -> Iterator[tuple[int, Vertex]]:
+        """Domains and lower bounds of their costs, the lowest first; a bound is raised once it is the lowest.
+
+        In large clusters, most bounds are never raised.
+        """
+        heap = [
+            (self._bound(domain, is_raised=False), number, False) for number, domain in enumerate(domains)
+        ]
+        heapq.heapify(heap)
+        while heap:
+            bound, number, is_raised = heap[0]
+            if is_raised:
+                heapq.heappop(heap)
+                yield bound, domains[number]
+            else:
+                heapq.heapreplace(heap, (self._bound(domains[number], is_raised=True), number, True))
+
+    def _bound(self, child: Vertex, *, is_raised: bool) -> int:
+        """A lower bound of the cost of using a domain. is_raised: by its smallest sets of children."""
         if child.state is not None or self.question.anchored:
             return child.own
-        return child.own + least_cost(child, self.least, self.costs)
+        if not is_raised:
+            return child.own + least_cost(child, self.least, self.costs)
+        form = shape(child)
+        if form not in self.bounds:
+            self.budget.spend(SET * len(child.parts))
+            smallest = smallest_sets(child, self.least)
+            self.bounds[form] = child.own + least_cost(child, self.least, self.costs, smallest)
+        return self.bounds[form]
 
     # --- a domain whose children share the gang -----------------------------------------------------
 
@@ -146,29 +181,68 @@ class CoveringSearch:
         """The best solution in a domain if no single child fits all pods."""
         self.budget.spend(census(vertex)[-1][0])
         levels = self._levels(vertex)
-        inside = self._knapsack(vertex, levels)
-        terms = inside.terms
-        fewest = self._fewest(inside, terms)
-        if fewest is None or (limit is not None and self._least(inside, levels) >= limit):
+        best = self._in_smallest(vertex, levels)
+        if best is None:
+            inside = self._knapsack(vertex, levels)
+            fewest = self._fewest(inside, inside.terms)
+            if fewest is None or (limit is not None and self._least(inside, levels) >= limit):
+                return None
+            best = self._solved(inside, levels, fewest)
+        return None if best is None or (limit is not None and best[0] >= limit) else best
+
+    def _in_smallest(self, vertex: Vertex, levels: Sequence[int]) -> _Found | None:
+        """The best solution, if it is in the smallest sets of children and reaches the lower bound.
+
+        Solutions that are equal up to the penalty, which no bound has, use only children of these sets too.
+        """
+        if self.question.anchored or not vertex.parts or len(levels) != 2:  # else the bound is seldom reached
             return None
-        terms.values = self._values(vertex, levels, fewest)
-        wanted = inside.wanted
-        state = (len(inside.spare.losses) - 1, wanted)
+        self.budget.spend(SET * len(vertex.parts))
+        smallest = smallest_sets(vertex, self.least)
+        if not smallest.children:
+            return None
+        inside = self._smallest_knapsack(vertex, levels, smallest)
+        fewest = self._fewest(inside, inside.terms)
+        bound = least_cost(vertex, self.least, self.costs, smallest)
+        if fewest is None or any(fewest[level] != self._count(bound, level) for level in levels):
+            return None
+        best = self._solved(inside, levels, fewest)
+        return best if best is not None and best[0] >> SCORE_BITS == bound >> SCORE_BITS else None
+
+    def _smallest_knapsack(
+        self, vertex: Vertex, levels: Sequence[int], smallest: SmallestSets
+    ) -> DomainKnapsack:
+        """The knapsack over the smallest sets of children, each with the pods for which the others are too
+        small.
+        """
+        terms = self._terms(vertex, levels)
+        unit = terms.unit(vertex.bottom)
+        wanted = self._wanted(unit)
+        least = {
+            number: max(0, wanted - (smallest.slots - vertex.parts[number].free_slots) // unit)
+            for number in first_of_equals(vertex.parts, smallest.children, smallest.number)
+        }
+        return DomainKnapsack(terms, vertex, wanted, least)
+
+    def _solved(self, inside: DomainKnapsack, levels: Sequence[int], fewest: Sequence[int]) -> _Found | None:
+        """The best solution of a knapsack. fewest: see `_fewest`."""
+        inside.terms.values = self._values(inside.vertex, levels, fewest)
+        state = (len(inside.spare.losses) - 1, inside.wanted)
         (value,) = inside.solve([state])
         if value is None:
             return None
-        filled = Filled(0, wanted, inside.unit, 0, parts=inside.filled(state))
-        cost = filled.cost
-        if limit is not None and cost >= limit:
-            return None
-        return cost, Filled(0, self.workers, 1, 0, parts=filled.parts)
+        filled = Filled(0, inside.wanted, inside.unit, 0, parts=inside.filled(state))
+        return filled.cost, Filled(0, self.workers, 1, 0, parts=filled.parts)
+
+    def _wanted(self, unit: int) -> int:
+        """The demand of a knapsack whose units have so many pods."""
+        return self.workers // unit if self.spare.below(unit) is self.spare else self.least
 
     def _knapsack(self, vertex: Vertex, levels: Sequence[int]) -> DomainKnapsack:
         """The knapsack over the screened children if it reaches the lower bound, else over all children."""
         terms = self._terms(vertex, levels)
         unit = terms.unit(vertex.bottom)
-        are_distinct = self.spare.below(unit) is self.spare
-        wanted = self.workers // unit if are_distinct else self.least
+        wanted = self._wanted(unit)
         screened = self.screening.matter(vertex, levels, unit, wanted)
         if screened is not None:
             numbers, first, second = screened
@@ -208,7 +282,11 @@ class CoveringSearch:
         if packed >= never(terms.counts.fits):
             return None
         cost = terms.counts.unpack(int(packed))
-        return [cost >> shift & (1 << COUNT_BITS) - 1 for shift in self.costs.domains]
+        return [self._count(cost, level) for level in range(self.costs.depth)]
+
+    def _count(self, cost: int, level: int) -> int:
+        """The number of domains of a level in a cost."""
+        return cost >> self.costs.domains[level] & (1 << COUNT_BITS) - 1
 
     def _least(self, inside: DomainKnapsack, levels: Sequence[int]) -> int:
         """A lower bound of the cost of the best solution, given the numbers of domains."""

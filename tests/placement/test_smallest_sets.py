@@ -1,0 +1,94 @@
+"""Lower bounds of what children of a domain leave free together, by trying every set of children."""
+
+import random
+from dataclasses import replace
+from itertools import accumulate, combinations
+
+import pytest
+
+from hack.benchmarks.placing import instances
+from tests.placement.small import gang_of, node, seeds
+from webhook.placement import (
+    Assignment,
+    Budget,
+    NodeInfo,
+    Options,
+    Slice,
+    Snapshot,
+    place,
+)
+from webhook.placement.bounds import slot_counts_below, smallest_sets
+from webhook.placement.question import ask
+from webhook.placement.tree import build
+from webhook.placement.vertex import Vertex
+
+
+def block(dice: random.Random) -> list[NodeInfo]:
+    """A block of some subblocks, in which many nodes have all four cpus free."""
+    sizes = [dice.randint(2, 6) for _ in range(dice.randint(2, 6))]
+    places = [subblock for subblock, size in enumerate(sizes) for _ in range(size)]
+    return [
+        node(
+            f"n{n:02}",
+            ("b", f"s{subblock}", f"h{n}"),
+            dice.choice((1, 2, 3, 4, 4, 4)),
+        )
+        for n, subblock in enumerate(places)
+    ]
+
+
+def fewest_nodes(children: tuple[Vertex, ...], wanted: int) -> int | None:
+    """The fewest nodes of some children that fit so many pods; None if all of them do not."""
+    counts = [count for child in children for count in slot_counts_below(child)[-1] or [child.free_slots]]
+    sums = accumulate(sorted(counts, reverse=True))
+    return next((number for number, total in enumerate(sums, start=1) if total >= wanted), None)
+
+
+@pytest.mark.parametrize("seed", seeds(60))
+def test_the_smallest_sets_bound_any_choice_of_the_fewest_children(seed: int) -> None:
+    dice = random.Random(seed)
+    snapshot = Snapshot.build(block(dice), [])
+    free = sum(each.node.allocatable["cpu"] // 1000 for each in snapshot.nodes.values())
+    question, _ = ask(gang_of(dice.randint(1, free)), snapshot, Options())
+    (vertex,) = build(question, snapshot, Budget(10**9)).root.parts
+    wanted = question.counts[0]
+    found = smallest_sets(vertex, wanted)
+    sets = {each: fewest_nodes(each, wanted) for each in combinations(vertex.parts, found.number)}
+    nodes = min(number for number in sets.values() if number is not None)
+    best = [each for each, number in sets.items() if number == nodes]
+    slots = min(sum(part.free_slots for part in each) for each in best)
+    assert found.nodes <= nodes
+    if found.nodes == nodes:
+        assert found.slots <= slots
+        if found.slots == slots:
+            smallest = [each for each in best if sum(part.free_slots for part in each) == slots]
+            assert {vertex.parts.index(part) for each in smallest for part in each} <= set(found.children)
+
+
+@pytest.fixture(scope="module")
+def fragmented() -> Snapshot:
+    """Eight equal blocks of ten subblocks of 16 nodes, of which four in ten are in use."""
+    dice = random.Random("fragmented")
+    return Snapshot.build(
+        [
+            instances.node(
+                n, f"b{n // 160}", f"s{n // 16}", dice.randint(0, 8) if dice.random() < 0.4 else 8, 8
+            )
+            for n in range(1280)
+        ],
+        [],
+    )
+
+
+@pytest.mark.parametrize(
+    ("pods", "slices", "steps"),
+    [(128, (), 20_000), (96, (Slice("subblock", 8),), 10_000)],
+    ids=["two subblocks", "slices"],
+)
+def test_blocks_whose_bound_is_no_better_are_not_searched(
+    fragmented: Snapshot, pods: int, slices: tuple[Slice, ...], steps: int
+) -> None:
+    asked = replace(instances.gang(pods, 8), slices=slices)
+    found = place(asked, fragmented, Options(bound=steps))
+    assert isinstance(found, Assignment)
+    assert found.proven
