@@ -7,10 +7,12 @@ from itertools import accumulate, combinations
 import pytest
 
 from hack.benchmarks.placing import instances
-from tests.placement.small import gang_of, node, seeds
+from tests.placement.small import gang_of, node, pod_class, seeds
 from webhook.placement import (
     Assignment,
     Budget,
+    Gang,
+    Member,
     NodeInfo,
     Options,
     Slice,
@@ -18,19 +20,22 @@ from webhook.placement import (
     place,
 )
 from webhook.placement.bounds import slot_counts_below, smallest_sets
+from webhook.placement.heterogeneous.arrays import GangArrays
+from webhook.placement.heterogeneous.first_fit_decreasing import FirstFitDecreasing
+from webhook.placement.heterogeneous.joint_bounds import Candidate, JointBounds
 from webhook.placement.question import ask
 from webhook.placement.tree import build
 from webhook.placement.vertex import Vertex
 
 
-def block(dice: random.Random) -> list[NodeInfo]:
+def block(dice: random.Random, nodes_in_a_host: int = 1) -> list[NodeInfo]:
     """A block of some subblocks, in which many nodes have all four cpus free."""
     sizes = [dice.randint(2, 6) for _ in range(dice.randint(2, 6))]
     places = [subblock for subblock, size in enumerate(sizes) for _ in range(size)]
     return [
         node(
             f"n{n:02}",
-            ("b", f"s{subblock}", f"h{n}"),
+            ("b", f"s{subblock}", f"{subblock}/{n // nodes_in_a_host}"),
             dice.choice((1, 2, 3, 4, 4, 4)),
         )
         for n, subblock in enumerate(places)
@@ -63,6 +68,27 @@ def test_the_smallest_sets_bound_any_choice_of_the_fewest_children(seed: int) ->
         if found.slots == slots:
             smallest = [each for each in best if sum(part.free_slots for part in each) == slots]
             assert {vertex.parts.index(part) for each in smallest for part in each} <= set(found.children)
+
+
+@pytest.mark.parametrize("seed", seeds(60))
+def test_no_filled_set_of_parts_costs_less_than_the_bound_of_their_domain(seed: int) -> None:
+    dice = random.Random(seed)
+    snapshot = Snapshot.build(block(dice, nodes_in_a_host=dice.choice((1, 2))), [])
+    kinds = [pod_class(4)] * dice.randint(1, 6) + [pod_class(1)] * dice.randint(1, 6)
+    kinds += [pod_class(2)] * dice.randint(0, 6)
+    members = tuple(Member(f"p{rank}", rank, kind) for rank, kind in enumerate(kinds))
+    question, _ = ask(Gang("g", members), snapshot, Options())
+    arrays = GangArrays(question, build(question, snapshot, Budget(10**9)).root)
+    (domain,) = arrays.root.parts or [arrays.root]
+    bounds = JointBounds(arrays)
+    inside = bounds.least_cost(Candidate.of_domain(domain, 1))
+    filler = FirstFitDecreasing(arrays, Budget(10**9))
+    for number in range(1, len(domain.parts) + 1):
+        for parts in combinations(domain.parts, number):
+            filled = filler.fill(Candidate.of_parts(domain, parts, uses_all=True).ranges)
+            if filled is not None:
+                assert inside is not None
+                assert arrays.base(domain) + inside <= filled[0]
 
 
 @pytest.fixture(scope="module")
