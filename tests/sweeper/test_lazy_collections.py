@@ -142,7 +142,11 @@ def test_a_change_of_what_nobody_reads_any_more_is_stored_and_not_reported(
 def test_a_change_that_may_free_something_is_reported_as_that(
     cluster: Cluster, reading: Reading, namespace: str
 ) -> None:
-    freeing = collection("configmaps", lambda before, after: after is None)
+    def is_gone(before: Namespace, after: Namespace | None) -> bool:
+        """Namespaces of other tests are deleted meanwhile, with their ConfigMaps."""
+        return after is None and before.metadata.namespace == namespace
+
+    freeing = collection("configmaps", is_gone)
     reading.lazy.read((freeing,))
     named(cluster, namespace, "one")
     copy = reading.lazy._copies[freeing]
