@@ -27,6 +27,9 @@ AFTER: Final = "after"
 
 _NAMED: Final = re.compile(r"/namespaces/[^/]+/(pods|placements)/(.+?)(-[0-9a-z]+)?(/status|/eviction)?$")
 
+_BESIDE_PASSES: Final = ("informer ", "owner existence")
+"""The names of threads for which nobody waits: nobody would catch their death."""
+
 
 class Killed(BaseException):
     """The sweeper has been killed. No Exception, so that no handler can mistake it for a refusal."""
@@ -71,7 +74,7 @@ class MortalApi(Api):
     ) -> bytes:
         """As Api.request. Raises Killed at the chosen write and ever after."""
         if self.dead.is_set():
-            if threading.current_thread().name.startswith("informer "):
+            if threading.current_thread().name.startswith(_BESIDE_PASSES):
                 raise ApiError(0, "Killed", "a thread of the killed process goes on until it is stopped")
             raise Killed
         name = self._note(method, path, body)
