@@ -295,7 +295,7 @@ def test_an_answer_that_a_share_has_cut_is_asked_for_again_with_the_whole_budget
     for pods in ([hostile(0, "evil")], [hostile(0, "evil"), *others]):
         case = Placing(Nodes(4, *pods), Settings(settle_seconds=0))
         (outcome,) = (each for each in case.one().outcomes if each.gang.key.namespace == "evil")
-        assert outcome.cause is Cause.UNDECIDED
+        assert outcome.cause is Cause.WORK_BUDGET
         costs.append(case.memory.gangs[outcome.gang.key].cost_seconds)
     assert costs[0] == costs[1] > 0.5, "a tenth of the half of a pass"
 

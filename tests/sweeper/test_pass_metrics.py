@@ -199,7 +199,7 @@ def test_what_was_not_decided_within_its_bound_is_counted() -> None:
     options = Options(bound=1)
     passes = Passes(Nodes(4, *pods, gpus=6), Settings(settle_seconds=0, patience_seconds=0, options=options))
     (outcome,) = passes.one().outcomes
-    assert outcome.cause is Cause.UNDECIDED
+    assert outcome.cause is Cause.WORK_BUDGET
     assert passes.shown("topogate_work_budget_reached_total")['{outcome="waiting"}'] == 1
 
 

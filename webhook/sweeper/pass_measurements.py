@@ -65,7 +65,7 @@ class PassMeasurements:
 
     def on_result(self, orders: Orders, done: Done) -> None:
         """Record the decisions of a step, or their results."""
-        cut = sum(outcome.cause is Cause.UNDECIDED for outcome in orders.outcomes)
+        cut = sum(outcome.cause is Cause.WORK_BUDGET for outcome in orders.outcomes)
         self._metrics.undecided.labels("waiting").inc(cut)
         for plan in done.placed:
             self._on_plan(plan)

@@ -146,7 +146,7 @@ def test_requests_of_gangs_that_need_no_more_nodes_are_withdrawn() -> None:
 
 
 @pytest.mark.promise("O114")
-@pytest.mark.parametrize("cause", sorted(set(Cause) - {Cause.INSUFFICIENT_CAPACITY, Cause.UNDECIDED}))
+@pytest.mark.parametrize("cause", sorted(set(Cause) - {Cause.INSUFFICIENT_CAPACITY, Cause.WORK_BUDGET}))
 def test_a_gang_that_waits_for_anything_but_capacity_asks_for_nothing(cause: Cause) -> None:
     scene = Scene(gpu_pod("p"), after_seconds=0.0)
     scene.step(cause)

@@ -71,7 +71,7 @@ DUE: Final = GaugeSpec(
     ("account",),
 )
 
-_NO_PLACE: Final = frozenset({Cause.INSUFFICIENT_CAPACITY, Cause.RESERVED, Cause.UNDECIDED})
+_NO_PLACE: Final = frozenset({Cause.INSUFFICIENT_CAPACITY, Cause.RESERVED, Cause.WORK_BUDGET})
 
 logger = logging.getLogger(__name__)
 

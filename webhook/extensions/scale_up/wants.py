@@ -147,7 +147,7 @@ def _pruned(value: Any, name: str = "") -> Any:
 
 # --- gangs that request nodes -------------------------------------------------------------------------
 
-_ASKING: Final = frozenset({Cause.INSUFFICIENT_CAPACITY, Cause.UNDECIDED})
+_ASKING: Final = frozenset({Cause.INSUFFICIENT_CAPACITY, Cause.WORK_BUDGET})
 """Causes that more nodes may solve."""
 _PASSING: Final = frozenset(
     {

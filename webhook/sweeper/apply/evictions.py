@@ -124,13 +124,10 @@ class Evictor:
 
         So come those of namespaces and causes of which evictions have failed, and those with failed pods.
         """
+        position = self._retries.position
         gangs = [list(own) for _, own in groupby(orders, lambda order: view.gang_of(order.pod))]
-        positions = [
-            (self._retries.position(_group(own[0])), max(self._retries.position(_key(each)) for each in own))
-            for own in gangs
-        ]
-        in_order = sorted(range(len(gangs)), key=positions.__getitem__)
-        return [order for number in in_order for order in gangs[number]]
+        gangs.sort(key=lambda own: (position(_group(own[0])), max(position(_key(order)) for order in own)))
+        return [order for own in gangs for order in own]
 
     def _cut(self, orders: Sequence[Eviction], done: list[Done]) -> list[Done]:
         """There is no time for the rest of these orders."""

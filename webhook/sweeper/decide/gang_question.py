@@ -14,7 +14,7 @@ from typing import Final
 from webhook.kube.objects import Pod
 from webhook.placement import Anchor, Assignment, Gang, Member, NoFit, PlacementError, Slice, Snapshot
 from webhook.placement.model import Objective, PodClass
-from webhook.placement.snapshot import families_of
+from webhook.placement.snapshot import NodeState, families_of, place_of
 from webhook.scheduling import convert
 from webhook.scheduling.acceptance import Acceptance
 from webhook.scheduling.neighbourhood import Neighbourhood
@@ -251,6 +251,16 @@ def _extended(pod_class: PodClass) -> frozenset[str]:
     return frozenset(name for name in names if "/" in name and "kubernetes.io/" not in name)
 
 
+def is_enough_free(wanted: Iterable[PodClass], nodes: Iterable[NodeState]) -> bool:
+    """Whether nodes have, all together, as many GPUs free as pods of these classes request."""
+    requested, free = Counter[str](), Counter[str]()
+    for pod_class in wanted:
+        requested.update({name: amount for name, amount in pod_class.requests if "/" in name})
+    for state in nodes:
+        free.update({name: max(0, state.free.get(name, 0)) for name in requested})
+    return all(free[name] >= amount for name, amount in requested.items())
+
+
 def in_order(answer: Assignment, rules: Acceptance) -> Assignment | None:
     """The answer with its members in the order of release; None if it breaks a rule."""
     placed = {each.member: each for each in answer.placed}
@@ -261,7 +271,7 @@ def in_order(answer: Assignment, rules: Acceptance) -> Assignment | None:
 def domains_of(snapshot: Snapshot, names: Set[str]) -> tuple[int, ...]:
     """How many domains of each level these nodes are in, coarsest first, and how many nodes they are."""
     levels = len(snapshot.topology.level_names)
-    paths = {snapshot.nodes[name].path or (name,) * (levels + 1) for name in names}
+    paths = {place_of(snapshot.nodes[name], levels) for name in names}
     return (*(len({path[: level + 2] for path in paths}) for level in range(levels)), len(names))
 
 

@@ -1,9 +1,9 @@
 """The decisions of a step of a pass, as values: orders to carry out, and messages for users. Pure."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
-from typing import Final
+from typing import Any, Final
 
 from labeler.contract.event_reasons import EventReason
 from webhook.kube.objects import Pod
@@ -186,7 +186,7 @@ class Cause(StrEnum):
     INVALID_REQUEST = "invalid-request"
     INSUFFICIENT_CAPACITY = "insufficient-capacity"
     RESERVED = "reserved-for-others"
-    UNDECIDED = "work-budget"
+    WORK_BUDGET = "work-budget"
     CLUSTER_CHANGED = "cluster-changed"
     PLAN_REFUSED = "plan-refused"
     PREEMPTING = "preempting"
@@ -242,10 +242,9 @@ class Orders:
     def together(cls, parts: Iterable["Orders"]) -> "Orders":
         """All decisions as one."""
         parts = list(parts)
-        lists = [each.name for each in fields(cls) if each.name not in ("due_seconds", "unasked")]
-        joined = {name: tuple(item for part in parts for item in getattr(part, name)) for name in lists}
         due = min((part.due_seconds for part in parts), default=NO_HURRY)
-        return cls(**joined, due_seconds=due, unasked=frozenset().union(*(part.unasked for part in parts)))
+        unasked = frozenset[GangKey]().union(*(part.unasked for part in parts))
+        return cls(**_tuples_together(parts), due_seconds=due, unasked=unasked)
 
 
 @dataclass(frozen=True)
@@ -305,7 +304,12 @@ class Done:
     def together(cls, parts: Iterable["Done"]) -> "Done":
         """All results as one."""
         parts = list(parts)
-        lists = [each.name for each in fields(cls) if each.name not in ("failed", "again_seconds")]
-        joined = {name: tuple(item for part in parts for item in getattr(part, name)) for name in lists}
         again = min((part.again_seconds for part in parts), default=NO_HURRY)
-        return cls(**joined, failed=any(part.failed for part in parts), again_seconds=again)
+        failed = any(part.failed for part in parts)
+        return cls(**_tuples_together(parts), failed=failed, again_seconds=again)
+
+
+def _tuples_together(parts: "Sequence[Orders] | Sequence[Done]") -> dict[str, Any]:
+    """By name, the items of each field that is a tuple, in the order of the parts."""
+    names = [each.name for part in parts[:1] for each in fields(part) if each.default == ()]
+    return {name: tuple(item for part in parts for item in getattr(part, name)) for name in names}

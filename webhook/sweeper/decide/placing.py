@@ -280,7 +280,7 @@ def _is_cut(attempt: Attempt, outcome: Outcome) -> bool:
     """Whether a larger budget may give another answer."""
     if isinstance(outcome, GangPlaced):
         return attempt.budget.exhausted or not outcome.plan.answer.proven
-    return attempt.budget.exhausted or (isinstance(outcome, GangWaits) and outcome.cause is Cause.UNDECIDED)
+    return attempt.budget.exhausted or (isinstance(outcome, GangWaits) and outcome.cause is Cause.WORK_BUDGET)
 
 
 def _in_time(due: Sequence[Attempt], seconds: float, watch: Stopwatch, found: _Results) -> Iterator[Attempt]:

@@ -18,7 +18,6 @@ must say that they may be moved. None is evicted while another one of the plan c
 never released before they are gone: a plan that has waited too long is dropped.
 """
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
@@ -32,7 +31,7 @@ from webhook.placement import Assignment, Budget, Snapshot
 from webhook.placement.victims import Unit, Victims, choose
 from webhook.policy.annotations import movable_after
 from webhook.scheduling.budgets import Budgets
-from webhook.sweeper.decide.gang_question import GangQuestion, in_order
+from webhook.sweeper.decide.gang_question import GangQuestion, in_order, is_enough_free
 from webhook.sweeper.decide.orders import Eviction, EvictionCause
 from webhook.sweeper.observe.gangs import PodGang, urgency
 from webhook.sweeper.observe.membership import GangKey
@@ -252,7 +251,7 @@ def promised_victims(view: View) -> Set[str]:
         below = urgency(waiting)
         for group in placement.spec.victims:
             there = (view.by_uid[uid] for uid in group.pods if uid in view.by_uid)
-            limit = below + group.is_moved
+            limit = _limit_of(group, below)
             found |= {pod.metadata.uid for pod in there if _is_lower(pod, limit, view)}
     return found
 
@@ -284,8 +283,8 @@ class RunningVictims:
     """Existing victims of one gang.
 
     late: those among the pods that the plan does not name. blocked: why no eviction begins, as not all of it
-    can be evicted. is_moved: whether it has a new place; is_partial: whether
-    it is moved, and some of its pods are gone.
+    can be evicted. is_moved: whether it has a new place. is_partial: whether it is moved, and some of its
+    pods are gone.
     """
 
     gang: GangKey
@@ -549,7 +548,7 @@ def _victims_of(
     if victims is None:
         return None
     if group.whole and victims.going:  # else the others of its gang there have been placed again
-        victims = _with_late(victims, plan.priority + group.is_moved, view, promised)
+        victims = _with_late(victims, _limit_of(group, plan.priority), view, promised)
     if group.is_moved and any(movable_after(pod.metadata.annotations) is None for pod in victims.pods):
         victims = replace(victims, blocked=_UNWILLING)
     return victims
@@ -578,7 +577,8 @@ def _moved_gang(
     gangs = {view.gang_of(pod) for pod in there}
     is_partial = len(there) < len(group.pods)
     found = RunningVictims(min(gangs), tuple(there), group.whole, is_moved=True, is_partial=is_partial)
-    if len(gangs) > 1 or not all(_may_evict(pod, plan.priority + 1, view) for pod in there):
+    limit = _limit_of(group, plan.priority)
+    if len(gangs) > 1 or not all(_may_evict(pod, limit, view) for pod in there):
         return replace(found, blocked=_NOT_ALL)
     has_place = found.is_begun or _has_place(group, there, view, snapshot)
     return found if has_place else replace(found, blocked=_NO_PLACE)
@@ -588,12 +588,12 @@ def _has_place(group: VictimGroup, pods: Iterable[Pod], view: View, snapshot: Sn
     """Whether the new place of a gang exists, with as many free GPUs as its pods ask for."""
     if not all(name in snapshot.nodes and is_usable(view.nodes[name]) for name in group.nodes):
         return False
-    wanted, free = Counter[str](), Counter[str]()
-    for pod in pods:
-        wanted.update(dict(view.class_of(pod).requests))
-    for name in group.nodes:
-        free.update({each: max(0, snapshot.nodes[name].free.get(each, 0)) for each in wanted})
-    return all(free[name] >= wanted[name] for name in wanted if "/" in name)
+    return is_enough_free(map(view.class_of, pods), (snapshot.nodes[name] for name in group.nodes))
+
+
+def _limit_of(group: VictimGroup, priority: int) -> int:
+    """Victims of a group are of lower priority than this: moved ones may be as important as the gang."""
+    return priority + 1 if group.is_moved else priority
 
 
 def _existing(group: VictimGroup, view: View) -> list[Pod]:

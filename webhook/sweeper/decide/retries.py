@@ -78,10 +78,11 @@ class RetryTable:
         longest, before = _LONGEST.get(key[0], longest), self.by_key.get(key)
         first = min(_FIRST.get(key[0], FIRST_SECONDS), longest)
         if before is not None and now < before.until:
-            return before, before.seconds > min(first, longest / 2)
-        seconds = first if before is None else min(2 * before.seconds, longest)
-        wait = Wait(seconds, now + max(seconds, min(asked, longest)), error)
-        return wait, seconds > min(first, longest / 2)
+            wait = before
+        else:
+            seconds = first if before is None else min(2 * before.seconds, longest)
+            wait = Wait(seconds, now + max(seconds, min(asked, longest)), error)
+        return wait, wait.seconds > min(first, longest / 2)
 
     def current(self, now: float, longest: float) -> "RetryTable":
         """Without entries that were not tried for long: their objects are gone, or are not due."""

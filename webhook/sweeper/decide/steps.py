@@ -190,7 +190,7 @@ def skip_unchanged(attempt: Attempt, now: PassState) -> Attempt | PassedOver | G
         return PassedOver(is_known=True)
     volumes = now.volumes
     if volumes is not None and volumes.are_late(attempt.workers):
-        return GangWaits(Cause.UNDECIDED, _COUNTED_AGAIN, due_seconds=_SOON_SECONDS)
+        return GangWaits(Cause.WORK_BUDGET, _COUNTED_AGAIN, due_seconds=_SOON_SECONDS)
     return replace(attempt, failure=failure)
 
 
@@ -393,7 +393,7 @@ def explain(attempt: Attempt, now: PassState) -> GangWaits:
     if answer.hopeless:
         cause = Cause.INVALID_REQUEST
     elif budget.exhausted or not answer.proven:
-        cause = Cause.UNDECIDED
+        cause = Cause.WORK_BUDGET
     else:
         # New nodes are for other gangs: one that may not use them may ask for its own.
         is_reserved = fits_on_reserved(_reserved_nodes(attempt), attempt.asked, now.snapshot, budget)

@@ -26,7 +26,7 @@ from webhook.policy.annotations import movable_after
 from webhook.scheduling.gpu_counts import gpus_of
 from webhook.scheduling.podrules import has_rules
 from webhook.sweeper.decide.attempt import PassState
-from webhook.sweeper.decide.gang_question import GangQuestion, domains_of, question
+from webhook.sweeper.decide.gang_question import GangQuestion, domains_of, is_enough_free, question
 from webhook.sweeper.decide.moved_gangs import moves_of
 from webhook.sweeper.decide.node_rules import nodes_of
 from webhook.sweeper.decide.preemption import MOST_PODS, Preemption, lowest_priority, may_preempt
@@ -241,10 +241,7 @@ class MoveAnswer:
             return ""
         gpus = counted(sum(each.gpus for each in self.gangs), "GPU")
         them = f"moving {counted(len(self.gangs), 'gang')} of {gpus}"
-        reasons: dict[str, int] = {}
-        for each in self.gangs:
-            if each.why_not:
-                reasons[each.why_not] = reasons.get(each.why_not, 0) + 1
+        reasons = Counter(each.why_not for each in self.gangs if each.why_not)
         is_one = len(self.gangs) == 1
         listed = [
             f"{'it is' if is_one else counted(count, 'of them is', 'of them are')} {why}"
@@ -262,20 +259,11 @@ def may_ask(gang: PodGang, asked: GangQuestion, now: PassState) -> bool:
     """
     if not may_preempt(gang) or asked.parts or asked.rules is not None or not asked.gang.members:
         return False
-    if any(member.pod_class.wants_cards for member in asked.gang.members):
+    classes = [member.pod_class for member in asked.gang.members]
+    if any(each.wants_cards for each in classes):
         return False
-    return _is_enough_free(asked, now)
-
-
-def _is_enough_free(asked: GangQuestion, now: PassState) -> bool:
-    """Whether as many GPUs are free as the gang asks for, in all nodes that it may use together."""
-    wanted, free = Counter[str](), Counter[str]()
-    for member in asked.gang.members:
-        wanted.update(dict(member.pod_class.requests))
-    for name, state in now.snapshot.nodes.items():
-        if name not in asked.gang.excluded_nodes:
-            free.update({resource: max(0, state.free.get(resource, 0)) for resource in wanted})
-    return all(free[name] >= wanted[name] for name in wanted if "/" in name)
+    excluded, nodes = asked.gang.excluded_nodes, now.snapshot.nodes
+    return is_enough_free(classes, (state for name, state in nodes.items() if name not in excluded))
 
 
 def look_for_moves(gang: PodGang, asked: GangQuestion, now: PassState, budget: Budget) -> MoveAnswer:

@@ -22,7 +22,7 @@ from webhook.text import counted
 from webhook.workloads.marks import REVISION_LABEL, SURVIVES_LOST_PODS
 from webhook.workloads.pod_sets import asks_for_devices
 
-_NO_PLACE: Final = frozenset({Cause.INSUFFICIENT_CAPACITY, Cause.RESERVED, Cause.UNDECIDED})
+_NO_PLACE: Final = frozenset({Cause.INSUFFICIENT_CAPACITY, Cause.RESERVED, Cause.WORK_BUDGET})
 """Why its new pods wait: there is no place for them beside the others."""
 _SCALED_TIMES: Final = 20
 """For so many times as long a gang is left where an autoscaler may bring the node that it lacks."""
