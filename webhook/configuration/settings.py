@@ -75,7 +75,7 @@ class ScaleUp:
 
 @dataclass(frozen=True)
 class MoveLimits:
-    """Whether willing gangs are moved so that a larger one fits; keys.KEYS has the limits."""
+    """Whether willing gangs are moved so that a larger one fits; `keys.MoveKeys` says what each means."""
 
     is_on: bool = False
     after_seconds: float = 600.0

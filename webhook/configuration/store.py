@@ -9,7 +9,6 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -53,14 +52,24 @@ class ConfigurationStore:
 
     def register(self, registry: CollectorRegistry) -> None:
         """Add the metrics of the configuration."""
-        gauge, rejected = partial(Gauge, registry=registry), "topogate_configuration_rejected"
-        loaded = "topogate_configuration_loaded_timestamp_seconds"
-        meaning = "1 while the configuration on disk is unusable and an older version is in force."
-        gauge("topogate_configuration_generation", "Versions of the configuration loaded.").set_function(
-            lambda: self.generation
-        )
-        gauge(rejected, meaning).set_function(lambda: bool(self.faults))
-        gauge(loaded, "When the configuration in force was loaded.").set_function(lambda: self.loaded_at)
+        for name, meaning, value in (
+            (
+                "topogate_configuration_generation",
+                "Versions of the configuration loaded.",
+                lambda: self.generation,
+            ),
+            (
+                "topogate_configuration_rejected",
+                "1 while the configuration on disk is unusable and an older version is in force.",
+                lambda: bool(self.faults),
+            ),
+            (
+                "topogate_configuration_loaded_timestamp_seconds",
+                "When the configuration in force was loaded.",
+                lambda: self.loaded_at,
+            ),
+        ):
+            Gauge(name, meaning, registry=registry).set_function(value)
 
     def refresh(self) -> None:
         """Load a new version of the files, if there is a valid one."""
