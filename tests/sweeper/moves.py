@@ -16,7 +16,7 @@ from webhook.kube.placements import Placement
 from webhook.scheduling.budgets import Budgets
 from webhook.sweeper.decide.orders import NewPlan, Orders
 from webhook.sweeper.decide.plan import plan_metadata, plan_spec
-from webhook.sweeper.decide.preemption import Preempting, VictimsSince, look_for_victims
+from webhook.sweeper.decide.waiting_plans import Preempting, VictimsSince, look_for_victims
 from webhook.sweeper.observe.gangs import OwnerFacts
 from webhook.sweeper.observe.view import Moment
 

@@ -11,7 +11,7 @@ from webhook.configuration.settings import Settings
 from webhook.kube.objects import Pod
 from webhook.kube.placements import Placement
 from webhook.scheduling.budgets import Budgets
-from webhook.sweeper.decide.preemption import Preempting, VictimsSince, look_for_victims
+from webhook.sweeper.decide.waiting_plans import Preempting, VictimsSince, look_for_victims
 from webhook.sweeper.observe.view import Moment
 from webhook.workloads import marks
 

@@ -13,8 +13,8 @@ from webhook.kube.disruption_budgets import PodDisruptionBudget
 from webhook.kube.objects import Pod
 from webhook.scheduling.budgets import Budgets
 from webhook.sweeper.decide.plan import without_overbooked
-from webhook.sweeper.decide.preemption import Preempting
 from webhook.sweeper.decide.release_queue import SentReleases
+from webhook.sweeper.decide.waiting_plans import Preempting
 from webhook.sweeper.observe.cache import ClusterCache
 from webhook.sweeper.observe.gangs import OwnerFacts
 from webhook.sweeper.observe.pods import ENDING_SECONDS

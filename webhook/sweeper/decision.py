@@ -35,18 +35,18 @@ from webhook.sweeper.decide.node_rules import NodeRules, join
 from webhook.sweeper.decide.orders import NO_HURRY, Cause, Done, Eviction, GangOutcome, Orders
 from webhook.sweeper.decide.placing import PlacingMemory, place, remembered, reserve_again
 from webhook.sweeper.decide.plan import stamped, timestamps_of, unfinished
-from webhook.sweeper.decide.preemption import (
+from webhook.sweeper.decide.preemption import Keeps
+from webhook.sweeper.decide.release_queue import ReleaseQueue, SentReleases, Timestamps
+from webhook.sweeper.decide.reservations import ReservationInput, ReservationLedger, ReservationSource
+from webhook.sweeper.decide.retries import RetryTable, Write
+from webhook.sweeper.decide.ungated_pods import Reported, Ungated, warn_of_ungated
+from webhook.sweeper.decide.waiting_plans import (
     AGAIN_SECONDS,
-    Keeps,
     Preempting,
     VictimsSince,
     look_for_victims,
     plans_with_victims,
 )
-from webhook.sweeper.decide.release_queue import ReleaseQueue, SentReleases, Timestamps
-from webhook.sweeper.decide.reservations import ReservationInput, ReservationLedger, ReservationSource
-from webhook.sweeper.decide.retries import RetryTable, Write
-from webhook.sweeper.decide.ungated_pods import Reported, Ungated, warn_of_ungated
 from webhook.sweeper.observe.gangs import GangKey, PodGang
 from webhook.sweeper.observe.view import Moment, View, identity
 from webhook.sweeper.repair.allowance import Allowance, JobOf, after_deletion

@@ -24,13 +24,7 @@ from webhook.sweeper.decide.missing_pods import Growth
 from webhook.sweeper.decide.moved_gangs import with_moves
 from webhook.sweeper.decide.node_rules import GangNodes, NodeRule, NodeRules, RuleKind
 from webhook.sweeper.decide.orders import NO_HURRY, Beside, Cause, NewPlan
-from webhook.sweeper.decide.preemption import (
-    Keeps,
-    Preemption,
-    lowest_priority,
-    may_preempt,
-    none_protected,
-)
+from webhook.sweeper.decide.preemption import Keeps, Preemption, lowest_priority, may_preempt, none_protected
 from webhook.sweeper.decide.proofs import Proof
 from webhook.sweeper.decide.release_queue import ReleaseQueue, Timestamps
 from webhook.sweeper.decide.reservations import ReservationLedger

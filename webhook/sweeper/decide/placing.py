@@ -41,7 +41,6 @@ from webhook.sweeper.decide.moved_gangs import MOVES
 from webhook.sweeper.decide.node_rules import RuleKind, nodes_of
 from webhook.sweeper.decide.orders import NO_HURRY, Cause, GangOutcome, Orders
 from webhook.sweeper.decide.plan import new_plan
-from webhook.sweeper.decide.preemption import plans_with_victims
 from webhook.sweeper.decide.proofs import Emptied, Proof, States, gaining
 from webhook.sweeper.decide.reservation_kinds import LATER_STAGES
 from webhook.sweeper.decide.reservations import (
@@ -77,6 +76,7 @@ from webhook.sweeper.decide.steps import (
     skip_unchanged,
     volume_claims_are_free,
 )
+from webhook.sweeper.decide.waiting_plans import plans_with_victims
 from webhook.sweeper.observe.gangs import OWN_ERROR, GangKey, PodGang, by_age
 from webhook.sweeper.observe.view import View
 

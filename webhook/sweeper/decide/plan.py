@@ -25,9 +25,9 @@ from webhook.sweeper.decide.gang_question import GangQuestion
 from webhook.sweeper.decide.kubelet_refusals import NONE_REFUSED, KubeletRefusals
 from webhook.sweeper.decide.moved_gangs import move_of
 from webhook.sweeper.decide.orders import Beside, NewPlan, Pair
-from webhook.sweeper.decide.preemption import evicted_by_plans, promised_victims, wanted_resources
 from webhook.sweeper.decide.release_queue import SentReleases, Timestamps
 from webhook.sweeper.decide.retries import RetryTable, Write
+from webhook.sweeper.decide.waiting_plans import evicted_by_plans, promised_victims, wanted_resources
 from webhook.sweeper.observe.gangs import PodGang
 from webhook.sweeper.observe.membership import GangKey
 from webhook.sweeper.observe.view import View

@@ -19,7 +19,8 @@ from webhook.placement.capacity import reason_against_node
 from webhook.placement.cards.state import CardState
 from webhook.placement.snapshot import NodeState
 from webhook.placement.victims import pods_of
-from webhook.sweeper.decide.preemption import candidates, none_protected, not_victims, plans_with_victims
+from webhook.sweeper.decide.preemption import candidates, none_protected, not_victims
+from webhook.sweeper.decide.waiting_plans import plans_with_victims
 from webhook.sweeper.observe.view import View
 
 EXPENSIVE_STEPS: Final = 20_000
