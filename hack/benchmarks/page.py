@@ -25,7 +25,7 @@ from hack.local import nodes
 from hack.local.controlplane import free_port
 from tests.browser.conftest import CHROMIUM, FLAGS
 from tests.ui.scenes import COUNTING, SECRET, SETTINGS, NoEvents, StillLive, bound_pod, waiting_job
-from webhook.inquiry.reading import ClusterReading
+from webhook.inquiry.cluster_state import ClusterReading
 from webhook.kube.client import Api
 from webhook.kube.objects import Node
 from webhook.sweeper.observe.gangs import OwnerFacts

@@ -14,8 +14,8 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
-from hack.benchmarks.placing import bound, equal, heterogeneous, homogeneous
-from hack.benchmarks.placing.row import Row, timed
+from hack.benchmarks.placement_rows import bound, equal, heterogeneous, homogeneous
+from hack.benchmarks.placement_rows.row import Row, timed
 from webhook.sweeper.process import seldom_collected
 
 GROUPS: Final[Mapping[str, Callable[[int, bool], Iterator[Row]]]] = {

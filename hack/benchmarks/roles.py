@@ -13,8 +13,8 @@ from typing import Final
 
 import msgspec
 
-from hack.benchmarks.placing import instances
-from hack.benchmarks.placing.row import timed
+from hack.benchmarks.placement_rows import instances
+from hack.benchmarks.placement_rows.row import timed
 from hack.comparing import several_roles
 from hack.comparing.first_fit import FirstFit
 from hack.comparing.revisions import output_at

@@ -18,7 +18,7 @@ from tests.ui.scenes import (
     scene_of,
     waiting_job,
 )
-from webhook.inquiry.reading import ClusterReading
+from webhook.inquiry.cluster_state import ClusterReading
 from webhook.kube.objects import Node, Pod
 from webhook.sweeper.observe.gangs import OwnerFacts
 from webhook.ui.live import Artist, Scene

@@ -7,8 +7,8 @@ import msgspec
 from hack.local import nodes
 from tests.sweeper.pods import decode, pod_json
 from webhook.configuration.settings import Settings
+from webhook.inquiry.cluster_state import ClusterReading
 from webhook.inquiry.explanation import explain
-from webhook.inquiry.reading import ClusterReading
 from webhook.kube.objects import Node, Pod
 from webhook.sweeper.observe.gangs import OwnerFacts
 from webhook.workloads import marks

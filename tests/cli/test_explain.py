@@ -13,8 +13,8 @@ from tests.sweeper.pods import decode, pod_json
 from webhook.configuration.settings import Settings
 from webhook.extensions.fair_order.account_use import KEY, Record, encode
 from webhook.extensions.node_health.avoided_nodes import NAME, AvoidedNode
+from webhook.inquiry.cluster_state import ClusterReading
 from webhook.inquiry.explanation import ExplainError, explain
-from webhook.inquiry.reading import ClusterReading
 from webhook.kube.objects import OwnerReference, Pod
 from webhook.kube.placements import Placement
 from webhook.policy.fair import FairOrder

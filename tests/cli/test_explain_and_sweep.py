@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from labeler.contract import keys
 from tests.sweeper.pods import decode, pod_json
 from webhook.configuration.settings import Settings
+from webhook.inquiry.cluster_state import ClusterReading
 from webhook.inquiry.explanation import explain
-from webhook.inquiry.reading import ClusterReading
 from webhook.kube.client import Api, ApiError
 from webhook.kube.collection import Listing
 from webhook.kube.objects import Node, Pod

@@ -9,7 +9,7 @@ import pytest
 
 from tests.cli.unusual_server import Answer, Server, serving
 from webhook.cli import main
-from webhook.inquiry import reading
+from webhook.inquiry import cluster_state
 
 FORBIDDEN: Final = (403, {"reason": "Forbidden", "message": 'pods is forbidden: User "u" cannot list'})
 SECONDS: Final = 60.0
@@ -66,7 +66,7 @@ def test_an_interrupt_ends_the_reading_while_discovery_hangs(
         assert server.is_asked.wait(SECONDS)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(reading, "read_all", interrupted)
+    monkeypatch.setattr(cluster_state, "read_all", interrupted)
     with serving(server, tmp_path) as kubeconfig:
         assert main.main(["gangs", "--kubeconfig", str(kubeconfig)]) == main.INTERRUPTED
         assert ends_later(server)

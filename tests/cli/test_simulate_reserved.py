@@ -12,7 +12,7 @@ from hack.local.nodes import SimulatedNode
 from tests.cli.explanations import GRID, cluster, job_pods
 from tests.cli.simulations import job
 from webhook.configuration.settings import Settings
-from webhook.inquiry.reading import ClusterReading
+from webhook.inquiry.cluster_state import ClusterReading
 from webhook.inquiry.rehearsal import rehearse_manifest
 from webhook.inquiry.simulation import PlacedGang, place_each, read_manifest, shipped_rules
 from webhook.kube.objects import Metadata

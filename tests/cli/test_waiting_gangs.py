@@ -10,8 +10,8 @@ import pytest
 from labeler.contract import keys
 from tests.ui.scenes import GRID, Changes, cluster_of, waiting_job
 from webhook.inquiry import waiting_gangs
+from webhook.inquiry.cluster_state import ClusterReading
 from webhook.inquiry.findings import State
-from webhook.inquiry.reading import ClusterReading
 from webhook.kube.client import Api, ApiError
 from webhook.sweeper.observe.gangs import key_of
 from webhook.sweeper.observe.membership import LostOwner

@@ -25,7 +25,7 @@ from tests.devices.bodies import (
 from webhook.configuration.settings import Settings
 from webhook.devices.device_counts import devices_of, gpu_classes
 from webhook.extensions.device_claims import CLASSES, COLLECTIONS
-from webhook.inquiry.reading import ClusterReading
+from webhook.inquiry.cluster_state import ClusterReading
 from webhook.inquiry.resource_adder import ResourceAdder
 from webhook.kube.devices import ResourceClaim
 from webhook.kube.objects import Pod

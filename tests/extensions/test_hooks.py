@@ -16,7 +16,7 @@ from webhook.kube.client import Api, ApiError
 from webhook.kube.objects import Node, Pod
 from webhook.kube.plan_pods import PlannedPod
 from webhook.sweeper.context import Pass, Silent
-from webhook.sweeper.decide.asking import DivisionInput, Variant
+from webhook.sweeper.decide.core_questions import DivisionInput, Variant
 from webhook.sweeper.decide.node_rules import GangNodes, NodeRule, NodeRules, nodes_of
 from webhook.sweeper.decide.orders import Cause
 from webhook.sweeper.decide.release_queue import SentRelease, SentReleases

@@ -7,7 +7,7 @@ from functools import cached_property
 
 import pytest
 
-from hack.benchmarks.placing import instances
+from hack.benchmarks.placement_rows import instances
 from hack.comparing.first_fit import FirstFit
 from hack.comparing.losses import compare
 from hack.comparing.realistic_gangs import DrawnQuestion

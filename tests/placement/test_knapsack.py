@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from hack.benchmarks.placing import instances
+from hack.benchmarks.placement_rows import instances
 from hack.comparing.clusters import fragmented
 from tests.placement.brute import Instance
 from tests.placement.small import gang_of, node, seeds, without_headroom
@@ -25,7 +25,7 @@ from webhook.placement import (
 from webhook.placement.budget import Budget
 from webhook.placement.costs import Costs
 from webhook.placement.evaluate import Cover
-from webhook.placement.homogeneous import cover, screening
+from webhook.placement.homogeneous import candidate_children, cover
 from webhook.placement.question import ask
 from webhook.placement.tree import build
 
@@ -131,7 +131,7 @@ def test_of_domains_that_are_the_same_few_are_as_good_as_all(
     asked = gang_of(2 * dice.randint(2, 15))
     asked = replace(asked, slices=dice.choice(((), (Slice("subblock", 2),))))
     found = place(asked, Snapshot.build(made, []))
-    monkeypatch.setattr(screening, "first_of_equals", lambda _, numbers, __: list(numbers))
+    monkeypatch.setattr(candidate_children, "first_of_equals", lambda _, numbers, __: list(numbers))
     expected = place(asked, Snapshot.build(made, []))
     assert getattr(found, "objective", None) == getattr(expected, "objective", None)
     assert found.proven == expected.proven

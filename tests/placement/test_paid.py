@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from hack.benchmarks.placing import instances
+from hack.benchmarks.placement_rows import instances
 from tests.placement.brute import agrees
 from tests.placement.heterogeneous import asked_of, cluster, snapshot_with
 from tests.placement.small import gang_of, pod_class, seeds

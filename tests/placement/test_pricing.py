@@ -9,7 +9,7 @@ import pytest
 
 from tests.placement.small import seeds
 from webhook.placement.budget import Budget
-from webhook.placement.homogeneous.screening import fewest_parts, heads_beside, priced
+from webhook.placement.homogeneous.candidate_children import fewest_parts, heads_beside, priced
 
 
 def heads_of(dice: random.Random) -> list[list[int]]:

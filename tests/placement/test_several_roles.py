@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import pytest
 
-from hack.benchmarks.placing.instances import GPU, cluster
+from hack.benchmarks.placement_rows.instances import GPU, cluster
 from tests.placement.small import node, placed
 from webhook.placement import (
     Card,
@@ -148,7 +148,7 @@ def test_roles_that_ask_for_the_same_are_named_together() -> None:
 SAME = """
 import sys
 sys.path.insert(0, ".")
-from hack.benchmarks.placing.instances import cluster
+from hack.benchmarks.placement_rows.instances import cluster
 from tests.placement.test_several_roles import PAIR, SERVER, WORKER, gang
 from webhook.placement import Snapshot, place
 snapshot = Snapshot.build(cluster(500, 8), [])

@@ -6,7 +6,7 @@ from itertools import accumulate, combinations
 
 import pytest
 
-from hack.benchmarks.placing import instances
+from hack.benchmarks.placement_rows import instances
 from tests.placement.small import gang_of, node, pod_class, seeds
 from webhook.placement import (
     Assignment,

@@ -10,7 +10,7 @@ from tests.devices import bodies
 from tests.sweeper.pods import decode, pod_json
 from webhook.cli.top import gather
 from webhook.configuration.settings import Settings
-from webhook.inquiry.reading import ClusterReading
+from webhook.inquiry.cluster_state import ClusterReading
 from webhook.kube.devices import ResourceClaim
 from webhook.kube.objects import Node, Pod
 from webhook.placement import NodeInfo, Usage

@@ -13,12 +13,12 @@ from webhook.configuration.settings import Settings
 from webhook.kube.objects import Node, Pod
 from webhook.kube.placements import Placement
 from webhook.placement import Snapshot
-from webhook.sweeper.decide.asking import DivideGang, undivided
 from webhook.sweeper.decide.attempt import PassInput, PassState, Stopwatch
 from webhook.sweeper.decide.backoff import Backoff
+from webhook.sweeper.decide.core_questions import DivideGang, undivided
 from webhook.sweeper.decide.node_rules import NodeRule, NodeRules, RuleKind, join
 from webhook.sweeper.decide.orders import Orders
-from webhook.sweeper.decide.placing import PlacingMemory, place, remembered, reserve_again
+from webhook.sweeper.decide.placement_pass import PlacingMemory, place, remembered, reserve_again
 from webhook.sweeper.decide.plan import timestamps_of
 from webhook.sweeper.decide.release_queue import ReleaseQueue, SentReleases
 from webhook.sweeper.decide.reservations import (

@@ -6,7 +6,7 @@ import pytest
 
 from tests.sweeper.pods import job_pod, no_size
 from webhook.configuration.file import parse
-from webhook.inquiry.reading import ClusterReading
+from webhook.inquiry.cluster_state import ClusterReading
 from webhook.policy.values import Policy
 from webhook.probes import serve
 from webhook.sweeper.main import _report_missing_extra

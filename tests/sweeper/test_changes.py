@@ -7,7 +7,7 @@ import pytest
 
 from tests.sweeper.pods import decode, pod_json
 from webhook.configuration.settings import Settings
-from webhook.inquiry.reading import ClusterReading
+from webhook.inquiry.cluster_state import ClusterReading
 from webhook.kube.objects import Node, Pod
 from webhook.sweeper.observe.changes import EXPECTED_SECONDS, Changes
 from webhook.sweeper.observe.gangs import OwnerFacts

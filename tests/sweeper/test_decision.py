@@ -28,11 +28,11 @@ from webhook.scheduling.budgets import Budgets
 from webhook.sweeper import decision
 from webhook.sweeper.apply.applier import Applier
 from webhook.sweeper.context import Pass, Retries
-from webhook.sweeper.decide import placing
+from webhook.sweeper.decide import placement_pass
 from webhook.sweeper.decide.attempt import Attempt, PassState, Stopwatch
 from webhook.sweeper.decide.backoff import ApiRefusal
 from webhook.sweeper.decide.orders import Cause, Done, NewPlan, Orders
-from webhook.sweeper.decide.placing import PlacingMemory
+from webhook.sweeper.decide.placement_pass import PlacingMemory
 from webhook.sweeper.decide.reservations import STARVATION, ReservationInput, ReservationLedger, opened
 from webhook.sweeper.decide.retries import RetryTable, Write
 from webhook.sweeper.decision import STEPS, Decided, Memory, Observation, decide
@@ -127,7 +127,7 @@ def test_a_defect_with_one_gang_keeps_no_other_from_its_place(
             raise RuntimeError("a defect")
         return attempt
 
-    monkeypatch.setattr(placing, steps, (failing, *getattr(placing, steps)))
+    monkeypatch.setattr(placement_pass, steps, (failing, *getattr(placement_pass, steps)))
     decided = decided_on(observation_of(Nodes(2, gpu_pod("a"), gpu_pod("b"))), Memory())
     orders = decided.orders["place"]
     assert places(orders).keys() == {"b"}

@@ -16,8 +16,8 @@ from tests.sweeper.clock import Clock
 from tests.sweeper.cluster import Nodes, Placing, gpu_pod, places
 from tests.sweeper.owners import PATH, AnsweringApi, found, owner, pod_of, reference
 from webhook.configuration.settings import Settings
+from webhook.inquiry.cluster_state import ClusterReading
 from webhook.inquiry.explanation import explain
-from webhook.inquiry.reading import ClusterReading
 from webhook.kube import placements
 from webhook.kube.client import MERGE_PATCH, Api, ApiError
 from webhook.kube.objects import Metadata, OwnerReference, Pod

@@ -20,7 +20,7 @@ from webhook.kube.plan_pods import PlannedPod
 from webhook.placement import Assignment, NoFit
 from webhook.placement.model import Objective
 from webhook.sweeper.context import Pass
-from webhook.sweeper.decide.asking import fewer, has_enough, needed
+from webhook.sweeper.decide.core_questions import fewer, has_enough, needed
 from webhook.sweeper.decide.gang_question import GangQuestion, question
 from webhook.sweeper.metrics import Metrics
 from webhook.sweeper.observe.gangs import OwnerFacts, PodGang, gather

@@ -13,7 +13,7 @@ from webhook.configuration.settings import Settings
 from webhook.kube.objects import Node, Pod
 from webhook.placement import Budget, NoFit, Snapshot
 from webhook.placement import place as place_for_real
-from webhook.sweeper.decide import asking
+from webhook.sweeper.decide import core_questions
 from webhook.sweeper.decide.orders import Cause
 from webhook.sweeper.decide.release_queue import ReleaseQueue, SentReleases
 from webhook.sweeper.decide.reservations import STARVATION, Reservation, reserved_sentence
@@ -39,7 +39,7 @@ class Asked:
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
     asked = Asked()
-    monkeypatch.setattr(asking, "place", asked)
+    monkeypatch.setattr(core_questions, "place", asked)
     return asked
 
 
@@ -209,7 +209,7 @@ def work(monkeypatch: pytest.MonkeyPatch) -> CountedWork:
         counted.steps += budget.spent - before
         return answer
 
-    monkeypatch.setattr(asking, "place", spend)
+    monkeypatch.setattr(core_questions, "place", spend)
     return counted
 
 

@@ -10,7 +10,7 @@ from tests.sweeper.cluster import Nodes, Placing, gpu_pod
 from webhook.configuration.settings import Settings
 from webhook.placement import Budget, Options
 from webhook.placement.place import FIRST_FIT
-from webhook.sweeper.decide.asking import QUESTIONS
+from webhook.sweeper.decide.core_questions import QUESTIONS
 
 BOUND = 300
 

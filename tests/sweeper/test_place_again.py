@@ -11,7 +11,7 @@ from webhook.kube.objects import Metadata, Pod
 from webhook.kube.placements import Placement, PlacementSpec
 from webhook.kube.plan_pods import PlannedPod
 from webhook.placement import Budget
-from webhook.sweeper.decide import asking
+from webhook.sweeper.decide import core_questions
 from webhook.sweeper.observe.plans import unpinned
 
 
@@ -48,7 +48,7 @@ def test_a_gang_is_not_recreated_where_its_new_pods_would_be_excluded(reserved: 
 
 def test_the_search_for_a_gang_to_be_recreated_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     given: list[Any] = []
-    real = asking.ask
+    real = core_questions.ask
 
     def ask(asked: Any, snapshot: Any, options: Any, budget: Budget | None = None) -> Any:
         given.append(budget)
@@ -57,7 +57,7 @@ def test_the_search_for_a_gang_to_be_recreated_is_bounded(monkeypatch: pytest.Mo
     case = Placing(subblocks(1, 2), Settings(patience_seconds=0))
     case.one()
     (gang,) = case.gangs()
-    monkeypatch.setattr(asking, "ask", ask)
+    monkeypatch.setattr(core_questions, "ask", ask)
     case.place_again(gang)
     (budget,) = given
     assert budget.left == 4 * Settings().options.bound

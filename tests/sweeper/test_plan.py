@@ -14,7 +14,7 @@ from tests.sweeper.applies import Applies
 from tests.sweeper.cluster import Nodes, Placing, gpu_pod
 from tests.sweeper.pods import decode, job_pod, pod_json
 from webhook.configuration.settings import Settings
-from webhook.inquiry.reading import ClusterReading
+from webhook.inquiry.cluster_state import ClusterReading
 from webhook.kube.client import Api
 from webhook.kube.objects import Metadata, Node, Pod
 from webhook.kube.placements import Placement, PlacementSpec, VictimGroup

@@ -16,7 +16,7 @@ from webhook.configuration.settings import Settings
 from webhook.kube.objects import Node, Pod
 from webhook.placement import Snapshot
 from webhook.placement import place as place_for_real
-from webhook.sweeper.decide import asking, steps
+from webhook.sweeper.decide import core_questions, steps
 from webhook.sweeper.decide.attempt import RETRY_SECONDS
 from webhook.sweeper.decide.node_rules import NodeRule, NodeRules
 from webhook.sweeper.decide.orders import Orders
@@ -41,7 +41,7 @@ class Questions:
 @pytest.fixture
 def questions(monkeypatch: pytest.MonkeyPatch) -> Questions:
     questions = Questions()
-    monkeypatch.setattr(asking, "place", questions)
+    monkeypatch.setattr(core_questions, "place", questions)
     return questions
 
 

@@ -13,7 +13,7 @@ from tests.sweeper.cluster import gpu_pod
 from tests.sweeper.pods import decode, gather_all, job_pod, no_size, pod_json
 from tests.sweeper.releases import Answers, Never
 from webhook.configuration.settings import Settings
-from webhook.inquiry.reading import ClusterReading
+from webhook.inquiry.cluster_state import ClusterReading
 from webhook.kube.client import Api, ApiError
 from webhook.kube.objects import Node, Pod
 from webhook.kube.plan_pods import PlannedPod

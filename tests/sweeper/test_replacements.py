@@ -9,7 +9,7 @@ from webhook.configuration.settings import Settings
 from webhook.kube.objects import Metadata, Pod
 from webhook.kube.placements import Placement, PlacementSpec
 from webhook.kube.plan_pods import PlannedPod
-from webhook.sweeper.decide.placing import PlacingMemory
+from webhook.sweeper.decide.placement_pass import PlacingMemory
 from webhook.sweeper.decide.replacements import Replacements
 
 YOUNG = {

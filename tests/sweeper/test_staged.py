@@ -11,7 +11,7 @@ from tests.sweeper.stages import OLD, Stages, groups_of, ordered_sets
 from webhook.configuration.settings import Settings
 from webhook.placement import Assignment, NoFit
 from webhook.sweeper.decide import steps
-from webhook.sweeper.decide.asking import ask_around
+from webhook.sweeper.decide.core_questions import ask_around
 from webhook.sweeper.decide.gang_question import GangQuestion
 
 IN_ONE_SUBBLOCK = {keys.REQUIRED_TOPOLOGY_ANNOTATION: "subblock"}

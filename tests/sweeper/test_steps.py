@@ -14,9 +14,9 @@ from tests.sweeper.cluster import Nodes, Placing, gpu_pod
 from tests.sweeper.stored import WithStorage
 from webhook.configuration.settings import Settings
 from webhook.sweeper import decision
-from webhook.sweeper.decide.asking import DivisionInput, Variant
+from webhook.sweeper.decide.core_questions import DivisionInput, Variant
 from webhook.sweeper.decide.orders import Orders
-from webhook.sweeper.decide.placing import CHECKS, STEPS, PlacingMemory
+from webhook.sweeper.decide.placement_pass import CHECKS, STEPS, PlacingMemory
 from webhook.sweeper.decide.release_queue import ReleaseQueue, SentReleases
 from webhook.sweeper.decision import Memory
 from webhook.sweeper.observe.view import View

@@ -7,7 +7,7 @@ import pytest
 
 from tests.sweeper.pods import decode, job_pod, no_size, pod_json
 from webhook.configuration.settings import Settings
-from webhook.inquiry.reading import ClusterReading
+from webhook.inquiry.cluster_state import ClusterReading
 from webhook.kube.objects import Metadata, Node, Pod
 from webhook.kube.placements import Placement, PlacementSpec
 from webhook.kube.plan_pods import PlannedPod

@@ -11,7 +11,7 @@ from hack.local import nodes
 from labeler.contract import keys
 from tests.sweeper.pods import decode, job_pod
 from tests.ui.scenes import COUNTING, SETTINGS, bound_pod, gpu_container
-from webhook.inquiry.reading import ClusterReading
+from webhook.inquiry.cluster_state import ClusterReading
 from webhook.kube.objects import Node, Pod
 from webhook.kube.placements import Placement
 from webhook.sweeper.observe.gangs import OwnerFacts, key_of

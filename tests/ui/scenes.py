@@ -11,7 +11,7 @@ from hack.local import nodes
 from tests.sweeper.pods import decode, job_pod, pod_json
 from webhook.configuration.settings import Settings
 from webhook.configuration.store import ConfigurationStore
-from webhook.inquiry.reading import ClusterReading
+from webhook.inquiry.cluster_state import ClusterReading
 from webhook.kube.client import Api
 from webhook.kube.objects import Node, Pod
 from webhook.kube.placements import Placement

@@ -12,7 +12,7 @@ from typing import Any, Final
 from labeler.contract import keys
 from webhook.cli import session
 from webhook.cli.terminal import complain, print_line
-from webhook.inquiry.reading import read_all
+from webhook.inquiry.cluster_state import read_all
 from webhook.kube.client import JSON_PATCH, Api, ApiError
 from webhook.kube.objects import Pod
 from webhook.kube.paths import pod_path

@@ -12,8 +12,8 @@ from typing import Any, Final
 from webhook.cli import session, works
 from webhook.cli.terminal import print_line
 from webhook.configuration.settings import Settings
+from webhook.inquiry.cluster_state import ClusterReading
 from webhook.inquiry.explanation import ExplainError, explain
-from webhook.inquiry.reading import ClusterReading
 from webhook.kube.client import Api, ApiError
 from webhook.kube.objects import Pod
 from webhook.sweeper.observe.gangs import key_of

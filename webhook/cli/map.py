@@ -48,7 +48,7 @@ def _run(options: argparse.Namespace) -> int:
             f"{options.level!r} is not a level of the map; use one of {', '.join(levels)}{below}"
         )
     lowest = levels.index(options.level) if options.level else max(0, len(levels) - 2)
-    from webhook.inquiry.reading import ClusterReading
+    from webhook.inquiry.cluster_state import ClusterReading
 
     def show() -> None:
         cluster = scene.of_selected(ClusterReading.read(api), api, options)

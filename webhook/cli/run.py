@@ -222,7 +222,7 @@ def _rehearse(api: "Api", made: dict[str, Any]) -> int:
     from webhook.configuration.cluster import read_configuration
     from webhook.configuration.document import ConfigurationError
     from webhook.inquiry.admission_outcome import AdmissionRules
-    from webhook.inquiry.reading import ClusterReading
+    from webhook.inquiry.cluster_state import ClusterReading
     from webhook.inquiry.rehearsal import rehearse
     from webhook.inquiry.simulation import NotPlacedError
     from webhook.kube.client import ApiError

@@ -8,14 +8,14 @@ from webhook.cli import session
 
 if TYPE_CHECKING:
     from webhook.configuration.file import Configuration
-    from webhook.inquiry.reading import ClusterReading
+    from webhook.inquiry.cluster_state import ClusterReading
     from webhook.kube.client import Api
     from webhook.ui.live import Scene
 
 
 def scene(api: "Api", configuration: "Configuration") -> "Scene":
     """The cluster, read once. Raises ApiError."""
-    from webhook.inquiry.reading import ClusterReading
+    from webhook.inquiry.cluster_state import ClusterReading
 
     return scene_of(ClusterReading.read(api), configuration)
 

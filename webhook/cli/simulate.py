@@ -34,8 +34,8 @@ from webhook.inquiry.simulation import (
 from webhook.placement import Assignment, Budget, Mode, NoFit, PlacementError, Snapshot
 from webhook.placement.model import Placed
 from webhook.placement.names import natural
-from webhook.sweeper.decide.asking import QUESTIONS
 from webhook.sweeper.decide.attempt import question_key_of
+from webhook.sweeper.decide.core_questions import QUESTIONS
 from webhook.sweeper.decide.preemption import Preemption, VictimSearch, none_protected
 from webhook.sweeper.observe.gangs import GangKey
 from webhook.sweeper.observe.pods import name_of
@@ -137,9 +137,9 @@ def _settings(args: argparse.Namespace, settings: Settings) -> Settings:
 
 def _of_cluster(args: argparse.Namespace, given: Configuration | None) -> Rehearsed:
     """The manifest and the kubeconfig's cluster, whose admission is asked by dry run."""
+    from webhook.inquiry.cluster_state import ClusterReading
     from webhook.inquiry.dry_run import DryRun
     from webhook.inquiry.lint_cluster import read_rules
-    from webhook.inquiry.reading import ClusterReading
     from webhook.inquiry.rehearsal import rehearse_manifest
 
     api = session.connect(args)

@@ -12,7 +12,7 @@ from webhook.cli import scene, session
 from webhook.cli.terminal import table
 
 if TYPE_CHECKING:
-    from webhook.inquiry.reading import ClusterReading
+    from webhook.inquiry.cluster_state import ClusterReading
     from webhook.placement.snapshot import NodeState
     from webhook.scheduling.gpus import Counting
 
@@ -50,7 +50,7 @@ def run(options: argparse.Namespace) -> int:
 def _run(options: argparse.Namespace) -> int:
     api = session.connect(options, brief=True)
     # Loaded once the cluster's address is known: a mistake in a kubeconfig is reported faster.
-    from webhook.inquiry.reading import ClusterReading
+    from webhook.inquiry.cluster_state import ClusterReading
 
     return session.repeat(
         options,

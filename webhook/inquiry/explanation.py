@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 from labeler.contract import keys
 from webhook.configuration.settings import Settings
 from webhook.extensions.known import all_extensions, with_owners
+from webhook.inquiry.cluster_state import ClusterReading
 from webhook.inquiry.next_pass import NextPass, moment, next_pass
 from webhook.inquiry.preferences import describe_preferred
-from webhook.inquiry.reading import ClusterReading
 from webhook.inquiry.remedies import answer_now, describe_spread, what_would_help
 from webhook.kube.objects import Pod
 from webhook.kube.placements import Placement

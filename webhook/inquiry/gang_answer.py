@@ -10,11 +10,11 @@ from webhook.extensions.known import all_extensions
 from webhook.inquiry.next_pass import moment, reservations
 from webhook.placement import Assignment, Gang, NoFit, PlacementError, Snapshot, check
 from webhook.placement.model import Placed
-from webhook.sweeper.decide.asking import DivisionInput, Variant
 from webhook.sweeper.decide.attempt import GangPlaced, GangWaits, PassInput, PassState
+from webhook.sweeper.decide.core_questions import DivisionInput, Variant
 from webhook.sweeper.decide.gang_question import GangQuestion
 from webhook.sweeper.decide.orders import Beside, Cause, NewPlan
-from webhook.sweeper.decide.placing import answer_for, begin
+from webhook.sweeper.decide.placement_pass import answer_for, begin
 from webhook.sweeper.decide.plan import timestamps_of
 from webhook.sweeper.decide.release_queue import ReleaseQueue, SentReleases
 from webhook.sweeper.decide.reservation_kinds import LATER_STAGES

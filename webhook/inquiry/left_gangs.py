@@ -5,8 +5,8 @@ from datetime import datetime
 
 from webhook.configuration.cluster import policy_of
 from webhook.extensions.native_gangs.pod_group_gangs import by_gang
+from webhook.inquiry.cluster_state import read_all
 from webhook.inquiry.findings import Finding, State, found, some
-from webhook.inquiry.reading import read_all
 from webhook.kube.client import Api
 from webhook.kube.objects import Namespace, Pod
 from webhook.policy.values import Policy

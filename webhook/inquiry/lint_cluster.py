@@ -9,10 +9,10 @@ from webhook.configuration.cluster import read_if_allowed
 from webhook.configuration.migrate import load_files
 from webhook.configuration.shipped_configuration import shipped_classes, shipped_configuration
 from webhook.inquiry.admission_outcome import AdmissionRules
+from webhook.inquiry.cluster_state import read_all
 from webhook.inquiry.documents import InputError, name_of
 from webhook.inquiry.dry_run import DryRun
 from webhook.inquiry.lint import ManifestFault, of_nodes
-from webhook.inquiry.reading import read_all
 from webhook.inquiry.simulation import NotPlacedError, read_pods
 from webhook.kube.client import Api
 from webhook.kube.objects import Node, PriorityClass

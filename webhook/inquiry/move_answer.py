@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterator
 
 from webhook.durations import duration_text
 from webhook.placement import Budget
-from webhook.sweeper.decide.asking import QUESTIONS
 from webhook.sweeper.decide.attempt import PassState
+from webhook.sweeper.decide.core_questions import QUESTIONS
 from webhook.sweeper.decide.gang_question import GangQuestion
 from webhook.sweeper.decide.willing_gangs import RunningGang, look_for_moves, may_ask
 from webhook.sweeper.observe.gangs import PodGang

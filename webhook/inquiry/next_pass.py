@@ -18,7 +18,7 @@ from typing import Any
 
 from webhook.configuration.settings import Settings
 from webhook.extensions.known import all_extensions, completed, running, with_owners
-from webhook.inquiry.reading import ClusterReading
+from webhook.inquiry.cluster_state import ClusterReading
 from webhook.inquiry.resource_adder import view_of
 from webhook.kube.objects import Pod
 from webhook.kube.placements import Placement
@@ -32,7 +32,7 @@ from webhook.sweeper.decide.kubelet_refusals import KubeletRefusals
 from webhook.sweeper.decide.missing_pods import Growth
 from webhook.sweeper.decide.node_rules import NodeRules, join
 from webhook.sweeper.decide.orders import GangOutcome, NewPlan
-from webhook.sweeper.decide.placing import PlacingMemory
+from webhook.sweeper.decide.placement_pass import PlacingMemory
 from webhook.sweeper.decide.plan import with_valid_plans, without_overbooked
 from webhook.sweeper.decide.release_queue import sentences
 from webhook.sweeper.decide.reservations import STARVATION, Reservation, ReservationLedger

@@ -6,8 +6,8 @@ from typing import Any
 
 from webhook.configuration.settings import Settings
 from webhook.inquiry.admission_outcome import AdmissionRules
+from webhook.inquiry.cluster_state import ClusterReading
 from webhook.inquiry.gang_answer import ask_gang, state_for
-from webhook.inquiry.reading import ClusterReading
 from webhook.inquiry.resource_adder import view_of
 from webhook.inquiry.simulation import ManifestPods, Rehearsed, read_pods
 from webhook.kube.objects import Pod

@@ -14,7 +14,7 @@ from webhook.scheduling.impossible_requests import impossible, most_excluding
 from webhook.sweeper.decide.attempt import Attempt, GangPlaced, GangWaits, PassState
 from webhook.sweeper.decide.node_rules import RuleKind
 from webhook.sweeper.decide.orders import Cause, NewPlan
-from webhook.sweeper.decide.placing import answer_for, reserve_again
+from webhook.sweeper.decide.placement_pass import answer_for, reserve_again
 from webhook.sweeper.observe.gangs import PodGang
 from webhook.sweeper.observe.membership import GangKey
 from webhook.sweeper.observe.pods import PodTrait, name_of

@@ -5,7 +5,7 @@ from typing import Any
 
 from webhook.configuration.settings import Settings
 from webhook.extensions.known import resource_extensions
-from webhook.inquiry.reading import ClusterReading
+from webhook.inquiry.cluster_state import ClusterReading
 from webhook.sweeper.extension import HookInput, ReadCollections, with_resources
 from webhook.sweeper.observe.snapshotter import Snapshotter
 from webhook.sweeper.observe.view import View

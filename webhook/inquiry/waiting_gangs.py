@@ -10,10 +10,10 @@ from typing import Any, Final
 from labeler.contract import keys
 from webhook.configuration.cluster import settings_or_defaults
 from webhook.configuration.settings import Settings
+from webhook.inquiry.cluster_state import ClusterReading
 from webhook.inquiry.fewest_domains import EmptyCluster
 from webhook.inquiry.findings import Finding, State, found, some
 from webhook.inquiry.next_pass import PassFacts, moment, run_pass
-from webhook.inquiry.reading import ClusterReading
 from webhook.inquiry.resource_adder import view_of
 from webhook.kube import placements
 from webhook.kube.client import Api

@@ -27,13 +27,13 @@ from webhook.sweeper.decide.admission_followup import (
     model_label_step,
     warn_of_manifests,
 )
-from webhook.sweeper.decide.asking import DivideGang, undivided
 from webhook.sweeper.decide.attempt import PassInput, PassState, Stopwatch
 from webhook.sweeper.decide.backoff import Backoff
+from webhook.sweeper.decide.core_questions import DivideGang, undivided
 from webhook.sweeper.decide.kubelet_refusals import KubeletRefusals
 from webhook.sweeper.decide.node_rules import NodeRules, join
 from webhook.sweeper.decide.orders import NO_HURRY, Cause, Done, Eviction, GangOutcome, Orders
-from webhook.sweeper.decide.placing import PlacingMemory, place, remembered, reserve_again
+from webhook.sweeper.decide.placement_pass import PlacingMemory, place, remembered, reserve_again
 from webhook.sweeper.decide.plan import stamped, timestamps_of, unfinished
 from webhook.sweeper.decide.preemption import Keeps
 from webhook.sweeper.decide.release_queue import ReleaseQueue, SentReleases, Timestamps

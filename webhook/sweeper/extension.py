@@ -20,7 +20,7 @@ from webhook.kube.decoding import T
 from webhook.kube.objects import Metadata, Node, Pod
 from webhook.policy.values import Policy
 from webhook.scheduling.antiaffinity import NamespaceLabels
-from webhook.sweeper.decide.asking import DivideGang, DivisionInput, Variant, undivided
+from webhook.sweeper.decide.core_questions import DivideGang, DivisionInput, Variant, undivided
 from webhook.sweeper.decide.node_rules import NodeRules
 from webhook.sweeper.decide.orders import NO_HURRY, Cause, NewPlan
 from webhook.sweeper.decide.reservations import Reservation, ReservationSource

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from webhook.kube.objects import Pod
 from webhook.sweeper.context import Pass, Retries
-from webhook.sweeper.decide.asking import DivideGang
+from webhook.sweeper.decide.core_questions import DivideGang
 from webhook.sweeper.decide.node_rules import NodeRules, join, nodes_of
 from webhook.sweeper.decide.orders import NO_HURRY, Cause, Done, NewPlan
 from webhook.sweeper.decide.plan import without_plans

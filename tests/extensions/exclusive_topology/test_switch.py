@@ -10,7 +10,7 @@ from webhook.configuration.settings import Settings
 from webhook.extensions.exclusive_topology.exclusive_topology import divide_gang, explain
 from webhook.extensions.known import SWITCHES
 from webhook.kube.objects import Pod
-from webhook.sweeper.decide.asking import DivisionInput, Variant
+from webhook.sweeper.decide.core_questions import DivisionInput, Variant
 from webhook.sweeper.decide.orders import Cause
 from webhook.sweeper.extension import HookInput, Switch
 from webhook.workloads import marks

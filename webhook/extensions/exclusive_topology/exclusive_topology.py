@@ -14,7 +14,7 @@ from webhook.extensions.exclusive_topology.domain_search import Group, lay
 from webhook.grouping import grouped
 from webhook.kube.objects import Pod
 from webhook.placement import Budget, Gang, NoFit, Options, PlacementError, Snapshot, Topology
-from webhook.sweeper.decide.asking import DivisionInput, Variant
+from webhook.sweeper.decide.core_questions import DivisionInput, Variant
 from webhook.sweeper.extension import Extension, HookInput, PlanCheck
 from webhook.sweeper.observe.gang_requests import Division, DomainLayout, GangPart, in_order
 from webhook.sweeper.observe.gangs import SPREAD_PARTS, PodGang

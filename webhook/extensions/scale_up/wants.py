@@ -18,7 +18,7 @@ from webhook.grouping import grouped
 from webhook.kube import placements
 from webhook.kube.objects import Pod
 from webhook.kube.placements import Placement
-from webhook.sweeper.decide.asking import has_enough, needed
+from webhook.sweeper.decide.core_questions import has_enough, needed
 from webhook.sweeper.decide.orders import NO_HURRY, Cause
 from webhook.sweeper.extension import HookInput
 from webhook.sweeper.observe.gangs import GangKey, PodGang

@@ -20,9 +20,9 @@ from webhook.placement.budget import Budget
 from webhook.placement.costs import SCORE_BITS
 from webhook.placement.evaluate import Solution
 from webhook.placement.heterogeneous.arrays import DomainRange, GangArrays, Ints, Taken
-from webhook.placement.heterogeneous.filling import CLASS
 from webhook.placement.heterogeneous.first_fit_decreasing import Filled, FirstFitDecreasing
 from webhook.placement.heterogeneous.joint_bounds import Candidate, JointBounds
+from webhook.placement.heterogeneous.node_pools import CLASS
 from webhook.placement.heterogeneous.pattern_program import PatternProgram
 from webhook.placement.heterogeneous.patterns import NodePatterns
 from webhook.placement.question import MANY_CLASSES, Question, pods_of

@@ -12,8 +12,8 @@ import numpy as np
 
 from webhook.placement.budget import Budget
 from webhook.placement.heterogeneous.arrays import LARGEST, Array, GangArrays, Ints, Ranges, Taken
-from webhook.placement.heterogeneous.filling import CLASS, Filling, SlotsBeside
 from webhook.placement.heterogeneous.joint_bounds import POOL
+from webhook.placement.heterogeneous.node_pools import CLASS, Filling, SlotsBeside
 
 ORDERS: Final = 6
 """The most class orders that are tried."""

@@ -35,10 +35,10 @@ from webhook.placement.bounds import (
 from webhook.placement.budget import Budget
 from webhook.placement.costs import COUNT_BITS, SCORE_BITS, SLOT_BITS, PackedCost
 from webhook.placement.evaluate import Cover
+from webhook.placement.homogeneous.candidate_children import Screening
 from webhook.placement.homogeneous.items import DomainKnapsack, Filled, KnapsackTerms
 from webhook.placement.homogeneous.min_plus import never
 from webhook.placement.homogeneous.minority_pods import NONE, SpareSlots
-from webhook.placement.homogeneous.screening import Screening
 from webhook.placement.question import Question
 from webhook.placement.vertex import Vertex, regions
 

@@ -18,7 +18,7 @@ from webhook.kube.placements import VictimGroup
 from webhook.placement import Assignment, Budget, Gang, NoFit, PodClass, Snapshot
 from webhook.scheduling.neighbourhood import Neighbourhood
 from webhook.scheduling.volume_counts import VolumeClaim, VolumeCounts
-from webhook.sweeper.decide.asking import DivideGang, Variant, undivided
+from webhook.sweeper.decide.core_questions import DivideGang, Variant, undivided
 from webhook.sweeper.decide.gang_question import GangQuestion, question
 from webhook.sweeper.decide.missing_pods import Growth
 from webhook.sweeper.decide.moved_gangs import with_moves

@@ -34,7 +34,7 @@ class GangQuestion:
     Members that are none of these pods are not created yet, see PodGang.later. parts: the questions of its
     pod sets, where these ask for different levels, slices or domains of their own; the gang then names none
     of these. requests: for each pod set the domain that it wants to itself; such a set may have only anchors.
-    See asking.
+    See core_questions.
     """
 
     gang: Gang
@@ -92,7 +92,7 @@ def question(
 ) -> GangQuestion:
     """Ask for places for `pods` and for those not created yet; the gang's other pods anchor them.
 
-    CPU-only pods among them are left out, see asking.beside.
+    CPU-only pods among them are left out, see core_questions.beside.
 
     class_of: the request of a pod, see View.class_of. is_ours: whether topogate placed a pod. near: the pods
     that have a node, None where no pod has rules on other pods. placed_on: uid -> node of the members that

@@ -1,4 +1,4 @@
-"""The steps that give a gang a place, or the reason why it has none; `placing` has their table. Pure."""
+"""Steps that give a gang a place, or the reason why it has none; `placement_pass` has their table. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -11,7 +11,17 @@ from webhook.scheduling.impossible_requests import impossible
 from webhook.scheduling.podrules import has_rules
 from webhook.scheduling.volume_counts import used_by
 from webhook.sweeper.decide import plan
-from webhook.sweeper.decide.asking import (
+from webhook.sweeper.decide.attempt import (
+    Attempt,
+    Failure,
+    GangPlaced,
+    GangWaits,
+    KnownAnswer,
+    PassedOver,
+    PassState,
+    question_key_of,
+)
+from webhook.sweeper.decide.core_questions import (
     DivisionInput,
     ask,
     ask_around,
@@ -24,16 +34,6 @@ from webhook.sweeper.decide.asking import (
     so_far,
     variants_of,
     without_part,
-)
-from webhook.sweeper.decide.attempt import (
-    Attempt,
-    Failure,
-    GangPlaced,
-    GangWaits,
-    KnownAnswer,
-    PassedOver,
-    PassState,
-    question_key_of,
 )
 from webhook.sweeper.decide.gang_question import GangQuestion
 from webhook.sweeper.decide.missing_pods import (

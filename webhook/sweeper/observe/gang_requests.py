@@ -230,8 +230,8 @@ def _part(uids: frozenset[str], requests: Mapping[str, str | None]) -> GangPart:
 
 # --- divided gangs ------------------------------------------------------------------------------------
 # Some pods of a gang may have topology domains to themselves. The core knows undivided gangs alone: an
-# extension divides them, see variants_of in decide.asking. What the core needs of a divided gang it asks the
-# Division that the extension has given it.
+# extension divides them, see variants_of in decide.core_questions. What the core needs of a divided gang it
+# asks the Division that the extension has given it.
 
 
 @dataclass(frozen=True)

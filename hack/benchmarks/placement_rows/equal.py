@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Final
 
-from hack.benchmarks.placing import instances
-from hack.benchmarks.placing.row import Row, answered, timed
+from hack.benchmarks.placement_rows import instances
+from hack.benchmarks.placement_rows.row import Row, answered, timed
 from hack.comparing.first_fit import FirstFit
 from hack.comparing.greedy import place_greedily
 from hack.comparing.several_roles import different_pods

@@ -4,8 +4,8 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from hack.benchmarks.placing import instances
-from hack.benchmarks.placing.row import Row, alternated, answered
+from hack.benchmarks.placement_rows import instances
+from hack.benchmarks.placement_rows.row import Row, alternated, answered
 from labeler.contract import keys
 from webhook.placement import Anchor, Gang, NodeInfo, Slice, Spread
 

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from hack.benchmarks.placing import instances
-from hack.benchmarks.placing.row import Row, timed
+from hack.benchmarks.placement_rows import instances
+from hack.benchmarks.placement_rows.row import Row, timed
 from hack.comparing.hostile import FAMILIES, Instance
 from hack.comparing.hostile_large import LARGE_FAMILIES, preempting
 from hack.comparing.realistic_gangs import drawn

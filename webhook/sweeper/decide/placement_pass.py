@@ -22,7 +22,6 @@ from webhook.configuration.settings import Settings
 from webhook.grouping import grouped
 from webhook.kube.objects import Pod
 from webhook.placement import Assignment, Budget, Snapshot
-from webhook.sweeper.decide.asking import QUESTIONS, DivisionInput, place_again, variants_of, without_part
 from webhook.sweeper.decide.attempt import (
     RETRY_SECONDS,
     Attempt,
@@ -35,6 +34,13 @@ from webhook.sweeper.decide.attempt import (
     PassState,
     Step,
     Stopwatch,
+)
+from webhook.sweeper.decide.core_questions import (
+    QUESTIONS,
+    DivisionInput,
+    place_again,
+    variants_of,
+    without_part,
 )
 from webhook.sweeper.decide.missing_pods import grown
 from webhook.sweeper.decide.moved_gangs import MOVES

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from hack.benchmarks.placing import instances
-from hack.benchmarks.placing.row import Row, alternated, answered
+from hack.benchmarks.placement_rows import instances
+from hack.benchmarks.placement_rows.row import Row, alternated, answered
 
 
 def sizes(repeats: int, quick: bool) -> Iterator[Row]:
