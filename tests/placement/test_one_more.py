@@ -7,7 +7,15 @@ import pytest
 
 from tests.placement.brute import agrees
 from tests.placement.small import gang_of, placed, pod_class, seeds, snapshot_of
-from webhook.placement import Anchor, Gang, Member, Slice
+from webhook.placement import Anchor, Budget, Gang, Member, Options, Slice, Snapshot
+from webhook.placement.bounds import anchored_children
+from webhook.placement.homogeneous.beside_anchors import OneMore
+from webhook.placement.homogeneous.covering_search import CoveringSearch
+from webhook.placement.homogeneous.items import DomainKnapsack
+from webhook.placement.homogeneous.minority_pods import NONE
+from webhook.placement.question import Question, ask
+from webhook.placement.tree import build
+from webhook.placement.vertex import Vertex
 
 ANCHOR = Anchor("b0r0h0", None)
 
@@ -58,3 +66,48 @@ def test_of_many_blocks_that_may_be_the_one_the_tightest_is_taken() -> None:
     tree = {f"b{n}": {"r0": {f"b{n}r0h0": 1}, "r1": {f"b{n}r1h0": 9 + n}} for n in range(30)}
     found = placed(anchored(gang_of(14)), snapshot_of(tree))
     assert set(found.nodes.values()) == {"b0r0h0", "b4r1h0"}
+
+
+def asked(gang: Gang, snapshot: Snapshot) -> tuple[Question, Vertex]:
+    question, _ = ask(gang, snapshot, Options())
+    return question, build(question, snapshot, Budget(10**9)).root
+
+
+@pytest.mark.parametrize("seed", seeds(40))
+def test_no_solution_costs_less_than_the_bound_of_its_block(seed: int) -> None:
+    dice = random.Random(seed)
+    blocks = dice.randint(3, 6)
+    tree = {
+        f"b{block}": {
+            f"b{block}r{rack}": {f"b{block}r{rack}h{host}": dice.choice((1, 2, 3, 4, 4)) for host in range(4)}
+            for rack in range(dice.randint(1, 4))
+        }
+        for block in range(blocks)
+    }
+    question, root = asked(anchored(gang_of(dice.randint(12, 40))), snapshot_of(tree))
+    budget, costs, wanted = Budget(10**9), question.costs(), question.counts[0]
+    if not root.parts:
+        return
+    search, used = CoveringSearch(question, NONE, budget), anchored_children(root, costs)
+    bounds = OneMore(root, wanted, costs).bounds(budget)
+    assert bounds == sorted(bounds)
+    for least, number in bounds:
+        levels = search.levels(root)
+        inside = DomainKnapsack(search.terms(root, levels), root, wanted, dict.fromkeys({*used, number}, 0))
+        best = search.within(inside, levels, None)
+        assert best is not None
+        assert best[0] >= least
+
+
+def test_of_many_blocks_few_are_searched(monkeypatch: pytest.MonkeyPatch) -> None:
+    tree = {f"b{n}": {"r0": {f"b{n}r0h0": 1}, "r1": {f"b{n}r1h0": 9 + n}} for n in range(30)}
+    searched = list[int]()
+    within = CoveringSearch.within
+
+    def watched(self: CoveringSearch, inside: DomainKnapsack, *rest: object) -> object:
+        searched.extend(inside.least or ())
+        return within(self, inside, *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(CoveringSearch, "within", watched)
+    placed(anchored(gang_of(14)), snapshot_of(tree))
+    assert searched == [0, 4]

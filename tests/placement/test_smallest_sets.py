@@ -57,7 +57,7 @@ def test_the_smallest_sets_bound_any_choice_of_the_fewest_children(seed: int) ->
     question, _ = ask(gang_of(dice.randint(1, free)), snapshot, Options())
     (vertex,) = build(question, snapshot, Budget(10**9)).root.parts
     wanted = question.counts[0]
-    found = smallest_sets(vertex, wanted)
+    found = smallest_sets(vertex, wanted, Budget(10**9))
     sets = {each: fewest_nodes(each, wanted) for each in combinations(vertex.parts, found.number)}
     nodes = min(number for number in sets.values() if number is not None)
     best = [each for each, number in sets.items() if number == nodes]

@@ -53,6 +53,11 @@ def slot_counts_at(vertex: Vertex, level: int) -> list[int]:
     return [vertex.free_slots] if vertex.bottom >= level else slot_counts_below(vertex)[level]
 
 
+def node_slot_counts(vertex: Vertex) -> list[int]:
+    """Capacities of the nodes of a domain, or of a node alone."""
+    return [vertex.free_slots] if vertex.state is not None else slot_counts_below(vertex)[-1]
+
+
 class SmallestSets(NamedTuple):
     """Sets of the fewest children that fit so many pods on the fewest nodes, by upper bounds of capacities.
 
@@ -81,7 +86,7 @@ def least_cost(vertex: Vertex, wanted: int, costs: Costs, smallest: SmallestSets
             fewest = bisect_left(sums, wanted) + 1
             if smallest.nodes > fewest and sums == every[-1]:
                 fewest = smallest.nodes
-            leftover = _least_leftover(sums, fewest, wanted)
+            leftover = least_leftover(sums, fewest, wanted)
             if level == vertex.bottom + 1:
                 leftover = max(leftover, smallest.slots)
             total += fewest << costs.domains[level]
@@ -89,7 +94,7 @@ def least_cost(vertex: Vertex, wanted: int, costs: Costs, smallest: SmallestSets
     return total
 
 
-def _least_leftover(sums: Sequence[int], fewest: int, wanted: int) -> int:
+def least_leftover(sums: Sequence[int], fewest: int, wanted: int) -> int:
     """A lower bound of the capacity of so many domains that fit so many pods. sums: see slot_sums."""
     if fewest > 1:
         return max(wanted, sums[-1] - sums[-fewest - 1] if fewest < len(sums) else sums[-1])
@@ -97,12 +102,20 @@ def _least_leftover(sums: Sequence[int], fewest: int, wanted: int) -> int:
     return sums[fitting] - (sums[fitting - 1] if fitting else 0)
 
 
-MOST_STATES: Final = 4000
-"""The most states of the knapsack for the smallest sets of children."""
+SET: Final = 4
+"""Steps per child of a domain to find the smallest sets of its children, beside those for the states."""
+
+MOST_STATES: Final = 60_000
+"""The most states of the knapsack for the smallest sets of children, of which most are out of reach."""
+
+EXTENDED: Final = 10
+"""States of that knapsack that are extended by one more child in one step."""
 
 
-def smallest_sets(vertex: Vertex, wanted: int) -> SmallestSets:
+def smallest_sets(vertex: Vertex, wanted: int, budget: Budget, beside: Sequence[int] = ()) -> SmallestSets:
     """The smallest sets of children of a domain for so many pods; none for nodes, or if there are too many.
+
+    beside: the capacities of nodes outside these children, in domains that cost nothing. Raises OutOfSteps.
 
     Theory. For any price p, n nodes of capacities c have at most the capacity p * n plus the sum of all
     max(0, c - p), their worth. With p just below the capacity of the last of the largest nodes that suffice,
@@ -110,39 +123,52 @@ def smallest_sets(vertex: Vertex, wanted: int) -> SmallestSets:
     """
     if not vertex.parts:
         return NO_SETS
+    budget.spend(SET * len(vertex.parts))
     sums = slot_sums(vertex)
-    fewest = bisect_left(sums[vertex.bottom + 1], wanted) + 1
-    nodes = bisect_left(sums[-1], wanted) + 1
-    before = [0, *sums[-1][:nodes]]
+    of_nodes = sums[-1]
+    if beside:
+        of_nodes = list(accumulate(sorted([*slot_counts_below(vertex)[-1], *beside], reverse=True)))
+    missing = wanted - sum(beside)
+    fewest = bisect_left(sums[vertex.bottom + 1], missing) + 1
+    nodes = bisect_left(of_nodes, wanted) + 1
+    before = [0, *of_nodes[:nodes]]
     price = max(0, before[nodes] - before[nodes - 1] - 1)
-    if fewest * (len(vertex.parts) - fewest + 1) * (wanted - price * nodes) > MOST_STATES:
+    given = _worth(beside, price)
+    if fewest * (len(vertex.parts) - fewest + 1) * (wanted - given - price * nodes) > MOST_STATES:
         return NO_SETS
-    parts = [(_worth(part, price), part.free_slots) for part in vertex.parts]
-    most = sum(sorted([worth for worth, _ in parts])[-fewest:])
+    worths = [_worth(node_slot_counts(part), price) for part in vertex.parts]
+    most = given + sum(sorted(worths)[-fewest:])
     if price:
         nodes = max(nodes, -((most - wanted) // price))
-    slots, bits = _smallest(parts, fewest, wanted - price * nodes)
-    children = [number for number in range(len(parts)) if bits >> number & 1]
-    return SmallestSets(slots, children if slots >= wanted else (), fewest, nodes)
+    order = sorted(range(len(worths)), key=lambda number: -worths[number])
+    parts = [(worths[number], vertex.parts[number].free_slots) for number in order]
+    slots, bits = _smallest(parts, fewest, wanted - given - price * nodes, budget)
+    children = sorted(number for at, number in enumerate(order) if bits >> at & 1)
+    return SmallestSets(slots, children if slots >= missing else (), fewest, nodes)
 
 
-def _worth(part: Vertex, price: int) -> int:
-    """The capacity of the nodes of a domain beyond the price of each."""
-    counts = [part.free_slots] if part.state is not None else slot_counts_below(part)[-1]
+def _worth(counts: Iterable[int], price: int) -> int:
+    """The capacity of nodes beyond the price of each."""
     return sum([count - price for count in counts if count > price])
 
 
-def _smallest(parts: Sequence[tuple[int, int]], number: int, need: int) -> tuple[int, int]:
+def _smallest(parts: Sequence[tuple[int, int]], number: int, need: int, budget: Budget) -> tuple[int, int]:
     """The least capacity of so many parts whose worths reach a need, and a bit for each part of such sets.
 
-    parts: the worth and the capacity of each. Some so many parts reach the need.
+    parts: the worth and the capacity of each, the largest worths first. Some so many parts reach the need.
+    Raises OutOfSteps.
     """
     rows: list[dict[int, tuple[int, int]]] = [{} for _ in range(number + 1)]
     rows[0][0] = 0, 0
+    sums = list(accumulate([worth for worth, _ in parts], initial=0))
     for at, (worth, slots) in enumerate(parts):
+        budget.spend(1 + sum(map(len, rows)) // EXTENDED)
         for taken in range(min(number, at + 1), max(0, number - len(parts) + at), -1):
             row = rows[taken]
+            lacking = need - worth - (sums[at + 1 + number - taken] - sums[at + 1])
             for before, (least, bits) in rows[taken - 1].items():
+                if before < lacking:  # even the most that the later parts add does not reach the need
+                    continue
                 after, total, used = min(need, before + worth), least + slots, bits | 1 << at
                 known = row.get(after)
                 if known is None or total < known[0]:

@@ -14,7 +14,8 @@ it small in large clusters:
   new cluster of equal blocks takes no longer than one block.
 * In a domain whose children share the gang, most children cannot be in a solution with the fewest children
   (see screening). If the knapsack over the others finds a solution with so few, it is the optimum. Otherwise
-  the knapsack takes all children that differ.
+  the knapsack takes all children that differ. Beside anchors, if one more child suffices, a few are tried
+  alone (see beside_anchors).
 """
 
 import heapq
@@ -35,6 +36,7 @@ from webhook.placement.bounds import (
 from webhook.placement.budget import Budget
 from webhook.placement.costs import COUNT_BITS, SCORE_BITS, SLOT_BITS, PackedCost
 from webhook.placement.evaluate import Cover
+from webhook.placement.homogeneous.beside_anchors import OneMore
 from webhook.placement.homogeneous.candidate_children import Screening
 from webhook.placement.homogeneous.items import DomainKnapsack, Filled, KnapsackTerms
 from webhook.placement.homogeneous.min_plus import never
@@ -42,8 +44,8 @@ from webhook.placement.homogeneous.minority_pods import NONE, SpareSlots
 from webhook.placement.question import Question
 from webhook.placement.vertex import Vertex, regions
 
-SET: Final = 4
-"""Steps per child of a domain to find the smallest sets of its children."""
+ALONE: Final = 4
+"""The most children that are tried alone beside those that anchors use, before all are tried together."""
 
 _Found = tuple[int, Filled]
 """The cost, and the chosen nodes and domains."""
@@ -170,8 +172,7 @@ class CoveringSearch:
             return child.own + least_cost(child, self.least, self.costs)
         form = shape(child)
         if form not in self.bounds:
-            self.budget.spend(SET * len(child.parts))
-            smallest = smallest_sets(child, self.least)
+            smallest = smallest_sets(child, self.least, self.budget)
             self.bounds[form] = child.own + least_cost(child, self.least, self.costs, smallest)
         return self.bounds[form]
 
@@ -180,25 +181,52 @@ class CoveringSearch:
     def together(self, vertex: Vertex, limit: int | None) -> _Found | None:
         """The best solution in a domain if no single child fits all pods."""
         self.budget.spend(census(vertex)[-1][0])
-        levels = self._levels(vertex)
-        best = self._in_smallest(vertex, levels)
+        levels = self.levels(vertex)
+        special = self._beside_anchors if self.question.anchored else self._in_smallest
+        best = special(vertex, levels) if vertex.parts else None
         if best is None:
-            inside = self._knapsack(vertex, levels)
-            fewest = self._fewest(inside, inside.terms)
-            if fewest is None or (limit is not None and self._least(inside, levels) >= limit):
-                return None
-            best = self._solved(inside, levels, fewest)
+            best = self.within(self._knapsack(vertex, levels), levels, limit)
         return None if best is None or (limit is not None and best[0] >= limit) else best
+
+    def within(self, inside: DomainKnapsack, levels: Sequence[int], limit: int | None) -> _Found | None:
+        """The best solution of a knapsack; None if there is none, or surely none below the limit."""
+        fewest = self._fewest(inside, inside.terms)
+        if fewest is None or (limit is not None and self._least(inside, levels) >= limit):
+            return None
+        return self._solved(inside, levels, fewest)
+
+    def _beside_anchors(self, vertex: Vertex, levels: Sequence[int]) -> _Found | None:
+        """The best solution with one child more than anchors use; None if that is not enough.
+
+        The children with the lowest bounds are tried one by one, then all that may be better together.
+        """
+        bounds = OneMore(vertex, self.least, self.costs).bounds(self.budget)
+        best: _Found | None = None
+        for least, number in bounds[:ALONE]:
+            if best is None or least < best[0]:
+                best = self._with_children(vertex, levels, [number], best)
+        others = [number for least, number in bounds[ALONE:] if best is None or least < best[0]]
+        return self._with_children(vertex, levels, others, best) if others else best
+
+    def _with_children(
+        self, vertex: Vertex, levels: Sequence[int], numbers: Sequence[int], best: _Found | None
+    ) -> _Found | None:
+        """The best solution in the anchored children and these; `best` if that costs no more."""
+        terms = self.terms(vertex, levels)
+        used = sorted({*anchored_children(vertex, self.costs), *numbers})
+        wanted = self._wanted(terms.unit(vertex.bottom))
+        inside = DomainKnapsack(terms, vertex, wanted, dict.fromkeys(used, 0))
+        found = self.within(inside, levels, None if best is None else best[0])
+        return min((each for each in (best, found) if each is not None), key=itemgetter(0), default=None)
 
     def _in_smallest(self, vertex: Vertex, levels: Sequence[int]) -> _Found | None:
         """The best solution, if it is in the smallest sets of children and reaches the lower bound.
 
         Solutions that are equal up to the penalty, which no bound has, use only children of these sets too.
         """
-        if self.question.anchored or not vertex.parts or len(levels) != 2:  # else the bound is seldom reached
+        if len(levels) != 2:  # else the bound is seldom reached
             return None
-        self.budget.spend(SET * len(vertex.parts))
-        smallest = smallest_sets(vertex, self.least)
+        smallest = smallest_sets(vertex, self.least, self.budget)
         if not smallest.children:
             return None
         inside = self._smallest_knapsack(vertex, levels, smallest)
@@ -215,7 +243,7 @@ class CoveringSearch:
         """The knapsack over the smallest sets of children, each with the pods for which the others are too
         small.
         """
-        terms = self._terms(vertex, levels)
+        terms = self.terms(vertex, levels)
         unit = terms.unit(vertex.bottom)
         wanted = self._wanted(unit)
         least = {
@@ -240,7 +268,7 @@ class CoveringSearch:
 
     def _knapsack(self, vertex: Vertex, levels: Sequence[int]) -> DomainKnapsack:
         """The knapsack over the screened children if it reaches the lower bound, else over all children."""
-        terms = self._terms(vertex, levels)
+        terms = self.terms(vertex, levels)
         unit = terms.unit(vertex.bottom)
         wanted = self._wanted(unit)
         screened = self.screening.matter(vertex, levels, unit, wanted)
@@ -251,9 +279,9 @@ class CoveringSearch:
             if counts and counts[levels[0]] <= first and counts[levels[1]] <= second:
                 return inside
         least = self.screening.all_that_differ(vertex, unit, wanted) if vertex.parts else None
-        return DomainKnapsack(self._terms(vertex, levels), vertex, wanted, least)
+        return DomainKnapsack(self.terms(vertex, levels), vertex, wanted, least)
 
-    def _levels(self, vertex: Vertex) -> list[int]:
+    def levels(self, vertex: Vertex) -> list[int]:
         """The levels for which the search must find the number of domains.
 
         It omits levels where the number is given, and levels whose domains each have only one child.
@@ -266,7 +294,7 @@ class CoveringSearch:
             if found[level][0] and (every or level + 1 == depth or found[level + 1][0] != found[level][0])
         ]
 
-    def _terms(self, vertex: Vertex, levels: Sequence[int]) -> KnapsackTerms:
+    def terms(self, vertex: Vertex, levels: Sequence[int]) -> KnapsackTerms:
         numbers, most = census(vertex), sum(self.question.counts)
         fields = [
             (self.costs.domains[level], COUNT_BITS, min(most, numbers[level][0]).bit_length())
