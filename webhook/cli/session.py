@@ -63,7 +63,7 @@ def add_configuration(parser: argparse.ArgumentParser) -> None:
     """The argument with a configuration in place of the cluster's own."""
     parser.add_argument(
         "--config", type=Path, metavar="FILE",
-        help="a configuration; default: the cluster's (ConfigMap topogate-configuration)",
+        help="a configuration; default: the cluster's ConfigMap topogate-configuration, else the shipped one",
     )  # fmt: skip
 
 

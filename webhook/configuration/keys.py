@@ -138,7 +138,7 @@ class GangKeys(Section, frozen=True):
     """How pods become gangs.
 
     labels: Keys of pod labels. The first that a pod has makes one gang of those with the same value, if
-        neither their annotations nor a known controller define a gang (app.kubernetes.io/instance, name).
+        neither their annotations nor a known controller define a gang, as `app.kubernetes.io/instance`.
     owners: Kinds of owners whose pods wait for one another.
     looseOwners: Kinds of owners whose pods run one by one. Of owners that are unknown and not listed here,
         the pods are one gang.
@@ -180,7 +180,7 @@ class BindingKeys(Section, frozen=True):
 
     mode: Whether each pod is bound by itself, or each gang as one by a PodGroup of kube-scheduler's own; see
         [bind gangs as one](bind.md).
-    timeout: A released pod that kube-scheduler has tried to bind, in vain for this long, counts as failed.
+    timeout: A released pod that kube-scheduler has failed to bind for this long counts as failed.
     """
 
     mode: Literal["pinned", "podgroup"] = "pinned"
@@ -313,8 +313,8 @@ class Document(Section, frozen=True):
 
     apiVersion: The format; required.
     kind: Required.
-    gatePrefix: Pods with a scheduling gate of this prefix are served; admission's own gate is it with
-        `topogate` after it. After a change, render the admission policies again.
+    gatePrefix: Pods with a scheduling gate of this prefix are served; the webhook's own gate is this
+        prefix and `topogate`. After a change, render the admission policies again.
     schedulerNames: The kube-schedulers whose pods (spec.schedulerName) are gated and released; pods of others
         are left alone.
     models: What users may write in `topogate.io/gpu-model`.
