@@ -105,6 +105,7 @@ def test_pods_of_files_without_uids_are_counted_one_by_one(printed: Simulated) -
     assert named in printed(cluster(ROOMY, pod(gpus=4), other), job(2, **URGENT))
 
 
+@pytest.mark.promise("O199")
 @pytest.mark.parametrize(
     ("there", "manifest"),
     [

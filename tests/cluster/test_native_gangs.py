@@ -10,7 +10,7 @@ import pytest
 
 from hack.local import native_gangs, nodes
 from hack.local.cluster import Cluster
-from tests.support import create_namespace, delete, delete_namespace, exists, register_nodes, wait_for_pods
+from tests.support import create_namespace, delete_namespace, register_nodes, wait_for_pods
 from webhook.kube.client import ApiError
 
 pytestmark = pytest.mark.when_changed("hack/controlplane", "hack/local/native_gangs.py")
@@ -85,18 +85,6 @@ def group(native_cluster: Cluster) -> Iterator[Group]:
     delete_namespace(native_cluster, made.namespace)
 
 
-def test_the_pods_of_a_pod_group_are_bound_as_one(group: Group) -> None:
-    delete(group.api, "/api/v1/nodes/node-b0-s0-h01")
-    group.create()
-    for name in ("a", "b"):
-        group.add(name)
-    group.wait_until_refused("a", "b")
-    group.wait_for(set())
-
-    group.add_nodes(1, 2)
-    group.wait_for({"a", "b"})
-
-
 def test_pods_wait_without_a_word_for_a_pod_group_that_is_not_there_yet(group: Group) -> None:
     group.add_nodes(2, 3)
     for name in ("a", "b"):
@@ -124,20 +112,6 @@ def test_a_released_pod_waits_for_those_of_its_group_that_are_gated(group: Group
     group.wait_for({"a", "b", "later"})
 
 
-def test_replacements_and_further_pods_join_a_bound_group_one_by_one(group: Group) -> None:
-    group.create()
-    for name in ("a", "b"):
-        group.add(name)
-    group.wait_for({"a", "b"})
-
-    delete(group.api, f"{group.pods}/b")
-    group.add("replacement")
-    group.wait_for({"a", "replacement"})
-    group.add_nodes(2, 3)
-    group.add("further")
-    group.wait_for({"a", "replacement", "further"})
-
-
 @pytest.mark.parametrize("group_of_pod", [{}, {"schedulingGroup": {"podGroupName": "other"}}])
 def test_the_group_of_a_pod_is_fixed_at_its_creation(group: Group, group_of_pod: dict[str, Any]) -> None:
     body = {"metadata": {"name": "a"}, "spec": POD | group_of_pod | {"schedulingGates": [{"name": GATE}]}}
@@ -145,19 +119,6 @@ def test_the_group_of_a_pod_is_fixed_at_its_creation(group: Group, group_of_pod:
     with pytest.raises(ApiError) as caught:
         group.patch("a", {"op": "add", "path": "/spec/schedulingGroup", "value": {"podGroupName": "two"}})
     assert caught.value.status == 422
-
-
-def test_a_deleted_pod_group_stays_until_its_pods_are_gone(group: Group) -> None:
-    group.create()
-    for name in ("a", "b"):
-        group.add(name)
-    group.wait_for({"a", "b"})
-
-    delete(group.api, f"{group.path}/two")
-    assert "deletionTimestamp" in group.api.json("GET", f"{group.path}/two")["metadata"]
-    for name in ("a", "b"):
-        delete(group.api, f"{group.pods}/{name}")
-    group.cluster.wait_for("the PodGroup to be gone", lambda: not exists(group.api, f"{group.path}/two"))
 
 
 def test_an_api_server_without_the_feature_drops_the_group_of_a_pod(cluster: Cluster, namespace: str) -> None:

@@ -42,25 +42,6 @@ def test_a_gang_that_only_pods_of_lower_priority_block_runs_in_their_place(
     assert named(pods, "low") == []
 
 
-@pytest.mark.promise("R204")
-def test_a_gang_with_preemption_switched_off_waits(two_nodes: Cluster, namespace: str) -> None:
-    api = two_nodes.api()
-    for index in range(2):
-        create_pod(api, namespace, f"low-{index}", template(8, gated=False, priorityClassName="low"))
-    wait_for_pods(two_nodes, namespace, lambda pods: run_all(pods, "low", 2), "two running pods")
-    create_job(api, namespace, "high", 2, template(8, priorityClassName="high"))
-
-    def has_reason(_pods: Pods) -> bool:
-        path = f"/apis/topogate.io/v1alpha1/namespaces/{namespace}/placements"
-        return any(
-            each.get("status", {}).get("state") == "Waiting" for each in api.json("GET", path)["items"]
-        )
-
-    pods = sweep(two_nodes, namespace, Settings(preempt=False), has_reason, "the gang to wait")
-    assert all(is_gated(pod) for pod in named(pods, "high"))
-    assert run_all(pods, "low", 2)
-
-
 @pytest.mark.promise("O99")
 def test_a_large_gang_that_has_waited_holds_its_nodes_against_smaller_ones(
     two_nodes: Cluster, namespace: str
@@ -170,25 +151,6 @@ def test_a_gang_whose_rest_finds_no_place_beside_it_is_recreated_whole_where_all
     sweep(two_subblocks, namespace, settings, went_back, "the part that ran to go", 90)
 
 
-@pytest.mark.promise("O97")
-def test_a_running_part_stays_where_deleting_it_would_not_lead_to_the_gang_s_size(
-    two_nodes: Cluster, namespace: str
-) -> None:
-    settings = Settings(rollback_seconds=0.1)
-    create_job(two_nodes.api(), namespace, "pair", 2, template(8))
-    partly_release(two_nodes, namespace, "pair", settings)
-    before = running(two_nodes, namespace)
-    assert before
-    waits: list[bool] = []
-
-    def rest_waits_for_long(pods: Pods) -> bool:
-        waits.append(any(map(is_gated, pods)))
-        return sum(waits) > 15
-
-    pods = sweep(two_nodes, namespace, settings, rest_waits_for_long, "passes with a rest that waits", 90)
-    assert before <= {pod["metadata"]["uid"] for pod in pods if pod["status"]["phase"] == "Running"}
-
-
 @pytest.mark.promise("O225", "W12")
 def test_gates_of_the_configured_prefix_are_served_and_the_usual_ones_left(
     two_nodes: Cluster, namespace: str
@@ -273,27 +235,3 @@ def test_a_gang_behind_a_foreign_gate_takes_no_capacity_from_one_that_may_run(
         path = f"/api/v1/namespaces/{namespace}/pods/{pod['metadata']['name']}"
         api.request("PATCH", path, body=gates, content_type=STRATEGIC_MERGE_PATCH)
     sweep(two_nodes, namespace, Settings(), lambda pods: run_all(pods, "held", 2), "the first, once let go")
-
-
-@pytest.mark.promise("O100")
-def test_a_pod_that_replaces_one_of_its_gang_is_placed_where_nodes_are_reserved_for_an_older_gang(
-    two_nodes: Cluster, namespace: str
-) -> None:
-    # Else the older one would wait for the younger to end, and the younger for the node that it had.
-    api = two_nodes.api()
-    create_pod(api, namespace, "endless", template(8, gated=False))
-    wait_for_pods(two_nodes, namespace, lambda pods: run_all(pods, "endless", 1), "a pod that does not end")
-    create_job(api, namespace, "older", 2, template(8))
-    there = wait_for_pods(two_nodes, namespace, lambda pods: len(pods) == 3, "the gang that waits")
-    wait_for_a_later_second(two_nodes, there)
-    create_job(api, namespace, "younger", 2, template(4))
-    patient = Settings(reserve_seconds=1000)
-    pods = sweep(two_nodes, namespace, patient, lambda pods: run_all(pods, "younger", 2), "the younger one")
-    lost = named(pods, "younger")[0]["metadata"]
-    delete(api, f"/api/v1/namespaces/{namespace}/pods/{lost['name']}")
-
-    def is_replaced(pods: Pods) -> bool:
-        uids = {pod["metadata"]["uid"] for pod in named(pods, "younger")}
-        return lost["uid"] not in uids and run_all(pods, "younger", 2)
-
-    sweep(two_nodes, namespace, Settings(reserve_seconds=0), is_replaced, "the pod to be replaced")

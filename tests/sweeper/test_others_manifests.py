@@ -140,16 +140,6 @@ def test_two_gated_jobs_run_as_two_gangs_each_in_one_subblock(
     assert {placement["spec"]["gang"] for placement in placements["items"]} == {"Job/nccl-a", "Job/nccl-b"}
 
 
-def test_the_authors_own_affinity_stays_beside_the_pin(installed: Installation, plain: str) -> None:
-    installed.cluster.kubectl("create", "-n", plain, "-f", "-", stdin=SHARED_GATE.replace("NAME", "nccl"))
-    pods = wait_for_pods(installed.cluster, plain, running(2), "two running pods")
-    for pod in pods:
-        node_affinity = pod["spec"]["affinity"]["nodeAffinity"]
-        (term,) = node_affinity["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
-        assert term["matchExpressions"][0]["key"] == "cloud.google.com/gke-accelerator"
-        assert [field["values"] for field in term["matchFields"]] == [[pod["spec"]["nodeName"]]]
-
-
 def test_pods_that_ask_for_shares_of_cards_are_given_cards_by_name(
     installed: Installation, opted_in: str
 ) -> None:

@@ -4,27 +4,12 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import pytest
-
 from hack.local.cluster import Cluster
-from labeler.contract import keys
-from tests.support import create_namespace, delete_namespace, wait_for_pods
-from tests.sweeper.at_work import Pods, create_job, is_gated, named, run_all, sweep, template
+from tests.sweeper.at_work import Pods, create_job, run_all, template
 from tests.sweeper.mortal import MortalApi, living
 from webhook.configuration.settings import Settings
 from webhook.kube.client import Api, ApiError, Stream
 from webhook.sweeper.observe.cache import NODES, PODS
-
-
-@pytest.mark.promise("R8")
-def test_a_gang_runs_on_nodes_whose_hostname_label_is_not_their_name(
-    misnamed_nodes: Cluster, namespace: str
-) -> None:
-    create_job(misnamed_nodes.api(), namespace, "train", 2, template(8))
-    pods = sweep(
-        misnamed_nodes, namespace, Settings(), lambda pods: run_all(pods, "train", 2), "the gang to run"
-    )
-    assert len({pod["spec"]["nodeName"] for pod in pods}) == 2
 
 
 class Failing(MortalApi):
@@ -56,31 +41,6 @@ def test_requests_that_fail_end_nothing(misnamed_nodes: Cluster, namespace: str)
 def pods_of(api: Api, namespace: str) -> Pods:
     pods: Pods = api.json("GET", f"/api/v1/namespaces/{namespace}/pods")["items"]
     return pods
-
-
-def test_a_gated_pod_of_an_ignored_namespace_stays_as_it_is(misnamed_nodes: Cluster, namespace: str) -> None:
-    theirs = create_namespace(misnamed_nodes)
-    try:
-        create_job(misnamed_nodes.api(), theirs, "theirs", 1, template(8))
-        wait_for_pods(misnamed_nodes, theirs, lambda pods: len(pods) == 1, "the pod to ignore")
-        create_job(misnamed_nodes.api(), namespace, "ours", 1, template(8))
-        settings = Settings(ignored_namespaces=frozenset({theirs}))
-        sweep(misnamed_nodes, namespace, settings, lambda pods: run_all(pods, "ours", 1), "the other to run")
-        (left,) = pods_of(misnamed_nodes.api(), theirs)
-        assert is_gated(left)
-        path = f"/apis/topogate.io/v1alpha1/namespaces/{theirs}/placements"
-        assert misnamed_nodes.api().json("GET", path)["items"] == []
-    finally:
-        delete_namespace(misnamed_nodes, theirs)
-
-
-@pytest.mark.parametrize("seconds", [7.0, 0.5])
-def test_a_pass_is_due_again_after_the_interval(misnamed_nodes: Cluster, seconds: float) -> None:
-    api = MortalApi.connect(misnamed_nodes.kubeconfig, user_agent="test-sweeper")
-    assert isinstance(api, MortalApi)
-    api.prepare(None)
-    with living(api, Settings(interval_seconds=seconds)) as one_pass:
-        assert one_pass() == seconds
 
 
 class Counting(MortalApi):
@@ -124,40 +84,3 @@ def _passes_until(one_pass: Callable[[], float], api: Api, namespace: str, name:
         return run_all(pods_of(api, namespace), name, 1)
 
     return runs
-
-
-def test_a_gang_does_not_wait_for_a_pod_that_is_being_deleted_nor_count_it(
-    misnamed_nodes: Cluster, namespace: str
-) -> None:
-    """Two pods are expected; of two that are gated one is on its way out, and a third comes later."""
-    annotations = {keys.GANG_ANNOTATION: "g", keys.GANG_SIZE_ANNOTATION: "2"}
-    body = template(4, annotations=annotations)
-
-    def create(name: str, *finalizers: str) -> None:
-        metadata = {**body["metadata"], "name": name, "finalizers": list(finalizers)}
-        path = f"/api/v1/namespaces/{namespace}/pods"
-        misnamed_nodes.api().request("POST", path, body={**body, "metadata": metadata})
-
-    create("leaving", "test.topogate.io/stay")
-    create("first")
-    leaving = f"/api/v1/namespaces/{namespace}/pods/leaving"
-    misnamed_nodes.api().request("DELETE", leaving, query={"gracePeriodSeconds": "0"})
-    passes: list[bool] = []
-
-    def some_passes(pods: Pods) -> bool:
-        passes.append(all(map(is_gated, pods)))
-        return len(passes) > 10
-
-    sweep(misnamed_nodes, namespace, Settings(), some_passes, "some passes")
-    assert all(passes), "a gang of one pod was taken for complete"
-    create("second")
-
-    def both_run(pods: Pods) -> bool:
-        return run_all(pods, "first", 1) and run_all(pods, "second", 1)
-
-    try:
-        pods = sweep(misnamed_nodes, namespace, Settings(), both_run, "the gang to run")
-        assert is_gated(named(pods, "leaving")[0])
-    finally:
-        patch = [{"op": "remove", "path": "/metadata/finalizers"}]
-        misnamed_nodes.api().request("PATCH", leaving, body=patch, content_type="application/json-patch+json")

@@ -184,6 +184,25 @@ def test_a_gang_whose_class_never_preempts_gets_no_victims(policy: str, victims:
     assert len(orders.plans) == victims
 
 
+DAEMON_SET = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "d", "uid": "d", "controller": True}
+
+
+@pytest.mark.parametrize(
+    ("more", "victims"),
+    [
+        ({"node": "n0"}, 1),
+        ({"node": "n0", "affinity": pinned_to("n0"), "metadata": {"ownerReferences": [DAEMON_SET]}}, 0),
+        ({"schedulingGates": [], "affinity": pinned_to("n0")}, 0),
+    ],
+    ids=["bound", "of a DaemonSet, which recreates it", "released and not bound yet"],
+)
+def test_only_a_bound_pod_that_does_not_come_again_is_a_victim(more: dict[str, Any], victims: int) -> None:
+    cluster = Nodes(1, gpu_pod("low", priority=1, **more), gpu_pod("high", priority=100))
+    cluster.placements = dict([plan("low", {"uid-low": "n0"})])
+    orders = Placing(cluster, SETTINGS).one()
+    assert len(orders.plans) == victims
+
+
 @pytest.mark.promise("I30")
 def test_a_plan_that_names_gangs_elsewhere_evicts_none_of_them() -> None:
     scene = Scene()

@@ -4,7 +4,7 @@ What it must let pass besides is seen in every soak that ends green.
 """
 
 import json
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
@@ -12,22 +12,10 @@ from hack.soaks.audit import SWEEPER
 from hack.soaks.crowd import OURS
 from hack.soaks.ledger import Ledger
 from hack.soaks.losses import Losses
-from hack.soaks.partial_gangs import PARTLY_SECONDS, PartlyReleased
-from hack.soaks.reader import PODS, LedgerReader
 from hack.soaks.takes import GPUS
 from labeler.contract import keys
-from webhook.kube.client import Api
-from webhook.workloads import marks
 
 THEIRS = "theirs"
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def pod(name: str, node: str = "n", *, pin: str = "n", namespace: str = OURS, **fields: Any) -> Any:
@@ -111,14 +99,6 @@ class Unreadable:
         return self
 
 
-def test_a_reader_that_fails_is_a_fault() -> None:
-    reader = LedgerReader(cast(Api, Unreadable()), PODS, Ledger(frozenset({OURS})))
-    with pytest.raises(KeyError):
-        reader.run()
-    (fault,) = reader.faults
-    assert fault.startswith(f"of {PODS} nothing more was judged: KeyError(")
-
-
 def audited(verb: str, name: str, who: str = SWEEPER, **reference: str) -> str:
     return json.dumps(
         {
@@ -146,27 +126,3 @@ def test_a_pod_that_the_sweeper_takes_of_a_gang_that_runs_is_a_fault(
         )
     losses.pod("DELETED", pod("a", metadata={"annotations": {keys.GANG_ANNOTATION: "g"}}))
     assert bool(losses.faults([audited("delete", "a", who)])) is is_fault
-
-
-def member(number: int, node: str, *, reason: str = "") -> Any:
-    """A pod of a Job. reason: why it is disrupted."""
-    conditions = [{"type": "DisruptionTarget", "status": "True", "reason": reason}] if reason else []
-    metadata = {"labels": {marks.JOB_NAME_LABEL: "a"}}
-    return pod(f"a-{number}", node, metadata=metadata, status={"conditions": conditions})
-
-
-@pytest.mark.parametrize(
-    ("reason", "count"), [("PreemptionByScheduler", 1), ("EvictionByEvictionAPI", 1), ("DeletionByTaint", 0)]
-)
-def test_a_gang_that_stays_partially_running_after_it_was_preempted_is_a_fault(
-    reason: str, count: int
-) -> None:
-    clock = Clock()
-    partial = PartlyReleased(clock=clock)
-    for number in range(2):
-        partial.pod(member(number, f"n{number}"), gone=False)
-    partial.pod(member(1, "n1", reason=reason), gone=True)
-    partial.pod(member(2, ""), gone=False)
-    clock.now = PARTLY_SECONDS + 1
-    partial.look()
-    assert len(partial.faults) == count

@@ -11,7 +11,7 @@ from tests.sweeper.at_work import Pods, run_all, sweep, template
 from tests.sweeper.cluster import Nodes, Placing, gpu_pod, places
 from tests.sweeper.pods import gather_all
 from webhook.configuration.settings import Settings
-from webhook.kube.client import MERGE_PATCH, STRATEGIC_MERGE_PATCH
+from webhook.kube.client import STRATEGIC_MERGE_PATCH
 from webhook.kube.objects import Pod
 from webhook.placement import PlacementError, Spread
 from webhook.sweeper.observe.gang_requests import spread_of
@@ -180,32 +180,3 @@ def test_the_replicas_of_a_deployment_are_spread_and_those_of_its_scale_up_as_we
     assert subblocks(2) == ["node-b0-s0", "node-b0-s1"]
     api.request("PATCH", f"{path}/web", body={"spec": {"replicas": 6}}, content_type=STRATEGIC_MERGE_PATCH)
     assert subblocks(6) == ["node-b0-s0"] * 3 + ["node-b0-s1"] * 3
-
-
-@pytest.mark.promise("R62")
-def test_no_running_replica_is_moved_for_an_even_spread(two_subblocks: Cluster, namespace: str) -> None:
-    body = template(2, annotations={REQUEST: "subblock"})
-    body["metadata"]["labels"] = {"app": "web"}
-    spec = {"replicas": 3, "selector": {"matchLabels": {"app": "web"}}, "template": body}
-    path = f"/apis/apps/v1/namespaces/{namespace}/deployments"
-    api = two_subblocks.api()
-    closed = [f"/api/v1/nodes/node-b0-s1-h{host:02}" for host in range(3)]
-    for node in closed:
-        api.request("PATCH", node, body={"spec": {"unschedulable": True}}, content_type=MERGE_PATCH)
-    api.request("POST", path, body={"metadata": {"name": "web"}, "spec": spec})
-
-    def run(count: int) -> dict[str, str]:
-        def all_run(pods: Pods) -> bool:
-            return len(pods) == count and run_all(pods, "web", count)
-
-        pods = sweep(two_subblocks, namespace, Settings(), all_run, f"{count} replicas to run")
-        return {pod["metadata"]["uid"]: pod["spec"]["nodeName"] for pod in pods}
-
-    before = run(3)
-    assert {name.rpartition("-")[0] for name in before.values()} == {"node-b0-s0"}
-    for node in closed:
-        api.request("PATCH", node, body={"spec": {"unschedulable": None}}, content_type=MERGE_PATCH)
-    api.request("PATCH", f"{path}/web", body={"spec": {"replicas": 4}}, content_type=MERGE_PATCH)
-    after = run(4)
-    assert before.items() < after.items()
-    assert sorted(name.rpartition("-")[0] for name in after.values()) == ["node-b0-s0"] * 3 + ["node-b0-s1"]

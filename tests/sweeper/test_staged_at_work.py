@@ -12,15 +12,11 @@ from hack.local import nodes
 from hack.local.cluster import Cluster
 from labeler.contract import keys
 from tests.support import delete, register_nodes
-from tests.sweeper.at_work import Pods, create_pod, is_gated, named, run_all, sweep, template
+from tests.sweeper.at_work import Pods, create_pod, named, run_all, sweep, template
 from tests.sweeper.sets import (
     IN_ORDER,
     begin_jobset,
-    begin_lws,
-    define,
     in_two_stages,
-    lws_pod,
-    make,
     replicated,
 )
 from webhook.configuration.settings import Settings
@@ -79,53 +75,6 @@ def test_a_jobset_in_stages_runs_where_all_of_it_fits_best(
 
 
 @pytest.mark.promise("R72")
-def test_a_group_whose_workers_wait_for_their_leader_runs_where_all_of_it_fits_best(
-    fragmented: Cluster, namespace: str, defined: list[str]
-) -> None:
-    api = fragmented.api()
-    worker = {"size": 3, "workerTemplate": template(8)}
-    spec = {"startupPolicy": "LeaderReady", "leaderWorkerTemplate": worker}
-    begin_lws(fragmented, namespace, defined, spec)
-    create_pod(api, namespace, "train-0", lws_pod(0, 3))
-    begun: list[str] = []
-
-    def all_run(pods: Pods) -> bool:
-        if run_all(pods, "train-0", 1) and not begun:
-            begun.append("workers")
-            for index in (1, 2):
-                create_pod(api, namespace, f"train-0-{index}", lws_pod(index, 3))
-        return run_all(pods, "train", 3)
-
-    pods = sweep(fragmented, namespace, SETTINGS, all_run, "the whole group to run")
-    found = sorted(pod["spec"]["nodeName"] for pod in named(pods, "train"))
-    assert len({name.rpartition("-")[0] for name in found}) == 1, "one subblock holds the whole group"
-    assert found[0].startswith("node-b1")
-
-
-@pytest.mark.promise("R72")
-def test_a_group_whose_workers_do_not_wait_for_their_leader_is_placed_at_once(
-    fragmented: Cluster, namespace: str, defined: list[str]
-) -> None:
-    worker = {"size": 3, "workerTemplate": template(8)}
-    spec = {"startupPolicy": "LeaderCreated", "leaderWorkerTemplate": worker}
-    begin_lws(fragmented, namespace, defined, spec)
-    create_pod(fragmented.api(), namespace, "train-0", lws_pod(0, 3))
-    created: list[str] = []
-
-    def all_run(pods: Pods) -> bool:
-        if not created:
-            assert is_gated(named(pods, "train-0")[0]), "the leader does not run before its workers are there"
-            created.append("workers")
-            for index in (1, 2):
-                create_pod(fragmented.api(), namespace, f"train-0-{index}", lws_pod(index, 3))
-        return run_all(pods, "train", 3)
-
-    pods = sweep(fragmented, namespace, SETTINGS, all_run, "the whole group to run", 25)
-    found = {pod["spec"]["nodeName"].rpartition("-")[0] for pod in named(pods, "train")}
-    assert len(found) == 1, "one subblock holds the whole group"
-
-
-@pytest.mark.promise("R72")
 def test_an_ordered_statefulset_does_not_settle_between_its_pods(fragmented: Cluster, namespace: str) -> None:
     body = template(8)
     body["metadata"] = {"labels": {"app": "train"}}
@@ -143,35 +92,6 @@ def test_an_ordered_statefulset_does_not_settle_between_its_pods(fragmented: Clu
     ]
     assert found == sorted(found), "in the order of the topology"
     assert {name[:7] for name in found} == {"node-b1"}, "one block holds all of it"
-
-
-@pytest.mark.promise("R72")
-def test_others_do_not_use_what_is_reserved_for_the_next_stage(
-    fragmented: Cluster, namespace: str, defined: list[str]
-) -> None:
-    api, body = fragmented.api(), template(8)
-    parts = [replicated("leader", 1, body), replicated("workers", 5, body)]
-    create = begin_jobset(fragmented, namespace, defined, parts, **IN_ORDER)
-    create(0)
-    begun: list[str] = []
-
-    def all_run(pods: Pods) -> bool:
-        if run_all(pods, "train-leader", 1) and not begun:
-            begun.append("others")
-            for number in range(3):  # two of them fit into what is not kept
-                create_pod(api, namespace, f"other-{number}", template(8))
-        elif (
-            begun == ["others"]
-            and sum(bool(each["spec"].get("nodeName")) for each in named(pods, "other")) == 2
-        ):
-            begun.append("workers")
-            create(1)
-        return run_all(pods, "train", 6)
-
-    pods = sweep(fragmented, namespace, SETTINGS, all_run, "the whole JobSet to run")
-    assert {name[:7] for name in nodes_by_rank(named(pods, "train"))} == {"node-b1"}
-    placed = [each["spec"]["nodeName"] for each in named(pods, "other") if each["spec"].get("nodeName")]
-    assert sorted(placed) == ["node-b0-s0-h02", "node-b0-s1-h02"]
 
 
 def limit_range(api: Api, namespace: str) -> dict[str, Any]:
@@ -200,22 +120,6 @@ def marked(body: dict[str, Any], labels: dict[str, str], **annotations: str) -> 
     }
 
 
-def one_after_another(
-    api: Api, namespace: str, first: dict[str, Any], second: dict[str, Any]
-) -> Callable[[Pods], bool]:
-    """Make a pod, and another once that runs; the result is whether both do."""
-    create_pod(api, namespace, "train-0", first)
-    begun: list[str] = []
-
-    def all_run(pods: Pods) -> bool:
-        if run_all(pods, "train-0", 1) and not begun:
-            begun.append("second")
-            create_pod(api, namespace, "train-1", second)
-        return run_all(pods, "train", 2)
-
-    return all_run
-
-
 def stateful_set(
     cluster: Cluster, namespace: str, _: list[str], body: dict[str, Any]
 ) -> Callable[[Pods], bool]:
@@ -235,51 +139,12 @@ def job_set(
     return in_two_stages(begin_jobset(cluster, namespace, defined, parts, **IN_ORDER), "train-leader", 2)
 
 
-def leader_worker_set(
-    cluster: Cluster, namespace: str, defined: list[str], body: dict[str, Any]
-) -> Callable[[Pods], bool]:
-    group = {"size": 2, "leaderTemplate": body, "workerTemplate": body}
-    spec = {"startupPolicy": "LeaderReady", "leaderWorkerTemplate": group}
-    begin_lws(cluster, namespace, defined, spec)
-    first, second = (
-        marked(body, each["metadata"]["labels"], **each["metadata"]["annotations"])
-        for each in (lws_pod(0, 2), lws_pod(1, 2))
-    )
-    return one_after_another(cluster.api(), namespace, first, second)
-
-
-def mpi_job(
-    cluster: Cluster, namespace: str, defined: list[str], body: dict[str, Any]
-) -> Callable[[Pods], bool]:
-    define(cluster, defined, "MPIJob", "kubeflow.org", "v2beta1")
-    spec = {
-        "launcherCreationPolicy": "WaitForWorkersReady",
-        "runLauncherAsWorker": True,
-        "mpiReplicaSpecs": {"Launcher": {"template": body}, "Worker": {"replicas": 1, "template": body}},
-    }
-    make(cluster, namespace, "kubeflow.org/v2beta1", "MPIJob", spec)
-    first, second = (
-        marked(
-            body,
-            {
-                "training.kubeflow.org/job-name": "train",
-                "training.kubeflow.org/job-role": role,
-                "training.kubeflow.org/replica-index": index,
-            },
-        )
-        for role, index in (("worker", "1"), ("launcher", "0"))
-    )
-    return one_after_another(cluster.api(), namespace, first, second)
-
-
 @pytest.mark.promise("R72")
 @pytest.mark.parametrize(
     ("begin", "add"),
     [
         (stateful_set, limit_range),
         (job_set, runtime_class),
-        (leader_worker_set, limit_range),
-        (mpi_job, runtime_class),
     ],
 )
 def test_a_later_stage_is_asked_for_with_what_is_added_to_its_pods(

@@ -85,51 +85,6 @@ def test_every_pod_gets_to_a_node_where_its_volume_is(
     assert places(pods) == set(LAST)
 
 
-def stateful(cluster: Cluster, namespace: str, class_name: str) -> None:
-    """Two pods of one GPU with a claim each, for which one node would do."""
-    spec = {
-        "selector": {"matchLabels": {"app": "x"}},
-        "replicas": 2,
-        "serviceName": "x",
-        "podManagementPolicy": "Parallel",
-        "volumeClaimTemplates": [claim(class_name)],
-        "template": with_volume("scratch", 1, emptyDir={}),
-    }
-    path = f"/apis/apps/v1/namespaces/{namespace}/statefulsets"
-    cluster.api().request("POST", path, body={"metadata": {"name": "x"}, "spec": spec})
-
-
-@pytest.mark.promise("R106")
-def test_two_pods_of_a_gang_do_not_count_on_the_same_free_volume(
-    local_volumes: Cluster, namespace: str
-) -> None:
-    stateful(local_volumes, namespace, namespace)
-    pods = sweep(local_volumes, namespace, SETTINGS, lambda pods: run_all(pods, "x", 2), "two pods to run")
-    assert places(pods) == set(LAST)
-
-
-@pytest.mark.promise("R106")
-def test_a_node_is_given_no_more_volumes_than_its_driver_attaches(
-    local_volumes: Cluster, namespace: str
-) -> None:
-    api = local_volumes.api()
-    for node in nodes.grid(nodes.Shape(nodes=4, blocks=2, subblocks=1)):
-        driver = {"name": "disks.example.com", "nodeID": node.name, "allocatable": {"count": 1}}
-        api.request("POST", NODES, body={"metadata": {"name": node.name}, "spec": {"drivers": [driver]}})
-    for number in range(2):
-        name = f"{namespace}-{number}"
-        spec = {
-            "capacity": {"storage": "1Gi"},
-            "accessModes": ["ReadWriteOnce"],
-            "csi": {"driver": "disks.example.com", "volumeHandle": name},
-            "claimRef": {"namespace": namespace, "name": f"data-x-{number}"},
-        }
-        api.request("POST", VOLUMES, body={"metadata": {"name": name}, "spec": spec})
-    stateful(local_volumes, namespace, "")
-    pods = sweep(local_volumes, namespace, SETTINGS, lambda pods: run_all(pods, "x", 2), "two pods to run")
-    assert len(places(pods)) == 2
-
-
 def test_a_pod_whose_claim_is_missing_waits_with_the_reason_and_runs_when_it_comes(
     local_volumes: Cluster, namespace: str
 ) -> None:
