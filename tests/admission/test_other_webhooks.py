@@ -218,6 +218,24 @@ def test_nothing_of_topogate_stays_on_a_pod_that_a_later_webhook_gives_to_others
     assert "uid" not in result["metadata"]
 
 
+@pytest.mark.parametrize("policy", ["PreemptLowerPriority", None])
+@pytest.mark.parametrize("value", ["that of topogate's class", "none"])
+@pytest.mark.parametrize(
+    ("name", "expected"), [("house-class", 77), ("gpu-low-priority", 1), (None, 5), ("house-default", 5)]
+)
+def test_a_class_that_a_later_webhook_sets_alone_never_keeps_the_value_of_topogates_class(
+    name: str | None, expected: int, value: str, policy: str | None
+) -> None:
+    """The API server stores what the last call leaves: a pod of class low would preempt as one of high."""
+    pod = asked_for("H100", "high")
+    managed = applied(pod, decided(pod))
+    left = managed["spec"]["priority"] if value != "none" else None
+    own = in_spec(priorityClassName=name, priority=left, preemptionPolicy=policy)
+    later = changed(managed, own, annotate(keys.PRIORITY_ANNOTATION, None))
+    result = applied(later, decided(later))["spec"]
+    assert (result["priority"], result["preemptionPolicy"]) == (expected, "PreemptLowerPriority")
+
+
 def without_note(pod: Pod) -> None:
     pod["metadata"].pop("uid", None)
 

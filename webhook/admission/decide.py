@@ -68,7 +68,9 @@ def decide(
     classes: the cluster's PriorityClasses by name. classes_known: whether these are still current; if not,
     none is injected.
     """
-    without = injection.without_injection(pod, policy, injection.note_of(pod))
+    note = injection.note_of(pod)
+    agreeing = _with_agreeing_priority(pod, note, classes)
+    without = injection.without_injection(agreeing, policy, note)
     decision, wanted = _decided(without, namespace, policy, Classes(classes, classes_known))
     if decision.outcome == DENIED:
         return decision
@@ -84,6 +86,25 @@ def decide(
         reason = _UNCHANGED_REASONS.get(decision.reason, decision.reason)
         decision = msgspec.structs.replace(decision, outcome=UNCHANGED, reason=reason)
     return msgspec.structs.replace(decision, operations=tuple(operations))
+
+
+def _with_agreeing_priority(pod: NewPod, note: RequestNote, classes: Mapping[str, PriorityClass]) -> NewPod:
+    """The pod with the value of the class that another webhook gave it after topogate, and of that alone.
+
+    The API server would store it with the value of topogate's class: it checks only what it is asked before
+    the last call.
+    """
+    name, given = pod.spec.priority_class_name or "", classes.get(note.priority_class)
+    if given is None or name == note.priority_class or pod.spec.priority not in (given.value, None):
+        return pod
+    chosen = classes.get(name)
+    if chosen is not None:
+        own = Priority(name, chosen.value, chosen.preemption_policy)
+    elif not name:
+        own = note.replaced
+    else:
+        return pod
+    return msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, **msgspec.structs.asdict(own)))
 
 
 def _decided(pod: NewPod, namespace: str, policy: Policy, classes: Classes) -> tuple[Decision, Injection]:

@@ -177,7 +177,7 @@ def _gates(pod: NewPod, wanted: str, policy: Policy) -> Iterable[patch.Operation
 
 def _priority(pod: NewPod, wanted: Priority) -> Iterable[patch.Operation]:
     there = Priority.of(pod)
-    if (wanted.priority_class_name or "") == (there.priority_class_name or ""):
+    if _is_same(wanted, there):
         return
     before = msgspec.to_builtins(there)
     for name, value in msgspec.to_builtins(wanted).items():
@@ -185,6 +185,12 @@ def _priority(pod: NewPod, wanted: Priority) -> Iterable[patch.Operation]:
             yield patch.put_member(_SPEC, name, value)
         elif before[name] is not None:
             yield patch.remove(*_SPEC, name)
+
+
+def _is_same(one: Priority, other: Priority) -> bool:
+    """Whether two priorities are the same, where no class may be written in two ways."""
+    name, same = one.priority_class_name or None, other.priority_class_name or None
+    return name == same and (one.priority, one.preemption_policy) == (other.priority, other.preemption_policy)
 
 
 def _pod_group(pod: NewPod, wanted: str, policy: Policy) -> Iterable[patch.Operation]:
