@@ -29,7 +29,8 @@ from hack.images.lock import BuildError
 from hack.images.targets import TARGETS
 from hack.local.build import ROOT, NoControlPlaneError, announce
 from hack.promises import table
-from hack.releases.chart import CHART, rendered_text
+from hack.releases.chart import CHART
+from hack.releases.overlays import rendered_text
 
 CHECKSUMS: Final = "SHA256SUMS"
 _OUTPUT: Final = ROOT / "build" / "release"

@@ -171,9 +171,7 @@ def test_the_list_of_nodes_on_the_page_gives_each_node_its_place(tmp_path: Path)
     page = (ROOT / "docs/operators/topology.md").read_text()
     (example,) = re.findall(r"^```yaml\n(labeler:.+?)^```", page, re.MULTILINE | re.DOTALL)
     values = yaml.safe_load(example)["labeler"]
-    assert (
-        values.keys() <= yaml.safe_load((ROOT / "manifests/chart/values.yaml").read_text())["labeler"].keys()
-    )
+    assert values.keys() <= yaml.safe_load((ROOT / "manifests/values.yaml").read_text())["labeler"].keys()
     sources = dict(parse_config(values["config"], "page").sources)
     assert sources["file"] == {"path": "/etc/topogate/facts.yaml"}
     found = facts(tmp_path, values["facts"], "node-2")

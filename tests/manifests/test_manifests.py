@@ -13,7 +13,7 @@ import yaml
 
 from hack.local.build import ROOT
 from hack.local.cluster import Cluster
-from hack.releases import chart
+from hack.releases import overlays
 from labeler.contract import keys
 from tests.support import clean
 from webhook.cli.config import differences, identity
@@ -39,7 +39,7 @@ Object = dict[str, Any]
 
 def render(overlay: str, *components: str) -> list[Object]:
     """The objects of an overlay with these components in this order."""
-    return list(chart.rendered(overlay, components).values())
+    return list(overlays.rendered(overlay, components).values())
 
 
 def named(objects: list[Object], kind: str) -> dict[str, Object]:
@@ -116,12 +116,11 @@ def test_the_line_of_the_page_on_another_gate_changes_the_gates_prefix_wherever_
     (line,) = re.findall(r"^sed -i .*$", (ROOT / "docs/operators/configuration.md").read_text(), re.MULTILINE)
     shutil.copytree(ROOT / "manifests", tmp_path / "manifests")
     subprocess.run(["bash", "-ec", line], cwd=tmp_path, check=True, timeout=120)
-    shutil.rmtree(tmp_path / "manifests" / "chart")  # which hack/chart makes of the others
     texts = {path.name: path.read_text() for path in (tmp_path / "manifests").rglob("*.yaml")}
     assert not [name for name, text in texts.items() if keys.GATE_PREFIX in text]
     changed = {name for name, text in texts.items() if "example.com/wait-" in text} - {"kustomization.yaml"}
     rendered = {"webhook-configuration.yaml", "gate-required.yaml", "gate.yaml"}  # no tier has a maximum
-    assert changed == {"guards.yaml", "configuration.yaml", *rendered}
+    assert changed == {"guards.yaml", "configuration.yaml", "values.yaml", *rendered}
     policy = parse(yaml.safe_load(texts["configuration.yaml"])["data"]["configuration.yaml"]).policy
     assert policy.gate == "example.com/wait-topogate"
 

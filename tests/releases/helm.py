@@ -11,15 +11,16 @@ import yaml
 from hack.local.cluster import Cluster
 from hack.local.go_programs import HELM
 from hack.local.install import SYSTEM, WEBHOOKS
-from hack.releases import chart
+from hack.releases.chart import CHART
+from hack.releases.overlays import Identity, identity_of
 from tests.support import delete, exists
 
-Objects = dict[chart.Identity, dict[str, Any]]
+Objects = dict[Identity, dict[str, Any]]
 
 IMAGES = ("images.topogate=topogate", "images.labeler=topogate-labeler")
 """The names that the base has; they stand for no registry, and are not refused for that."""
 
-TEMPLATE = ("template", "topogate", str(chart.CHART))
+TEMPLATE = ("template", "topogate", str(CHART))
 
 
 def run(*arguments: str, values: Sequence[str] = IMAGES) -> "subprocess.CompletedProcess[str]":
@@ -39,7 +40,7 @@ def templated(values: Sequence[str] = (), version: str = "1.36.0", file: Path | 
     assert result.returncode == 0, result.stderr
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     objects = [each for each in yaml.load_all(result.stdout, loader) if each]
-    found = {chart._identity(each): each for each in objects}
+    found = {identity_of(each): each for each in objects}
     assert len(found) == len(objects)
     return found
 

@@ -7,8 +7,8 @@ from typing import Any, Final
 import pytest
 import yaml
 
+from hack.local.build import ROOT
 from hack.local.install import LABELER, SYSTEM
-from hack.releases import chart
 from tests.releases.helm import Objects, templated
 from webhook.cli.config import differences, identity
 from webhook.configuration.cluster import KEY, NAME, of_config_map
@@ -100,7 +100,7 @@ def test_a_preset_leaves_alone_what_is_given(tmp_path: Path) -> None:
 def test_a_value_of_the_configuration_changes_that_key_alone() -> None:
     found = templated(("config.gangs.settle=1m", "config.nodeHealth.failures=4"))
     document = yaml.safe_load(found["ConfigMap", SYSTEM, NAME]["data"][KEY])
-    shipped = chart.MANIFESTS.parent / "webhook/configuration/shipped-configuration.yaml"
+    shipped = ROOT / "webhook/configuration/shipped-configuration.yaml"
     changed = {"gangs": {"settle": "1m"}, "nodeHealth": {"failures": 4}}
     assert document == yaml.safe_load(shipped.read_text()) | changed
     parse(found["ConfigMap", SYSTEM, NAME]["data"][KEY])

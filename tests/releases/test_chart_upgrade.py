@@ -14,7 +14,8 @@ from hack.local.build import ROOT
 from hack.local.cluster import Cluster
 from hack.local.install import SYSTEM, system_node
 from hack.local.pki import FileAuthority
-from hack.releases import chart
+from hack.releases.chart import CHART
+from hack.releases.overlays import identity_of
 from tests.releases.helm import (
     IMAGES,
     authority_of,
@@ -74,12 +75,12 @@ def test_an_upgrade_from_the_chart_before_the_configuration_and_back_keeps_autho
         assert replicas_of(cluster, "webhook") == 3
         cluster.kubectl("get", "placement", "of-a-gang", "-n", "default")
 
-    check(chart.CHART, "config.gangs.settle=1m")
+    check(CHART, "config.gangs.settle=1m")
     text = cluster.api().json("GET", path_of())["data"]["configuration.yaml"]
     assert yaml.safe_load(text)["gangs"] == {"settle": "1m"}
     there = run("get", "manifest", "topogate", *of(cluster), values=())
     assert ("ConfigMap", SYSTEM, "topogate-policy") not in {
-        chart._identity(each) for each in yaml.safe_load_all(there.stdout) if each
+        identity_of(each) for each in yaml.safe_load_all(there.stdout) if each
     }
     check(earlier, "config=null")
     cluster.kubectl("get", "configmap", "topogate-policy", "-n", SYSTEM)

@@ -23,7 +23,8 @@ from hack.images.base import SBOM_PATH
 from hack.images.targets import TARGETS
 from hack.local.build import ROOT
 from hack.local.cluster import Cluster
-from hack.releases import chart, release
+from hack.releases import overlays, release
+from hack.releases.chart import CHART
 from tests.support import clean
 
 VERSION = f"v{build.PROJECT['version']}"
@@ -73,7 +74,7 @@ def test_a_release_has_a_wheel_an_install_file_a_chart_notes_images_and_checksum
 @pytest.mark.promise("O1")
 def test_two_runs_give_the_same_files(files: Path, tmp_path: Path) -> None:
     """Of the images tests/images/test_build.py shows it."""
-    chart.rendered_text.cache_clear()
+    overlays.rendered_text.cache_clear()
     release.make_files(VERSION, tmp_path)
     for path in tmp_path.iterdir():
         assert path.read_bytes() == (files / path.name).read_bytes()
@@ -187,9 +188,7 @@ def test_the_chart_of_a_release_is_the_one_of_the_repository(files: Path) -> Non
     plain = gzip.decompress((files / f"topogate-chart-{VERSION}.tgz").read_bytes())
     with tarfile.open(fileobj=io.BytesIO(plain)) as archive:
         names = {each.name for each in archive}
-    assert names == {
-        f"topogate/{path.relative_to(chart.CHART)}" for path in chart.CHART.rglob("*") if path.is_file()
-    }
+    assert names == {f"topogate/{path.relative_to(CHART)}" for path in CHART.rglob("*") if path.is_file()}
 
 
 def test_the_wheel_has_the_commands(files: Path) -> None:

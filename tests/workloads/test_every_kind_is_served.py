@@ -34,6 +34,6 @@ def verbs_on(path: Path, role: str, group: str, resource: str) -> set[str]:
 @pytest.mark.parametrize("workload", WORKLOADS, ids=lambda workload: workload.owner_name)
 @pytest.mark.parametrize("role", RIGHTS)
 def test_each_program_that_reads_owners_may_read_it(workload: Workload[Any], role: str) -> None:
-    """Failed? Add the kind to the rules of that file, and run hack/chart."""
+    """Failed? Add the kind to the rules of that file."""
     found = verbs_on(RIGHTS[role], role, workload.group, workload.resource)
     assert {"get", "list", "watch"} <= found, RIGHTS[role]

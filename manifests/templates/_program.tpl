@@ -1,8 +1,8 @@
-{{- /* The objects of the manifests, with the chart's values in them. */ -}}
-{{- /* A Deployment or a DaemonSet with the values of its program. It takes a list: the root, the manifest. */ -}}
+{{- /* What values change of an object of a kind. Each takes a list: the root, the object, in which it sets the values. */ -}}
+{{- /* A Deployment or a DaemonSet, by the values of its program. */ -}}
 {{- define "topogate.program" -}}
 {{- $root := index . 0 }}
-{{- $object := index . 1 | fromYaml }}
+{{- $object := index . 1 }}
 {{- $values := index $root.Values $object.metadata.name }}
 {{- $common := ternary (pick $root.Values "nodeSelector" "tolerations") dict (eq $object.kind "Deployment") }}
 {{- if hasKey $object.spec "replicas" }}
@@ -33,19 +33,17 @@
 {{- end }}
 {{- end }}
 {{- end }}
-{{- toYaml $object }}
 {{- end }}
-{{- /* A ServiceAccount with the annotations of its program. It takes a list: the root, the manifest. */ -}}
+{{- /* A ServiceAccount, with the annotations of its program. */ -}}
 {{- define "topogate.account" -}}
-{{- $object := index . 1 | fromYaml }}
+{{- $object := index . 1 }}
 {{- with dig $object.metadata.name "serviceAccount" "annotations" dict (index . 0).Values.AsMap }}
 {{- $_ := set $object.metadata "annotations" . }}
 {{- end }}
-{{- toYaml $object }}
 {{- end }}
-{{- /* A PodMonitor; or a ServiceMonitor of the same pods, with a Service. It takes a list: the root, the manifest. */ -}}
+{{- /* A PodMonitor, which becomes a ServiceMonitor of the same pods; the Service that it needs stands before it. */ -}}
 {{- define "topogate.monitor" -}}
-{{- $object := index . 1 | fromYaml }}
+{{- $object := index . 1 }}
 {{- if eq (index . 0).Values.monitoring.kind "ServiceMonitor" }}
 {{- $name := printf "%s-metrics" (trimPrefix "topogate-" $object.metadata.name) }}
 {{- $labels := dict "app.kubernetes.io/part-of" "topogate" "app.kubernetes.io/component" $name }}
@@ -57,11 +55,43 @@
 {{- $namespace := dig "namespaceSelector" "matchNames" (list $object.metadata.namespace) $object.spec | first }}
 {{- $metadata := dict "name" $name "namespace" $namespace "labels" $labels }}
 {{- $spec := dict "clusterIP" "None" "selector" $object.spec.selector.matchLabels "ports" $ports }}
-{{- toYaml (dict "apiVersion" "v1" "kind" "Service" "metadata" $metadata "spec" $spec) }}
----
+{{- print "---\n" (toYaml (dict "apiVersion" "v1" "kind" "Service" "metadata" $metadata "spec" $spec)) "\n" }}
 {{- $_ := set $object "kind" "ServiceMonitor" }}
 {{- $_ := set $object.spec "selector" (dict "matchLabels" $labels) }}
 {{- $_ := set $object "spec" (merge (dict "endpoints" $endpoints) (omit $object.spec "podMetricsEndpoints")) }}
 {{- end }}
-{{ toYaml $object }}
+{{- end }}
+{{- /* Alerts, with the address of their runbooks. */ -}}
+{{- define "topogate.rules" -}}
+{{- $base := (index . 0).Values.monitoring.runbookBase | trimSuffix "/" }}
+{{- range (index . 1).spec.groups }}
+{{- range .rules }}
+{{- $path := trimPrefix "docs/" .annotations.runbook_url }}
+{{- $_ := set .annotations "runbook_url" (printf "%s/%s" $base $path) }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- /* The files that an operator may give. */ -}}
+{{- define "topogate.files" -}}
+{{- $root := index . 0 }}
+{{- $object := index . 1 }}
+{{- if eq $object.metadata.name "topogate-configuration" }}
+{{- $config := include "topogate.config" $root | fromJson | toYaml }}
+{{- $_ := set $object "data" (dict "configuration.yaml" $config) }}
+{{- else if eq $object.metadata.name "labeler" }}
+{{- $data := dict "labeler.yaml" (include "topogate.labeler" $root | fromJson | toYaml) }}
+{{- with $root.Values.labeler.facts }}
+{{- $_ := set $data "facts.yaml" . }}
+{{- end }}
+{{- $_ := set $object "data" $data }}
+{{- end }}
+{{- end }}
+{{- /* The maximum of each namespace, in the policy that enforces it. */ -}}
+{{- define "topogate.tiers" -}}
+{{- $root := index . 0 }}
+{{- $spec := (index . 1).spec }}
+{{- $decides := include "topogate.decides" (list $root (include "topogate.config" $root | fromJson)) | fromJson }}
+{{- $limits := include "topogate.limits" (list $root $decides) | fromJson }}
+{{- $_ := set $spec "matchConditions" (include "topogate.maximumConditions" (list $limits $decides) | fromYamlArray) }}
+{{- $_ := set (first $spec.variables) "expression" (include "topogate.maximum" $limits) }}
 {{- end }}

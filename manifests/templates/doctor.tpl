@@ -53,7 +53,7 @@ rules:
   - {apiGroups: [autoscaling.x-k8s.io], resources: [provisioningrequests], verbs: [list]}
   - {apiGroups: [kueue.x-k8s.io], resources: [topologies], verbs: [list]}
   - {apiGroups: [authorization.k8s.io], resources: [subjectaccessreviews], verbs: [create]}
-  {{- dig "rules" list (include "manifest.clusterrole//topogate-reader" . | fromYaml) | toYaml | nindent 2 }}
+  {{- (include "topogate.objectsOf" (list . "components/reader/role.yaml") | fromJsonArray | first).rules | toYaml | nindent 2 }}
 ---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRoleBinding
