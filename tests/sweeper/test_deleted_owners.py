@@ -307,6 +307,37 @@ def test_an_api_version_that_does_not_answer_is_asked_once_and_delays_no_answer_
     assert isinstance(made.find("ns", reference()), Metadata)
 
 
+class HangingApi(AnsweringApi):
+    """An API version that never answers: each request to it takes all of its time."""
+
+    def __init__(self, clock: Clock, version: str) -> None:
+        super().__init__({PATH: {"uid": "uid-big"}})
+        self._clock, self._version = clock, version
+
+    def request(self, _: str, path: str, **more: Any) -> bytes:
+        if self._version in path:
+            self._clock.now += more.get("timeout_seconds", 10.0)
+            raise ApiError(0, "Timeout", "no answer")
+        return super().request(_, path, **more)
+
+
+def test_an_api_version_that_hangs_delays_the_owners_of_other_namespaces_by_two_seconds_once() -> None:
+    clock, reported = Clock(), list[float]()
+    api, began = HangingApi(clock, "away.example.com/v1"), clock()
+    made = OwnerExistence(cast(Api, api), lambda *_: None, lambda: reported.append(clock() - began), clock)
+    for number in range(5):
+        made.find("evil", reference(f"j{number}", "away.example.com/v1"))
+    made.find("ns", reference())
+    made.answer_all()
+    assert reported == [2.0]
+    began = clock.now = clock.now + 60
+    api.answers[PATH] = 404
+    made.find("evil", reference("j9", "away.example.com/v1"))
+    made.find("ns", reference())
+    made.answer_all()
+    assert reported[1:] == [0.0]
+
+
 def test_an_owner_whose_metadata_cannot_be_read_delays_nobody() -> None:
     api = AnsweringApi({PATH: cast(Any, {"uid": 5})})
     made = existence(api)

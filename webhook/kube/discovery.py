@@ -59,21 +59,21 @@ def served(api: Api, wanted: Mapping[tuple[str, str], Iterable[str]]) -> dict[tu
     return found
 
 
-def resources_by_kind(api: Api, path: str) -> dict[str, ServedResource]:
+def resources_by_kind(api: Api, path: str, timeout_seconds: float = 10.0) -> dict[str, ServedResource]:
     """What one API version ("/apis/apps/v1") serves, without subresources; nothing if it is not served.
 
     Raises ApiError if discovery fails, DecodeError.
     """
-    return {each.kind: each for each in _resources(api, path) if "/" not in each.name}
+    return {each.kind: each for each in _resources(api, path, timeout_seconds) if "/" not in each.name}
 
 
 def _watchable(api: Api, path: str) -> set[str]:
     return {each.name for each in _resources(api, path) if set(each.verbs) >= _VERBS}
 
 
-def _resources(api: Api, path: str) -> list[ServedResource]:
+def _resources(api: Api, path: str, timeout_seconds: float = 10.0) -> list[ServedResource]:
     try:
-        body = api.request("GET", path)
+        body = api.request("GET", path, timeout_seconds=timeout_seconds)
     except ApiError as error:
         if error.status == 404:
             return []  # not served, or removed since the groups were listed

@@ -151,6 +151,8 @@ class _Answer:
 _Key = tuple[str, OwnerReference]
 """Namespace and reference: not the uid alone, as any user may write it beside a name that does not exist."""
 
+_ANSWER_SECONDS: Final = 2.0
+"""A request may take so long. All questions wait for one that hangs, as one through a conversion webhook."""
 _CURRENT_SECONDS: Final = 10.0
 """For so long an answer that a controller exists is current; then it is asked for again."""
 _UNREADABLE_SECONDS: Final = 180.0
@@ -315,9 +317,9 @@ class OwnerExistence:
         while not self._stopping.is_set() and (batch := self._take()):
             for key in batch:
                 is_changed |= self._is_answered(key, paused, failed, left)
-            if is_changed and self._clock() - self._reported_at >= _REPORT_SECONDS:
-                self._report()
-                is_changed = False
+                if is_changed and self._clock() - self._reported_at >= _REPORT_SECONDS:
+                    self._report()
+                    is_changed = False
         self._forget_unused(left)
         if is_changed:
             self._report()
@@ -399,7 +401,7 @@ class OwnerExistence:
                 return OwnerState.UNREADABLE
             within = f"/namespaces/{namespace}" if resource.namespaced else ""
             path = f"{_root(version)}{within}/{resource.name}/{name}"
-            body = self._api.request("GET", path, accept=METADATA_ONLY)
+            body = self._api.request("GET", path, accept=METADATA_ONLY, timeout_seconds=_ANSWER_SECONDS)
         except ApiError as error:
             if error.status == 404 and error.reason == _NO_SUCH_OBJECT:
                 return OwnerState.ABSENT
@@ -413,7 +415,7 @@ class OwnerExistence:
         now = self._clock()
         at, found = self._kinds.get(version, (-_UNREADABLE_SECONDS, {}))
         if now - at >= _UNREADABLE_SECONDS:
-            found = resources_by_kind(self._api, _root(version))
+            found = resources_by_kind(self._api, _root(version), _ANSWER_SECONDS)
             self._kinds.pop(version, None)
             self._kinds[version] = now, found
             if len(self._kinds) > _MOST_API_VERSIONS:
