@@ -1,6 +1,5 @@
 """Priority against the real admission chain: reinvocation, other webhooks, default and missing classes."""
 
-import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -47,20 +46,6 @@ def default_class(module_cluster: Cluster, called_webhook: Webhook) -> Iterator[
     )
 
 
-def test_another_webhooks_change_leaves_the_triple_and_one_gate(
-    module_cluster: Cluster, opted_in: str, other: Neighbour
-) -> None:
-    other.behave = lambda pod: (
-        []
-        if "labels" in pod["metadata"]
-        else [{"op": "add", "path": "/metadata/labels", "value": {"neighbour": "was-here"}}]
-    )
-    stored = create(module_cluster.api(), opted_in, gpu_pod(annotations=HIGH))
-    assert stored["metadata"]["labels"] == {"neighbour": "was-here"}
-    assert triple(stored) == ("gpu-high-priority", 100, "PreemptLowerPriority")
-    assert gates(stored) == [keys.GATE]
-
-
 def add_a_gpu_container(other: Neighbour) -> None:
     added = {"name": "added", "image": "x", "resources": {"limits": {"nvidia.com/gpu": "1"}}}
     other.behave = lambda pod: (
@@ -91,35 +76,6 @@ def test_a_gpu_container_that_another_webhook_adds_is_seen_if_that_webhook_comes
     assert gates(create(module_cluster.api(), opted_in, pod)) == wanted
 
 
-def test_a_neighbour_that_changes_the_pod_at_every_call_does_no_harm(
-    module_cluster: Cluster, opted_in: str, other: Neighbour
-) -> None:
-    other.behave = lambda pod: [
-        {"op": "add", "path": "/metadata/annotations", "value": {**HIGH, "calls": str(other.calls)}}
-    ]
-    stored = create(module_cluster.api(), opted_in, gpu_pod(annotations=HIGH))
-    assert triple(stored) == ("gpu-high-priority", 100, "PreemptLowerPriority")
-    assert gates(stored) == [keys.GATE]
-
-
-def test_a_class_that_another_webhook_sets_first_stays(
-    module_cluster: Cluster, opted_in: str, other: Neighbour
-) -> None:
-    other.behave = lambda pod: (
-        []
-        if pod["spec"].get("priorityClassName")
-        else [
-            {"op": "add", "path": "/spec/priorityClassName", "value": "gpu-low-priority"},
-            {"op": "add", "path": "/spec/priority", "value": 1},
-        ]
-    )
-    stored = create(module_cluster.api(), opted_in, gpu_pod(annotations=HIGH))
-    assert triple(stored) in (
-        ("gpu-low-priority", 1, "PreemptLowerPriority"),
-        ("gpu-high-priority", 100, "PreemptLowerPriority"),
-    )
-
-
 @pytest.mark.promise("R2")
 def test_a_tier_replaces_the_clusters_default_class_whole(
     module_cluster: Cluster, opted_in: str, default_class: str
@@ -134,26 +90,6 @@ def test_without_a_tier_the_clusters_default_class_stays(
     stored = create(module_cluster.api(), opted_in, gpu_pod())
     assert triple(stored) == (default_class, 5, "PreemptLowerPriority")
     assert gates(stored) == [keys.GATE]
-
-
-def test_a_missing_class_is_named_in_a_warning_and_never_injected(
-    module_cluster: Cluster, called_webhook: Webhook, opted_in: str
-) -> None:
-    api = module_cluster.api()
-    delete(api, f"{CLASSES}/gpu-high-priority")
-    called_webhook.wait(lambda: called_webhook.metric("topogate_priority_classes") == 4, "the class to go")
-    try:
-        manifest = json.dumps({"apiVersion": "v1", "kind": "Pod", **gpu_pod("missing", annotations=HIGH)})
-        output = module_cluster.kubectl("-n", opted_in, "create", "-f", "-", stdin=manifest)
-        assert "Warning: tier high has no effect: no PriorityClass gpu-high-priority here" in output.stderr
-        stored = api.json("GET", f"/api/v1/namespaces/{opted_in}/pods/missing")
-        assert triple(stored) == (None, 0, "PreemptLowerPriority")
-        assert gates(stored) == [keys.GATE]
-    finally:
-        api.request("POST", CLASSES, body={"metadata": {"name": "gpu-high-priority"}, "value": 100})
-        called_webhook.wait(
-            lambda: called_webhook.metric("topogate_priority_classes") == 5, "the class to be back"
-        )
 
 
 def test_a_recreated_class_with_another_value_is_injected_with_that_value(

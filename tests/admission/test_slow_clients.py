@@ -106,17 +106,6 @@ def test_a_request_that_comes_drop_by_drop_has_one_deadline_for_the_whole(
     assert "Traceback" not in impatient_webhook.log
 
 
-def test_a_persistent_connection_is_answered_after_idling_beyond_all_other_time_outs(
-    impatient_webhook: Webhook,
-) -> None:
-    with contextlib.closing(_connection(impatient_webhook)) as connection:
-        assert _call(connection) == 200
-        open_socket = connection.sock
-        time.sleep(max(REQUEST_TIME, impatient.TIMES[impatient.FIRST_BYTE]) + 0.5)
-        assert _call(connection) == 200
-        assert connection.sock is open_socket
-
-
 def test_a_connection_that_has_only_shaken_hands_idles_as_long_as_one_that_was_used(
     impatient_webhook: Webhook,
 ) -> None:

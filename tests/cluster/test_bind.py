@@ -13,7 +13,6 @@ from hack.local.build import ROOT
 from hack.local.cluster import Cluster
 from labeler.contract import keys
 from tests.cluster.native_jobs import (
-    ANNOTATIONS,
     CONTAINER,
     OPTED_IN,
     bound,
@@ -57,35 +56,6 @@ def test_a_job_is_bound_as_one_by_a_pod_group_that_the_sweeper_makes(installed: 
     (name,) = {pod["spec"]["schedulingGroup"]["podGroupName"] for pod in pods}
     assert name.startswith("topogate-job-train-")
     assert groups(installed, tenant) == {name: 8}
-
-
-LABELS: Final = {
-    "JobSet": {"jobset.sigs.k8s.io/jobset-name": "train", "jobset.sigs.k8s.io/jobset-uid": "u"},
-    "LeaderWorkerSet": {
-        "leaderworkerset.sigs.k8s.io/name": "train",
-        "leaderworkerset.sigs.k8s.io/group-key": "k",
-    },
-    "PyTorchJob": {
-        "training.kubeflow.org/job-name": "train",
-        "training.kubeflow.org/replica-type": "worker",
-    },
-    "pods by annotation": {},
-}
-
-
-@pytest.mark.promise("R272")
-@pytest.mark.parametrize("kind", LABELS)
-def test_pods_of_other_gangs_are_bound_as_one(installed: Cluster, tenant: str, kind: str) -> None:
-    """The controllers of JobSet, LeaderWorkerSet and Kubeflow are not here: the test makes their pods."""
-    annotations = {**ANNOTATIONS, keys.GANG_SIZE_ANNOTATION: "8"}
-    if not LABELS[kind]:
-        annotations[keys.GANG_ANNOTATION] = "train"
-    for number in range(8):
-        metadata = {"name": f"train-{number}", "labels": LABELS[kind], "annotations": annotations}
-        body = {"metadata": metadata, "spec": {"containers": [CONTAINER]}}
-        installed.api().request("POST", f"/api/v1/namespaces/{tenant}/pods", body=body)
-    wait_for_pods(installed, tenant, lambda pods: len(bound(pods)) == 8, "all to be bound")
-    assert list(groups(installed, tenant).values()) == [8]
 
 
 @pytest.mark.promise("R272")

@@ -58,20 +58,6 @@ class Group:
         )
         assert names_of_bound(pods) == bound
 
-    def wait_until_refused(self, *names: str) -> None:
-        """Wait until kube-scheduler has written why these pods have no node."""
-
-        def are_refused(pods: list[dict[str, Any]]) -> bool:
-            refused = {
-                pod["metadata"]["name"]
-                for pod in pods
-                for condition in pod["status"].get("conditions", ())
-                if condition["type"] == "PodScheduled" and condition["reason"] != "SchedulingGated"
-            }
-            return set(names) <= refused
-
-        wait_for_pods(self.cluster, self.namespace, are_refused, f"{names} to be refused")
-
 
 def names_of_bound(pods: list[dict[str, Any]]) -> set[str]:
     return {pod["metadata"]["name"] for pod in pods if "nodeName" in pod["spec"]}

@@ -1,7 +1,5 @@
 """Gangs with claims on devices are planned, pinned and run, by the real API server and its scheduler."""
 
-import os
-import random
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -16,23 +14,21 @@ from tests.support import register_nodes
 from tests.sweeper.at_work import (
     Pods,
     create_job,
-    create_pod,
     create_priority_classes,
     named,
     run_all,
     sweep,
     template,
 )
-from tests.sweeper.mortal import MortalApi, living
 from webhook.configuration.settings import Settings
 from webhook.kube.client import Api
-from webhook.kube.devices import CLAIMS, GROUP, SLICES
+from webhook.kube.devices import CLAIMS, SLICES
 from webhook.placement import Assignment, Gang, Member, NodeInfo, PodClass, Snapshot, Topology, Usage, place
 from webhook.policy.values import Policy
 
 SETTINGS = Settings(settle_seconds=0.5, patience_seconds=1, reserve_seconds=0)
-GANGS: Final = int(os.environ.get("TOPOGATE_CLAIM_GANGS", "6"))
-"""Each takes about a second."""
+
+
 GRID = nodes.grid(nodes.Shape(nodes=16, blocks=2, subblocks=2, gpus=0))
 DEVICES: Final = 8
 
@@ -103,54 +99,6 @@ def test_a_gang_whose_resource_a_device_class_stands_for_is_packed_beside_claims
     assert set(allocated(with_devices).values()) == {8}
 
 
-@pytest.mark.promise("R133")
-def test_partitions_and_shares_are_placed_where_they_fit(with_devices: Cluster, namespace: str) -> None:
-    api = with_devices.api()
-    api.request("DELETE", SLICES)
-    for node in GRID[:2]:
-        for body in divided(node.name):
-            api.request("POST", SLICES, body=body)
-    small: dict[str, Any] = {
-        "selectors": [{"cel": {"expression": f'device.attributes["{claims.DRIVER}"].engines == 1'}}]
-    }
-    share: dict[str, Any] = {"selectors": [{"cel": {"expression": "device.allowMultipleAllocations"}}]}
-    claims.create_template(api, namespace, claims.template("part", 1, **small))
-    claims.create_template(
-        api, namespace, claims.template("share", 1, **share, capacity={"requests": {"memory": "30Gi"}})
-    )
-    create_job(api, namespace, "part", 8, with_claim("part"))
-    create_job(api, namespace, "share", 3, with_claim("share"))
-
-    def run(pods: Pods) -> bool:
-        return run_all(pods, "part", 8) and run_all(pods, "share", 3)
-
-    pods = sweep(with_devices, namespace, SETTINGS, run, "both gangs to run")
-    for name, counts in (("part", [1, 7]), ("share", [1, 2])):
-        assert sorted(Counter(pod["spec"]["nodeName"] for pod in named(pods, name)).values()) == counts
-
-
-def divided(node: str) -> list[dict[str, Any]]:
-    """A node's GPU of seven engines with eight partitions of one each, and a device that is shared."""
-    pool = {"name": node, "generation": 1, "resourceSliceCount": 2}
-    common = {"driver": claims.DRIVER, "nodeName": node, "pool": pool}
-    used = {"counterSet": "gpu-0", "counters": {"engines": {"value": "1"}}}
-    parts: list[dict[str, Any]] = [
-        {"name": f"part-{number}", "attributes": {"engines": {"int": 1}}, "consumesCounters": [used]}
-        for number in range(8)
-    ]
-    shared = {
-        "name": "shared",
-        "attributes": {"engines": {"int": 0}},
-        "capacity": {"memory": {"value": "80Gi"}},
-        "allowMultipleAllocations": True,
-    }
-    sets = [{"name": "gpu-0", "counters": {"engines": {"value": "7"}}}]
-    return [
-        {"metadata": {"name": f"{node}-0"}, "spec": {**common, "devices": [*parts, shared]}},
-        {"metadata": {"name": f"{node}-1"}, "spec": {**common, "sharedCounters": sets}},
-    ]
-
-
 @pytest.mark.promise("R128")
 def test_pods_with_claims_on_other_classes_than_the_policy_s_are_released_without_placement(
     with_devices: Cluster, namespace: str
@@ -200,99 +148,6 @@ def test_a_gang_that_finds_too_few_devices_gets_their_names(with_devices: Cluste
     pods = sweep(with_devices, namespace, SETTINGS, is_reported, "the reason to be told")
     assert all(pod["spec"].get("schedulingGates") for pod in pods)
     assert not allocated(with_devices)
-
-
-@pytest.mark.promise("R141")
-@pytest.mark.parametrize(
-    ("spec", "sentence"),
-    [
-        ({"resourceClaimTemplateName": "missing"}, 'there is no ResourceClaimTemplate "missing"'),
-        ({"resourceClaimName": "missing"}, 'there is no ResourceClaim "missing" for its claim gpus'),
-        ({"resourceClaimTemplateName": "strange"}, 'names in its request gpus the DeviceClass "strange"'),
-    ],
-    ids=["no template", "no claim", "no class"],
-)
-def test_a_pod_whose_claims_cannot_be_answered_waits_with_the_reason(
-    with_devices: Cluster, namespace: str, spec: dict[str, str], sentence: str
-) -> None:
-    api = with_devices.api()
-    claims.create_template(api, namespace, claims.template("strange", 1, "strange"))
-    body = with_claim("x")
-    body["spec"]["resourceClaims"] = [{"name": "gpus", **spec}]
-    create_pod(api, namespace, "lone", body)
-    pods = sweep(
-        with_devices,
-        namespace,
-        SETTINGS,
-        lambda _: any(sentence in reason for reason in reasons(with_devices, namespace)),
-        "the reason to be told",
-    )
-    assert [gate["name"] for gate in pods[0]["spec"]["schedulingGates"]] == [keys.GATE]
-
-
-@pytest.mark.promise("R141")
-@pytest.mark.parametrize(
-    "broken",
-    [
-        "webhook.extensions.device_claims.needs",
-        "webhook.sweeper.hooks.ExtensionHooks._with_resources",
-    ],
-    ids=["a defect of the extension", "a defect of its caller"],
-)
-def test_after_a_defect_a_gang_with_claims_waits_and_runs_once_it_is_mended(
-    with_devices: Cluster, namespace: str, broken: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    api = with_devices.api()
-    claims.create_template(api, namespace, claims.template("four", 4))
-    create_job(api, namespace, "job", 2, with_claim("four"))
-    create_job(api, namespace, "plain", 1, template(0))
-
-    def fails(*_: object) -> None:
-        raise ZeroDivisionError
-
-    with monkeypatch.context() as patched:
-        patched.setattr(broken, fails)
-
-        def is_reported(pods: Pods) -> bool:
-            expected = "what its claims on devices ask for is not known in this pass"
-            return run_all(pods, "plain", 1) and any(
-                expected in each for each in reasons(with_devices, namespace)
-            )
-
-        pods = sweep(
-            with_devices, namespace, SETTINGS, is_reported, "the reason, and the gang without claims to run"
-        )
-        assert all(pod["spec"].get("schedulingGates") for pod in named(pods, "job"))
-        assert not allocated(with_devices)
-    sweep(with_devices, namespace, SETTINGS, lambda pods: run_all(pods, "job", 2), "the gang to run")
-
-
-@pytest.mark.promise("R126")
-def test_a_pod_with_an_allocated_claim_is_placed_where_its_devices_are(
-    with_devices: Cluster, namespace: str
-) -> None:
-    api = with_devices.api()
-    path = f"{GROUP}/namespaces/{namespace}/resourceclaims"
-    spec = claims.template("x", 2)["spec"]["spec"]
-    made = api.json("POST", path, body={"metadata": {"name": "mine"}, "spec": spec})
-    last = GRID[-1].name
-    given = [{"request": "gpus", "driver": claims.DRIVER, "pool": last, "device": f"gpu-{n}"} for n in (0, 1)]
-    only = {"key": "metadata.name", "operator": "In", "values": [last]}
-    allocation = {
-        "devices": {"results": given},
-        "nodeSelector": {"nodeSelectorTerms": [{"matchFields": [only]}]},
-    }
-    body = with_claim("x")
-    body["spec"]["resourceClaims"] = [{"name": "gpus", "resourceClaimName": "mine"}]
-    create_pod(api, namespace, "lone", body)
-    uid = api.json("GET", f"/api/v1/namespaces/{namespace}/pods/lone")["metadata"]["uid"]
-    # Reserved, as otherwise its controller takes back what nobody uses.
-    status = {"allocation": allocation, "reservedFor": [{"resource": "pods", "name": "lone", "uid": uid}]}
-    made["metadata"]["finalizers"] = ["resource.kubernetes.io/delete-protection"]
-    made = api.json("PUT", f"{path}/mine", body=made)
-    api.request("PUT", f"{path}/mine/status", body={**made, "status": status})
-    pods = sweep(with_devices, namespace, SETTINGS, lambda pods: run_all(pods, "lone", 1), "it to run")
-    assert named(pods, "lone")[0]["spec"]["nodeName"] == last
 
 
 def test_a_driver_that_restarts_between_plan_and_bind_costs_no_place_and_a_removed_one_moves_the_gang(
@@ -378,64 +233,6 @@ def domains(pods: Pods) -> tuple[int, ...]:
     places = {each.name: each.place for each in GRID}
     used = [places[pod["spec"]["nodeName"]] for pod in pods]
     return *(len({place[: level + 1] for place in used}) for level in range(3)), len(set(used))
-
-
-@pytest.mark.timeout(900 + 10 * GANGS)
-def test_gangs_with_claims_run_at_the_optimum(with_devices: Cluster, namespace: str) -> None:
-    dice = random.Random(5)
-    api = with_devices.api()
-    for count in range(1, DEVICES + 1):
-        claims.create_template(api, namespace, claims.template(f"g{count}", count))
-    sweeping = MortalApi.connect(with_devices.kubeconfig, user_agent="test-sweeper")
-    assert isinstance(sweeping, MortalApi)
-    sweeping.prepare(None)
-    jobs = f"/apis/batch/v1/namespaces/{namespace}/jobs"
-    alive: list[str] = []
-    done = 0
-    with living(sweeping, SETTINGS) as one_pass:
-
-        def wait(what: str, holds: Callable[[], bool]) -> None:
-            def swept() -> bool:
-                one_pass()
-                return holds()
-
-            with_devices.wait_for(what, swept)
-
-        def pods_of(name: str) -> Pods:
-            path = f"/api/v1/namespaces/{namespace}/pods?labelSelector=job-name%3D{name}"
-            found: Pods = api.json("GET", path)["items"]
-            return found
-
-        def end(name: str) -> None:
-            api.request("DELETE", f"{jobs}/{name}", body={"propagationPolicy": "Background"})
-            wait(f"{name} to be gone", lambda: not pods_of(name) and _is_quiet(with_devices))
-
-        def run(name: str, size: int, count: int) -> None:
-            create_job(api, namespace, name, size, with_claim(f"g{count}"))
-            wait(f"{name} of {size} x {count} to run", lambda: run_all(pods_of(name), name, size))
-
-        while done < GANGS:
-            size, count = dice.choice((1, 2, 3, 4, 6, 8, 12)), dice.choice((1, 2, 3, 4, 4, 8, 8))
-            expected = fewest(with_devices, size, count)
-            if expected is None or (alive and dice.random() < 0.1):
-                end(alive.pop(dice.randrange(len(alive))))
-                continue
-            name = f"gang{done}"
-            run(name, size, count)
-            assert domains(pods_of(name)) == expected, f"{name}: {size} x {count}"
-            alive.append(name)
-            done += 1
-
-
-def _is_quiet(cluster: Cluster) -> bool:
-    """Whether every claim that is there belongs to a pod that is there."""
-    owners = {
-        owner["uid"]
-        for claim in cluster.api().json("GET", CLAIMS)["items"]
-        for owner in claim["metadata"].get("ownerReferences", [])
-    }
-    there = {pod["metadata"]["uid"] for pod in cluster.api().json("GET", "/api/v1/pods")["items"]}
-    return owners <= there
 
 
 @pytest.mark.promise("R143")

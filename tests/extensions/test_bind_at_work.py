@@ -18,7 +18,6 @@ from webhook.kube.client import MERGE_PATCH
 from webhook.kube.objects import Pod
 from webhook.policy.values import Policy
 from webhook.sweeper.observe.plans import pinned_node
-from webhook.sweeper.repair.repair import waits_for_group
 from webhook.workloads.pod_group_names import bind_group_name
 
 PRIORITY_CLASSES: Final = "/apis/scheduling.k8s.io/v1/priorityclasses"
@@ -31,31 +30,6 @@ def scene(native_cluster: Cluster) -> Iterator[Scene]:
     made.add_nodes()
     yield made
     made.clear()
-
-
-def test_with_one_planned_node_taken_none_is_bound_and_all_are_once_it_is_free(scene: Scene) -> None:
-    scene.cluster.stop("kube-scheduler")
-    try:
-        scene.add("a", "b", "c")
-        with scene.sweeping() as until:
-            until("all to be released", lambda: scene.released() == {"a", "b", "c"})
-        thief = template(8, gated=False, nodeName=f"{scene.namespace}-1")
-        scene.api.request("POST", scene.pods_path, body={**thief, "metadata": {"name": "thief"}})
-    finally:
-        scene.cluster.start("kube-scheduler")
-    path = f"{scene.group_path}"
-
-    def is_refused() -> bool:
-        conditions = scene.api.json("GET", path).get("status", {}).get("conditions", ())
-        return any(each["status"] == "False" for each in conditions)
-
-    scene.cluster.wait_for("kube-scheduler to refuse the group", is_refused, 60)
-    assert scene.bound() == {"thief"}
-    there = [pod for each in scene.pods() if not (pod := msgspec.convert(each, Pod)).spec.node_name]
-    needing = [pinned_node(pod) for pod in there if not waits_for_group(pod)]
-    assert needing == [f"{scene.namespace}-1"], "the others have their nodes, and wait for the group alone"
-    delete(scene.api, f"{scene.pods_path}/thief")
-    scene.cluster.wait_for("all to be bound", lambda: scene.bound() == {"a", "b", "c"}, 60)
 
 
 def test_pods_that_terminate_do_not_count_towards_the_minimum_of_those_after_them(scene: Scene) -> None:
@@ -211,37 +185,6 @@ def test_pods_that_prove_to_claim_no_gpu_are_released_to_be_bound_one_by_one(sce
         until("both to be released", lambda: scene.released() == {"a", "b"})
     group = scene.api.json("GET", f"{native_gangs.path(scene.api, scene.namespace)}/{name}")
     assert "gang" not in group["spec"]["schedulingPolicy"]
-
-
-def test_by_a_pod_group_of_a_higher_class_its_pods_preempt_in_1_36_and_are_not_bound_later(
-    scene: Scene,
-) -> None:
-    """So in 1.36 everybody who may make PodGroups may have it preempt: SECURITY names tenants and a token."""
-    for name, value in (("low", 100), ("high", 10_000)):
-        body = {"metadata": {"name": f"{scene.namespace}-{name}"}, "value": value}
-        scene.api.request("POST", PRIORITY_CLASSES, body=body)
-    for number in range(3):
-        node, low = f"{scene.namespace}-{number}", f"{scene.namespace}-low"
-        busy = template(8, gated=False, nodeName=node, priorityClassName=low)
-        scene.api.request("POST", scene.pods_path, body={**busy, "metadata": {"name": f"busy-{number}"}})
-    group = native_gangs.pod_group(scene.api, GROUP, 2)
-    group["spec"]["priorityClassName"] = f"{scene.namespace}-high"
-    scene.api.request("POST", native_gangs.path(scene.api, scene.namespace), body=group)
-    for name in ("a", "b"):
-        pod = template(8, gated=False, schedulingGroup={"podGroupName": GROUP})
-        scene.api.request("POST", scene.pods_path, body={**pod, "metadata": {"name": name}})
-
-    def is_refused() -> bool:
-        conditions = (each for pod in scene.pods() for each in pod["status"].get("conditions", ()))
-        return any("should have the same priority" in each.get("message", "") for each in conditions)
-
-    if native_gangs.api_version(scene.api) == "v1alpha2":
-        scene.cluster.wait_for("pods of no priority to preempt", lambda: scene.bound() >= {"a", "b"}, 60)
-    else:
-        scene.cluster.wait_for("kube-scheduler to refuse the group", is_refused, 60)
-        assert scene.bound() == {f"busy-{number}" for number in range(3)}
-    for name in ("low", "high"):
-        delete(scene.api, f"{PRIORITY_CLASSES}/{scene.namespace}-{name}")
 
 
 @pytest.mark.promise("R272")

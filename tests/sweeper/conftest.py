@@ -43,14 +43,6 @@ def three_nodes(definitions: Cluster) -> Cluster:
 
 
 @pytest.fixture
-def heterogeneous_nodes(definitions: Cluster) -> Cluster:
-    """Two labelled nodes, a third with two Intel cards, and PriorityClasses."""
-    register_nodes(definitions, nodes.grid(nodes.Shape(nodes=3, blocks=1, subblocks=1, intel=1)))
-    create_priority_classes(definitions)
-    return definitions
-
-
-@pytest.fixture
 def two_subblocks(definitions: Cluster) -> Cluster:
     """Three labelled nodes in each of two subblocks."""
     register_nodes(definitions, nodes.grid(nodes.Shape(nodes=6, blocks=1, subblocks=2)))

@@ -9,7 +9,7 @@ from hack.local import nodes
 from hack.local.autoscaler import BEST_EFFORT, StandIn
 from hack.local.cluster import Cluster
 from labeler.contract import keys
-from tests.sweeper.at_work import create_job, is_gated, run_all, sweep, template
+from tests.sweeper.at_work import create_job, run_all, sweep, template
 from tests.sweeper.mortal import AFTER, Death, MortalApi, living, sweep_until
 from webhook.configuration.settings import ScaleUp, Settings
 from webhook.extensions.scale_up.provisioning_requests import REQUESTS, TEMPLATES
@@ -116,24 +116,6 @@ def test_the_request_of_a_deleted_gang_is_deleted(empty: Cluster, namespace: str
     until(empty, one_pass, "nothing to be left", lambda: not left_of(empty, namespace))
 
 
-@pytest.mark.promise("O114")
-def test_a_gang_that_changes_asks_again(empty: Cluster, namespace: str, one_pass: Any) -> None:
-    create_job(empty.api(), namespace, "train", 3, template(8))
-    until(empty, one_pass, "the request", lambda: requests_of(empty, namespace))
-    (before,) = requests_of(empty, namespace)
-    path = f"/apis/batch/v1/namespaces/{namespace}/jobs/train"
-    body = {"spec": {"parallelism": 2, "completions": 2}}
-    empty.api().request("PATCH", path, body=body, content_type="application/merge-patch+json")
-
-    def is_renewed() -> bool:
-        found = requests_of(empty, namespace)
-        return [each["spec"]["podSets"][0]["count"] for each in found] == [2]
-
-    until(empty, one_pass, "the request for two", is_renewed)
-    until(empty, one_pass, "the old templates to be gone", lambda: len(left_of(empty, namespace)) == 2)
-    assert before["metadata"]["name"] not in left_of(empty, namespace)
-
-
 @pytest.mark.promise("O114", "O121")
 def test_a_refused_request_is_reported_and_retried_until_there_are_nodes(
     empty: Cluster, namespace: str, one_pass: Any
@@ -166,62 +148,6 @@ def test_a_refused_request_is_reported_and_retried_until_there_are_nodes(
         until(empty, one_pass, "the gang to run", runs)
 
 
-@pytest.mark.promise("O121")
-def test_nodes_that_were_removed_before_the_gang_could_use_them_are_asked_for_again(
-    empty: Cluster, namespace: str, one_pass: Any
-) -> None:
-    api = empty.api()
-    create_job(api, namespace, "train", 2, template(8))
-    with StandIn(api, GRID, label_seconds=60.0) as standin:
-
-        def is_provided() -> bool:
-            return "nodes for it exist or are being added" in reason_of(empty, namespace)
-
-        until(empty, one_pass, "nodes that have no labels yet", is_provided)
-        (request,) = requests_of(empty, namespace)
-        standin.label_seconds = 0.0
-        standin.set_condition(request["metadata"], "BookingExpired", "True", "not used in time")
-        api.request("DELETE", "/api/v1/nodes")
-
-        def runs() -> bool:
-            pods = api.json("GET", f"/api/v1/namespaces/{namespace}/pods")["items"]
-            return run_all(pods, "train", 2) and not left_of(empty, namespace)
-
-        until(empty, one_pass, "the gang to run on other nodes", runs)
-    nodes_left = {each["metadata"]["name"] for each in api.json("GET", "/api/v1/nodes")["items"]}
-    assert nodes_left == {GRID[2].name, GRID[3].name}
-
-
-@pytest.mark.promise("O126", "O121")
-def test_a_node_that_came_for_a_gang_is_not_taken_by_a_smaller_one_and_that_is_reported(
-    empty: Cluster, namespace: str, one_pass: Any
-) -> None:
-    api = empty.api()
-    create_job(api, namespace, "asks", 2, template(8))  # sorts first: both may be made in one second
-    until(empty, one_pass, "the request", lambda: requests_of(empty, namespace))
-    (request,) = requests_of(empty, namespace)
-    standin = StandIn(api, GRID)
-    standin.set_condition(request["metadata"], "Provisioned", "True", "on their way")
-    until(empty, one_pass, "its word", lambda: "exist or are being added" in reason_of(empty, namespace))
-    assert "2 pods do not fit" in reason_of(empty, namespace), "there may be capacity, and no place"
-    create_job(api, namespace, "small", 1, template(8))
-    api.request("POST", "/api/v1/nodes", body=GRID[0].manifest(GRID[0].topology_labels))
-
-    def is_reported() -> bool:
-        expected = "new nodes are reserved for gangs that have asked for them: 1 for "
-        return expected in reason_of(empty, namespace)
-
-    until(empty, one_pass, "the small one to be told", is_reported)
-    pods = api.json("GET", f"/api/v1/namespaces/{namespace}/pods")["items"]
-    assert all(map(is_gated, pods)), "the node was taken by the gang that did not ask for it"
-    api.request("POST", "/api/v1/nodes", body=GRID[1].manifest(GRID[1].topology_labels))
-
-    def runs() -> bool:
-        return run_all(api.json("GET", f"/api/v1/namespaces/{namespace}/pods")["items"], "asks", 2)
-
-    until(empty, one_pass, "the gang that asked to run", runs)
-
-
 @pytest.mark.promise("I1")
 @pytest.mark.parametrize("kind", ["podtemplates", "provisioningrequests"])
 def test_whichever_write_a_sweeper_dies_at_the_next_one_asks_once(
@@ -242,18 +168,3 @@ def test_whichever_write_a_sweeper_dies_at_the_next_one_asks_once(
     assert life(None, lambda: len(left_of(empty, namespace)) == 2)
     (request,) = requests_of(empty, namespace)
     assert request["spec"]["podSets"][0]["podTemplateRef"]["name"] in left_of(empty, namespace)
-
-
-@pytest.mark.promise("O114")
-def test_pods_that_wait_for_their_quota_ask_for_no_nodes(
-    empty: Cluster, namespace: str, one_pass: Any
-) -> None:
-    quota = {"metadata": {"name": "q"}, "spec": {"hard": {"requests.nvidia.com/gpu": "8"}}}
-    empty.api().request("POST", f"/api/v1/namespaces/{namespace}/resourcequotas", body=quota)
-    path = f"/api/v1/namespaces/{namespace}/resourcequotas/q"
-    empty.wait_for("the quota", lambda: "used" in empty.api().json("GET", path).get("status", {}))
-    create_job(empty.api(), namespace, "train", 2, template(8))
-    until(empty, one_pass, "the quota's word", lambda: "exceeded quota" in reason_of(empty, namespace))
-    pods = empty.api().json("GET", f"/api/v1/namespaces/{namespace}/pods")["items"]
-    assert [is_gated(pod) for pod in pods] == [True]
-    assert left_of(empty, namespace) == []
