@@ -82,6 +82,8 @@ def _schema() -> str:
     # Templates of Helm get the keys of a mapping sorted, and the order of levels counts.
     levels = own["definitions"]["TopologyKeys"]["properties"]["levels"]
     levels["anyOf"] = [each for each in levels["anyOf"] if each["type"] == "array"]
+    # A tier without one of its keys changes the shipped tier at its place, and the chart checks the result.
+    own["definitions"]["TierItem"] |= {"type": ["object", "null"], "required": []}
     made["definitions"] |= own["definitions"]
     made["properties"]["config"] = {key: own[key] for key in ("type", "additionalProperties", "properties")}
     for program, special in _PROGRAMS.items():

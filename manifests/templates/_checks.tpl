@@ -47,6 +47,11 @@
 {{- $tiers := list }}
 {{- $classes := list }}
 {{- range $number, $tier := .tiers }}
+{{- range $key := list "name" "priorityClassName" }}
+{{- if not (get ($tier | default dict) $key) }}
+{{- fail (printf "config.tiers[%d].%s is missing. A list of tiers replaces the shipped one, unless none of its tiers has both keys: then these change the shipped tiers at their places." $number $key) }}
+{{- end }}
+{{- end }}
 {{- include "topogate.once" (list $tiers $tier.name (printf "config.tiers[%d].name" $number)) }}
 {{- include "topogate.once" (list $classes $tier.priorityClassName (printf "config.tiers[%d].priorityClassName" $number)) }}
 {{- $tiers = append $tiers $tier.name }}

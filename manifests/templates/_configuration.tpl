@@ -31,10 +31,31 @@
 {{- $folders := include "topogate.folders" . | fromJsonArray }}
 {{- include "topogate.document" (list . "base/configuration.yaml" "configuration.yaml" $folders) }}
 {{- end }}
+{{- /* Tiers, as JSON. It takes a list: the given tiers, the shipped ones. */ -}}
+{{- /* As of config.tiers[0].name=x alone: if none is whole, they change the shipped tiers at their places. */ -}}
+{{- define "topogate.completeTiers" -}}
+{{- $given := index . 0 }}
+{{- $shipped := index . 1 }}
+{{- $isAnyWhole := false }}
+{{- range $given }}
+{{- $isAnyWhole = or $isAnyWhole (and . .name .priorityClassName) }}
+{{- end }}
+{{- $tiers := $given }}
+{{- if and $given (not $isAnyWhole) }}
+{{- $tiers = list }}
+{{- range $place := until (max (len $given) (len $shipped) | int) }}
+{{- $change := slice $given (min $place (len $given)) | first | default dict }}
+{{- $tier := slice $shipped (min $place (len $shipped)) | first | default dict }}
+{{- $tiers = append $tiers (merge dict $change $tier) }}
+{{- end }}
+{{- end }}
+{{- toJson $tiers }}
+{{- end }}
 {{- /* The configuration, as JSON. */ -}}
 {{- define "topogate.config" -}}
 {{- $shipped := include "topogate.shippedConfig" . | fromJson }}
-{{- $config := merge (pick $shipped "apiVersion" "kind") .Values.config }}
+{{- $tiers := dict "tiers" (include "topogate.completeTiers" (list .Values.config.tiers $shipped.tiers) | fromJsonArray) }}
+{{- $config := merge (pick $shipped "apiVersion" "kind") (ternary $tiers dict (hasKey .Values.config "tiers")) .Values.config }}
 {{- include "topogate.preset" (list $config $shipped (include "topogate.presetConfig" . | fromJson)) }}
 {{- end }}
 {{- /* The labeler's own configuration, as JSON. */ -}}

@@ -39,6 +39,7 @@ WRONG_AFTER_HEAD = {
         "namespaces.rules.a.defaultModel: no GPU model 'B200'; known are H100"
     ),
     "tiers: [{name: a}]": "tiers[0].priorityClassName: is missing",
+    "tiers: [{name: a, priorityClassName: x}, {name: b}]": "tiers[1].priorityClassName: is missing",
     TIERS.replace("mid", "low"): "tiers[1].name: 'low' occurs twice",
     TIERS.replace(": m}", ": l}"): "tiers[1].priorityClassName: 'l' occurs twice",
     "tiers: [{name: a, priorityClassName: system-node-critical}]": "are for the cluster's own pods",

@@ -16,6 +16,7 @@ from webhook.configuration.file import parse
 from webhook.policy import rendering
 
 VALUES: Final = {"gpu-low-priority": 1, "gpu-medium-priority": 10, "gpu-high-priority": 100}
+SHIPPED: Final = ROOT / "webhook/configuration/shipped-configuration.yaml"
 FALLDIO: Final = "falldio.com/gpu"
 
 CONFIGURATIONS: Final[dict[str, dict[str, Any]]] = {
@@ -96,11 +97,33 @@ def test_a_preset_leaves_alone_what_is_given(tmp_path: Path) -> None:
     assert (labeler["interval"], "node-labels" in labeler["sources"][0]) == (5, True)
 
 
+@pytest.mark.promise("O421")
+@pytest.mark.usefixtures("control_plane")
+@pytest.mark.parametrize(
+    ("value", "place", "change"),
+    [
+        ("config.tiers[0].name=bronze", 0, {"name": "bronze"}),
+        ("config.tiers[1].priorityClassName=of-a-team", 1, {"priorityClassName": "of-a-team"}),
+    ],
+)
+def test_a_key_of_one_tier_changes_that_tier_alone(value: str, place: int, change: dict[str, str]) -> None:
+    document = yaml.safe_load(templated((value,))["ConfigMap", SYSTEM, NAME]["data"][KEY])
+    wanted = yaml.safe_load(SHIPPED.read_text())["tiers"]
+    wanted[place] |= change
+    assert document["tiers"] == wanted
+
+
+@pytest.mark.usefixtures("control_plane")
+def test_a_list_of_whole_tiers_replaces_the_shipped_one(tmp_path: Path) -> None:
+    tiers = [{"name": "only", "priorityClassName": "gpu-low-priority"}]
+    found = with_values({"config": {"tiers": tiers}}, tmp_path)
+    assert yaml.safe_load(found["ConfigMap", SYSTEM, NAME]["data"][KEY])["tiers"] == tiers
+
+
 @pytest.mark.usefixtures("control_plane")
 def test_a_value_of_the_configuration_changes_that_key_alone() -> None:
     found = templated(("config.gangs.settle=1m", "config.nodeHealth.failures=4"))
     document = yaml.safe_load(found["ConfigMap", SYSTEM, NAME]["data"][KEY])
-    shipped = ROOT / "webhook/configuration/shipped-configuration.yaml"
     changed = {"gangs": {"settle": "1m"}, "nodeHealth": {"failures": 4}}
-    assert document == yaml.safe_load(shipped.read_text()) | changed
+    assert document == yaml.safe_load(SHIPPED.read_text()) | changed
     parse(found["ConfigMap", SYSTEM, NAME]["data"][KEY])
