@@ -18,14 +18,20 @@ from webhook.kube.client import JSON_PATCH, ApiError
 
 GPUS: Final = "nvidia.com/gpu"
 CLIENTS: Final = 8
-OWNER: Final = {
+JOB: Final = {
     "apiVersion": "batch/v1",
     "kind": "Job",
-    "name": "train",
-    "uid": "3f1e6f0c-0000-4000-8000-000000000000",
-    "controller": True,
+    "metadata": {"name": "train"},
+    "spec": {
+        "template": {
+            "spec": {
+                "restartPolicy": "Never",
+                "containers": [{"name": "main", "image": "registry.example.com/train:1"}],
+            }
+        }
+    },
 }
-"""What seems to have made the pods, as most are made by a controller."""
+"""What owns the pods, as most are created by a controller: pods whose owner is deleted are no gang."""
 
 
 class Loaded:
@@ -38,6 +44,7 @@ class Loaded:
         self.api = cluster.api()
         self.installation = Installation(cluster)
         self.namespace = ""
+        self.owner: dict[str, Any] = {}
         self.total = options.gangs * options.pods
 
     @classmethod
@@ -62,6 +69,7 @@ class Loaded:
             # controllers would call nodes without a Lease dead.
             for program in ("kwok", "kube-controller-manager"):
                 stack.enter_context(self.cluster.paused(program))
+            self.owner = self._create_owner()
             stack.callback(self.installation.stop)
             shape = nodes.Shape(options.nodes, options.blocks, options.subblocks)
             began = time.perf_counter()
@@ -70,6 +78,18 @@ class Loaded:
             self._untaint([node.name for node in grid])
             announce(f"Registered {len(grid)} nodes in {time.perf_counter() - began:.0f} s.")
             yield
+
+    def _create_owner(self) -> dict[str, Any]:
+        """Create the Job, whose controller is paused; returns a reference to it."""
+        created = self.api.json("POST", f"/apis/batch/v1/namespaces/{self.namespace}/jobs", body=JOB)
+        metadata = created["metadata"]
+        return {
+            "apiVersion": "batch/v1",
+            "kind": "Job",
+            "name": metadata["name"],
+            "uid": metadata["uid"],
+            "controller": True,
+        }
 
     def _untaint(self, names: Sequence[str]) -> None:
         """The API server taints every new node as not ready, which the controllers would undo."""
@@ -127,7 +147,7 @@ class Loaded:
                 "name": f"{'gated' if gated else 'plain'}-{gang}-{index}",
                 "annotations": annotations,
                 "labels": {"app": "train", "example.com/worker": str(index)},
-                "ownerReferences": [OWNER],
+                "ownerReferences": [self.owner],
             },
             "spec": spec,
         }
