@@ -166,7 +166,7 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="hack/bench admission", description=__doc__.split("\n")[0])
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=4.0, help="length of a round")
-    parser.add_argument("--limit", type=float, default=1.25, help="most CPU against the no-op's")
+    parser.add_argument("--limit", type=float, default=1.15, help="most CPU against the no-op's")
     options = parser.parse_args(arguments)
     with Cluster.fresh() as cluster:
         install_classes(cluster)

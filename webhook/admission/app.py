@@ -1,4 +1,4 @@
-"""The HTTP side of admission: one Flask app without state.
+"""The HTTP side of admission: a Flask app without state, and the reviews in front of it.
 
 An answer is either a proper AdmissionReview or a 4xx/5xx, for which the failurePolicy decides. Bodies are
 never logged: a pod's environment may have secrets.
@@ -9,14 +9,20 @@ import logging
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
-from flask import Flask, Response, request
+from flask import Flask, Response
 from gunicorn.http.errors import ParseException
-from werkzeug.exceptions import ClientDisconnected, HTTPException, RequestEntityTooLarge, ServiceUnavailable
+from werkzeug.exceptions import (
+    ClientDisconnected,
+    HTTPException,
+    MethodNotAllowed,
+    RequestEntityTooLarge,
+    ServiceUnavailable,
+)
 
 from webhook.admission import patch
 from webhook.admission.admission_metrics import ERROR, AdmissionMetrics
@@ -25,6 +31,9 @@ from webhook.admission.review import Request, ReviewError, decode_request, encod
 from webhook.admission.tls import ContextCache
 from webhook.configuration.store import ConfigurationStore
 from webhook.kube.objects import PriorityClass
+
+if TYPE_CHECKING:
+    from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
 JSON: Final = "application/json"
 LARGEST_BODY_BYTES: Final = 8 * 1024 * 1024
@@ -39,8 +48,6 @@ CLASSES_STALE_SECONDS: float = 300.0
 """Seconds without a message after which no PriorityClass is injected: it may have been changed or deleted."""
 
 Classes = Callable[[], Mapping[str, PriorityClass]]
-Environ = Mapping[str, Any]
-"""Of WSGI (PEP 3333)."""
 
 logger = logging.getLogger(__name__)
 
@@ -69,27 +76,9 @@ class Dependencies:
 def create_app(dependencies: Dependencies) -> Flask:
     """Create the app: POST /mutate, GET /healthz, /readyz, /metrics."""
     app = Flask("topogate", static_folder=None)
-    app.config["MAX_CONTENT_LENGTH"] = LARGEST_BODY_BYTES
     metrics = AdmissionMetrics()
-    large_body = threading.Lock()
     export_state(metrics, dependencies)
-
-    @app.post("/mutate")
-    def mutate() -> Response:
-        environ = request.environ  # once: each access through Flask's proxy costs as much as a warning
-        if environ.get("CONTENT_TYPE") != JSON and request.mimetype != JSON:
-            metrics.count(ERROR, "content-type")
-            return _text(415, f"Content-Type must be {JSON}")
-        text = environ.get("CONTENT_LENGTH", "")
-        length = int(text) if text.isdecimal() else None
-        is_large = length is None or length > LARGE_BODY_BYTES
-        with _alone(large_body) if is_large else contextlib.nullcontext():
-            body = _body(environ, length)
-            started = time.perf_counter()
-            response = _answer(body, dependencies, metrics)
-            metrics.latency.observe(time.perf_counter() - started)
-        return response
-
+    app.wsgi_app = Reviews(app.wsgi_app, dependencies, metrics)  # type: ignore[method-assign]
     app.add_url_rule("/healthz", "healthz", lambda: _text(200, "ok"))
     app.add_url_rule("/readyz", "readyz", lambda: _readiness(dependencies))
 
@@ -100,11 +89,57 @@ def create_app(dependencies: Dependencies) -> Flask:
 
     @app.errorhandler(HTTPException)
     def refuse(error: HTTPException) -> Response:
-        if request.path == "/mutate":
-            metrics.count(ERROR, f"http-{error.code}")
         return _text(error.code or 500, error.name)
 
     return app
+
+
+class Reviews:
+    """Answers /mutate in front of Flask, whose routing and contexts cost more than the decision."""
+
+    def __init__(
+        self, others: "WSGIApplication", dependencies: Dependencies, metrics: AdmissionMetrics
+    ) -> None:
+        """others: the app that answers all other paths."""
+        self._others = others
+        self._dependencies = dependencies
+        self._metrics = metrics
+        self._large_body = threading.Lock()
+
+    def __call__(self, environ: "WSGIEnvironment", start_response: "StartResponse") -> Iterable[bytes]:
+        """Answer one request."""
+        if environ["PATH_INFO"] != "/mutate":
+            return self._others(environ, start_response)
+        try:
+            answer = self._review(environ)
+        except HTTPException as error:
+            self._metrics.count(ERROR, f"http-{error.code}")
+            answer = _text(error.code or 500, error.name)
+        if isinstance(answer, Response):
+            return answer(environ, start_response)
+        start_response("200 OK", [("Content-Type", JSON), ("Content-Length", str(len(answer)))])
+        return [answer]
+
+    def _review(self, environ: "WSGIEnvironment") -> bytes | Response:
+        """The answer to one review, or why there is none. Raises HTTPException."""
+        if environ["REQUEST_METHOD"] != "POST":
+            raise MethodNotAllowed
+        content_type = environ.get("CONTENT_TYPE", "")
+        if content_type != JSON and content_type.partition(";")[0].strip().lower() != JSON:
+            self._metrics.count(ERROR, "content-type")
+            return _text(415, f"Content-Type must be {JSON}")
+        text = environ.get("CONTENT_LENGTH", "")
+        length = int(text) if text.isdecimal() else None
+        if length is not None and length <= LARGE_BODY_BYTES:
+            return self._timed(_body(environ, length))
+        with _alone(self._large_body):
+            return self._timed(_body(environ, length))
+
+    def _timed(self, body: bytes) -> bytes | Response:
+        started = time.perf_counter()
+        answer = _answer(body, self._dependencies, self._metrics)
+        self._metrics.latency.observe(time.perf_counter() - started)
+        return answer
 
 
 @contextlib.contextmanager
@@ -118,24 +153,20 @@ def _alone(lock: threading.Lock) -> Iterator[None]:
         lock.release()
 
 
-def _body(environ: Environ, length: int | None) -> bytes:
+def _body(environ: "WSGIEnvironment", length: int | None) -> bytes:
     """The whole body, at most LARGEST_BODY_BYTES; what the API server sends has a length."""
+    if length is not None and length > LARGEST_BODY_BYTES:
+        raise RequestEntityTooLarge
     try:
-        if length is None:
-            body = request.get_data(cache=False)  # chunked: Flask stops reading at the limit
-            if len(body) >= LARGEST_BODY_BYTES:
-                raise RequestEntityTooLarge
-            return body
-        if length > LARGEST_BODY_BYTES:
-            raise RequestEntityTooLarge
-        # Directly from gunicorn: Flask's stream in between costs as much as decoding the review.
-        body = environ["wsgi.input"].read(length)
+        body = environ["wsgi.input"].read(LARGEST_BODY_BYTES if length is None else length)
     except (OSError, ParseException):  # the client stalled or left, or its chunks are invalid
         raise ClientDisconnected from None
+    if length is None and len(body) >= LARGEST_BODY_BYTES:  # chunked, and cut there
+        raise RequestEntityTooLarge
     return bytes(body)
 
 
-def _answer(body: bytes, dependencies: Dependencies, metrics: AdmissionMetrics) -> Response:
+def _answer(body: bytes, dependencies: Dependencies, metrics: AdmissionMetrics) -> bytes | Response:
     """Answer one review; a body that cannot be answered gets 400, an error of ours 500."""
     try:
         review = decode_request(body)
@@ -157,7 +188,7 @@ def _answer(body: bytes, dependencies: Dependencies, metrics: AdmissionMetrics) 
     metrics.count(decision.outcome, decision.reason)
     metrics.warnings.inc(len(decision.warnings))
     _log(review, decision)
-    return Response(answer, content_type=JSON)
+    return answer
 
 
 def _decision(review: Request, dependencies: Dependencies) -> Decision:
