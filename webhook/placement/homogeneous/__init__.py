@@ -2,13 +2,11 @@
 
 from webhook.placement.budget import Budget
 from webhook.placement.evaluate import Cover, Solution
+from webhook.placement.homogeneous.minority_pods import MOST_MINORITY
 from webhook.placement.model import Mode
 from webhook.placement.question import Question
 from webhook.placement.tree import FEW_CLASSES
 from webhook.placement.vertex import Vertex
-
-MOST_PODS = 8
-"""The most minority pods of a homogeneous gang."""
 
 
 def serves(question: Question) -> bool:
@@ -20,10 +18,16 @@ def serves(question: Question) -> bool:
 
 
 def _is_homogeneous(question: Question) -> bool:
-    """Whether all pods but a few are workers, and all slices bind them."""
+    """Whether all pods but a few are workers, and all slices bind them.
+
+    Without slices and cards, there may be many pods of a second class.
+    """
     bound = question.unbound_slices
     in_slices = not bound or (bound[0] == 0 and all(done >= len(question.slices) for done in bound[1:]))
-    return sum(question.counts[1:]) <= MOST_PODS and in_slices and question.confinement(0) is None
+    is_few = sum(question.counts[1:]) <= MOST_MINORITY
+    is_simple = not bound and not any(pod.wants_cards for pod in question.classes)
+    is_served = is_few or (len(question.counts) == 2 and is_simple)
+    return is_served and in_slices and question.confinement(0) is None
 
 
 def solve(question: Question, root: Vertex, budget: Budget) -> Solution:

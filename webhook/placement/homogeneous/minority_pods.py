@@ -5,11 +5,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain, product
+from typing import Final
 
 from webhook.placement import capacity
 from webhook.placement.budget import Budget, OutOfSteps
 from webhook.placement.question import Counts, Question, pods_of
 from webhook.placement.snapshot import NodeState
+from webhook.placement.vertex import Vertex, around
+
+MOST_MINORITY: Final = 8
+"""The most minority pods whose distribution is searched exactly."""
+
+Profile = tuple[int, ...]
+"""Slots for workers beside each state of the minority pods; -1 if these do not fit."""
 
 Sums = tuple[tuple[tuple[int, int], ...], ...]
 """For each added state: pairs of the states before and after the addition."""
@@ -120,6 +128,27 @@ class MinorityPods:
             if fits:
                 return free_slots
         return -1
+
+
+def _alone(vertex: Vertex) -> tuple[list[NodeState], list[Counts]]:
+    """The nodes of a domain of leaves, or a single node."""
+    if vertex.leaves is not None:
+        return vertex.leaves.states, list(zip(*vertex.leaves.every, strict=True))
+    return ([vertex.state], [vertex.slot_counts]) if vertex.state is not None else ([], [])
+
+
+def profiles(
+    minority: MinorityPods, root: Vertex, nodes: Sequence[NodeState]
+) -> list[tuple[NodeState, Profile]]:
+    """These nodes, each with its slots for workers beside each state of the minority pods."""
+    names = {state.name for state in nodes}
+    alone_on = {}
+    for vertex in around(root, nodes):
+        for state, alone in zip(*_alone(vertex), strict=True):
+            if state.node.name in names:
+                alone_on[state.node.name] = alone
+    slot_counts = minority.slot_counts(nodes, [alone_on[state.name] for state in nodes])
+    return list(zip(nodes, slot_counts, strict=True))
 
 
 @dataclass(frozen=True)

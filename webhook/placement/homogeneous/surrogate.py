@@ -18,13 +18,18 @@ from typing import Protocol
 from webhook.placement.budget import Budget
 from webhook.placement.evaluate import Solution, cost_of
 from webhook.placement.homogeneous.covering_search import CoveringSearch, cover
-from webhook.placement.homogeneous.minority_pods import NONE, MinorityPods, spare_slots
+from webhook.placement.homogeneous.minority_pods import (
+    MOST_MINORITY,
+    NONE,
+    MinorityPods,
+    Profile,
+    profiles,
+    spare_slots,
+)
+from webhook.placement.homogeneous.two_classes import beside_many
 from webhook.placement.question import Counts, Question
 from webhook.placement.snapshot import NodeState, key_of
-from webhook.placement.vertex import Vertex, around
-
-Profile = tuple[int, ...]
-"""Slots for workers beside each state of the minority pods; -1 if these do not fit."""
+from webhook.placement.vertex import Vertex
 
 
 def shared(
@@ -164,32 +169,13 @@ def _least_sums(minority: MinorityPods, losses: Sequence[int | None]) -> list[in
     return least
 
 
-def _alone(vertex: Vertex) -> tuple[list[NodeState], list[Counts]]:
-    """The nodes of a domain of leaves, or a single node."""
-    if vertex.leaves is not None:
-        return vertex.leaves.states, list(zip(*vertex.leaves.every, strict=True))
-    return ([vertex.state], [vertex.slot_counts]) if vertex.state is not None else ([], [])
-
-
-def profiles(
-    minority: MinorityPods, root: Vertex, nodes: Sequence[NodeState]
-) -> list[tuple[NodeState, Profile]]:
-    """These nodes, each with its slots for workers beside each state of the minority pods."""
-    names = {state.name for state in nodes}
-    alone_on = {}
-    for vertex in around(root, nodes):
-        for state, alone in zip(*_alone(vertex), strict=True):
-            if state.node.name in names:
-                alone_on[state.node.name] = alone
-    slot_counts = minority.slot_counts(nodes, [alone_on[state.name] for state in nodes])
-    return list(zip(nodes, slot_counts, strict=True))
-
-
 def solve(question: Question, root: Vertex, budget: Budget) -> Solution:
     """The optimum for identical pods, in mode best-fit. Raises OutOfSteps.
 
     With minority pods, the answer that none exists may be unproven.
     """
+    if sum(question.counts[1:]) > MOST_MINORITY:
+        return beside_many(question, root, budget)
     if len(question.counts) > 1:
         return _beside_minority(question, root, budget)
     best = CoveringSearch(question, NONE, budget).solve(root)
