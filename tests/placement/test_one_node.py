@@ -1,6 +1,7 @@
 """Identical pods that fit on one node, and what the node loses for pods of the mix."""
 
 import random
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -24,9 +25,9 @@ from webhook.placement import (
     place,
     vector,
 )  # fmt: skip
-from webhook.placement.free_amounts import Array
+from webhook.placement.served_requests import Array, pods_on
 from webhook.placement.snapshot import NodeState, key_of
-from webhook.placement.usable_gpus import LARGE_CPU, LARGE_GPUS, OF_ONE, TIGHT, UsableGpus, _pods
+from webhook.placement.usable_gpus import LARGE_CPU, LARGE_GPUS, OF_ONE, TIGHT, UsableGpus
 
 
 def test_a_pod_leaves_the_cpu_to_the_node_whose_gpus_others_need() -> None:
@@ -106,24 +107,25 @@ class Case:
             for _ in range(dice.randint(0, 4))
         ]
         self.classes = list(dict.fromkeys(classes))
-        self.snapshot = with_mix(nodes, *self.classes, usage=usage)
+        self.weights = [each.count * dice.choice((1, 1, 4, 16)) for each in self.classes]
+        self.snapshot = Snapshot.build(nodes, usage).with_mix(Mix((*self.classes,), (*self.weights,)))
         self.kind = pod_class(dice.choice((1, 2, 4)), **{GPU: dice.choice((1, 2))})
         self.pods = dice.randint(1, 3)
 
     def worth(self, cpu: int, gpus: int) -> int:
         """By the definition, for each class in turn."""
         total = 0
-        for each in self.classes:
+        for each, weight in zip(self.classes, self.weights, strict=True):
             asked = dict(each.requests)
             times = min(cpu // asked["cpu"], gpus // asked[GPU])
-            total += each.count * (OF_ONE * 1000 * gpus * (times > 0) + times * each.thousandths)
+            total += weight * (OF_ONE * 1000 * gpus * (times > 0) + times * each.thousandths)
         return total
 
     def rank(self, name: str) -> tuple[int, ...]:
         state = self.snapshot.nodes[name]
         cpu, gpus, asked = state.free["cpu"], state.free[GPU], dict(self.kind.requests)
         left = cpu - self.pods * asked["cpu"], gpus - self.pods * asked[GPU]
-        unit = TIGHT * OF_ONE * sum(each.count for each in self.classes)
+        unit = TIGHT * OF_ONE * sum(self.weights)
         spare = unit * left[0] // LARGE_CPU + unit * 1000 * left[1] // LARGE_GPUS
         lost = self.worth(max(0, cpu), max(0, gpus)) - self.worth(*left) + spare
         every = self.snapshot.nodes.values()
@@ -178,9 +180,9 @@ def test_the_value_of_a_state_is_computed_once(monkeypatch: pytest.MonkeyPatch) 
     valued: list[int] = []
     whole = UsableGpus._usable
 
-    def counted(self: UsableGpus, free: Array, rows: Array) -> tuple[Array, Array]:
+    def counted(self: UsableGpus, free: Array, cards: Sequence[int]) -> object:
         valued.append(len(free))
-        return whole(self, free, rows)
+        return whole(self, free, cards)
 
     monkeypatch.setattr(UsableGpus, "_usable", counted)
     snapshot = with_mix(
@@ -188,6 +190,24 @@ def test_the_value_of_a_state_is_computed_once(monkeypatch: pytest.MonkeyPatch) 
     )
     placed(gang_of(1, pod_class(1, **{GPU: 1})), snapshot)
     assert valued == [1, 1]
+
+
+def test_only_the_values_of_a_changed_node_are_computed_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    valued: list[int] = []
+    whole = UsableGpus.lost
+
+    def counted(self: UsableGpus, nodes: Sequence[NodeState], pod: PodClass, pods: int) -> list[int]:
+        valued.append(len(nodes))
+        return whole(self, nodes, pod, pods)
+
+    monkeypatch.setattr(UsableGpus, "lost", counted)
+    snapshot = with_mix(
+        [node(f"n{n}", ("b", "s", f"h{n}"), 64, **{GPU: 8}) for n in range(100)], gpu_class(1000, 2)
+    )
+    for _ in range(3):
+        gang = gang_of(1, pod_class(1, **{GPU: 1}))
+        snapshot = snapshot.assume(placed(gang, snapshot), gang)
+    assert valued == [100, 1, 1]
 
 
 def test_a_table_of_states_that_is_full_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -207,6 +227,6 @@ def _usage(snapshot: Snapshot) -> list[tuple[str, Usage]]:
 
 @given(st.lists(st.integers(0, 9), min_size=1, max_size=8), st.integers(1, 4))
 def test_pods_of_several_cards_are_as_many_as_distinct_cards_serve(of_card: list[int], count: int) -> None:
-    found = _pods(np.array([of_card]), count)[0]
+    found = pods_on(np.array([of_card]), count)[0]
     possible = [pods for pods in range(80) if sum(min(each, pods) for each in of_card) >= count * pods]
     assert found == max(possible)

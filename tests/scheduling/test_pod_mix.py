@@ -84,8 +84,23 @@ def test_a_mix_has_few_classes_and_does_not_depend_on_the_order(counts: dict[int
     assert found == mix_of_counts(dict(shuffled))
     assert len(found.classes) == min(MOST_CLASSES, len(known))
     assert all(each.count > 0 for each in found.classes)
-    frequent = max(known, key=lambda each: known[each])
-    assert any(each.requests == frequent.requests for each in found.classes)
+    largest = max(known, key=lambda each: known[each] * each.thousandths)
+    assert any(each.requests == largest.requests for each in found.classes)
+
+
+@pytest.mark.promise("D37")
+def test_of_many_classes_those_with_the_most_gpus_are_in_the_mix() -> None:
+    """Large pods are rare, and the first that find no node if the mix does not know them."""
+    small = {class_of(pod(1, 1000 + n), COUNTING): 3 for n in range(2 * MOST_CLASSES)}
+    large = class_of(pod(8), COUNTING)
+    found = mix_of_counts({each: count for each, count in (small | {large: 1}).items() if each is not None})
+    assert max(each.thousandths for each in found.classes) == 8000
+
+
+def test_a_few_more_pods_leave_the_mix_as_it_is() -> None:
+    """Else each pod that comes would make the values of all nodes invalid."""
+    found = [mix_of(snapshot(), [pod(2)] * count + [pod(8)] * 10, COUNTING) for count in range(31, 40)]
+    assert len({each.classes for each in found}) <= 2
 
 
 @pytest.mark.promise("D37")
@@ -103,7 +118,7 @@ def test_pods_that_require_a_model_are_a_class_of_their_own(rules: Rules) -> Non
     there = Usage(dict(pod(2).requests), labels=((MODEL, ("H100",)), ("zone", ("a",))))
     found = mix_of(snapshot(there), [asked, pod(2)], COUNTING)
     assert [each.models for each in found.classes] == [(), ((MODEL, ("H100",)),)]
-    assert [each.count for each in found.classes] == [1365, 2730]
+    assert [each.count for each in found.classes] == [1024, 2048]
 
 
 def test_a_running_pod_counts_with_the_model_of_its_selector() -> None:

@@ -238,6 +238,12 @@ def is_open(state: NodeState) -> bool:
     return node.ready and not (node.taints or node.unschedulable or node.problem)
 
 
+def takes_pods(state: NodeState) -> bool:
+    """Whether the node takes some pods."""
+    node = state.node
+    return node.ready and not (node.unschedulable or node.problem)
+
+
 def fits_together(
     pods: Sequence[PodClass], state: NodeState, budget: Budget | None = None, looks: int = STEPS
 ) -> bool | None:

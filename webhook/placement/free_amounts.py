@@ -10,10 +10,10 @@ from operator import ge, sub
 from typing import Final, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from webhook.placement.cards.state import CardState
-from webhook.placement.model import CardRequest, PodClass
+from webhook.placement.model import CardRequest, NodeInfo, PodClass
+from webhook.placement.served_requests import Array, CardRequests, ServedRequests
 from webhook.placement.snapshot import NodeState
 
 MOST_STATES: Final = 1 << 15
@@ -23,8 +23,6 @@ MOST_TABLES: Final = 8
 
 _FEW: Final = 1 << 10
 """Rows for which memory is taken at first, and the most gangs for which later cards are cached."""
-
-Array = npt.NDArray[np.int64]
 
 
 class CardAmounts(NamedTuple):
@@ -41,6 +39,13 @@ Labels = tuple[str, ...]
 """The values of a node's labels of models, "" for one that it lacks."""
 
 
+class CardsOnModel(NamedTuple):
+    """A set of cards, on nodes with these labels of models."""
+
+    labels: Labels
+    cards: Cards
+
+
 class MixResources(NamedTuple):
     """The resources that classes of a mix request, of nodes and of cards, and the labels of their models."""
 
@@ -51,6 +56,10 @@ class MixResources(NamedTuple):
     def free_on(self, free: Mapping[str, int]) -> tuple[int, ...]:
         """The free amounts of a node; below 0 counts as 0."""
         return tuple([max(0, free.get(resource, 0)) for resource in self.of_nodes])
+
+    def labels_on(self, node: NodeInfo) -> Labels:
+        """The values of a node's labels of models."""
+        return tuple([node.labels.get(key, "") for key in self.labels])
 
     def cards_on(self, states: Iterable[CardState]) -> Cards:
         """The cards of a node that pods may use."""
@@ -86,8 +95,9 @@ class States:
         self._numbers: dict[tuple[tuple[int, ...], int], int] = {}
         self._free = np.zeros((_FEW, len(resources.of_nodes)), dtype=np.int64)
         self._cards_on: list[int] = []
-        self._sets: dict[tuple[Labels, Cards], int] = {}
-        self._cards: list[tuple[Labels, Cards]] = []
+        self._sets: dict[CardsOnModel, int] = {}
+        self._cards: list[CardsOnModel] = []
+        self._served: dict[CardRequests, ServedRequests] = {}
         self._later: dict[object, dict[int, int]] = {}
 
     @property
@@ -99,8 +109,8 @@ class States:
         """The number of a node's state, cached with it."""
         known: int | None = state.notes.get(self)
         if known is None:
-            labels = tuple([state.node.labels.get(key, "") for key in self.resources.labels])
-            cards = self._set(labels, self.resources.cards_on(state.cards))
+            labels = self.resources.labels_on(state.node)
+            cards = self._set(CardsOnModel(labels, self.resources.cards_on(state.cards)))
             known = self._added(self.resources.free_on(state.free), cards)
             state.note(self, known)
         return known
@@ -115,15 +125,23 @@ class States:
             self._cards_on.append(cards)
         return number
 
-    def _set(self, labels: Labels, cards: Cards) -> int:
-        number = self._sets.setdefault((labels, cards), len(self._cards))
+    def _set(self, there: CardsOnModel) -> int:
+        number = self._sets.setdefault(there, len(self._cards))
         if number == len(self._cards):
-            self._cards.append((labels, cards))
+            self._cards.append(there)
         return number
 
-    def cards_of(self, number: int) -> tuple[Labels, Cards]:
-        """The cards of a set, and the model of the nodes."""
+    def cards_of(self, number: int) -> CardsOnModel:
+        """The cards of a set."""
         return self._cards[number]
+
+    def served(self, requests: CardRequests) -> ServedRequests:
+        """Which of these requests the sets of cards serve, as far as that has been computed."""
+        if requests not in self._served:
+            if len(self._served) >= MOST_TABLES:
+                self._served.clear()
+            self._served[requests] = ServedRequests(requests, self.resources.of_cards)
+        return self._served[requests]
 
     def amounts(self, numbers: Sequence[int]) -> tuple[Array, list[int]]:
         """The free amounts of states, a row for each, and the numbers of their sets of cards."""
@@ -146,7 +164,7 @@ class States:
         for number in cards:
             if number not in known:
                 labels, before = self._cards[number]
-                known[number] = self._set(labels, self.resources.later(before, requests, pods))
+                known[number] = self._set(CardsOnModel(labels, self.resources.later(before, requests, pods)))
         return [known[number] for number in cards]
 
 

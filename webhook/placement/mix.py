@@ -35,10 +35,12 @@ class MixClass:
 class Mix:
     """The classes, at most MOST_CLASSES; without any, all places are equally good for the next pod.
 
+    weights: how much each class counts in the choice of a node, see usable_gpus.weighted; () for the counts.
     notes: what is computed about them once, see usable_gpus.of_mix.
     """
 
     classes: tuple[MixClass, ...] = ()
+    weights: tuple[int, ...] = ()
     notes: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
 

@@ -2,12 +2,13 @@
 
 Any such node uses the fewest domains. Of these nodes the best is the one on which the gang takes the fewest
 GPUs from pods of the mix (see usable_gpus); then the leftover, the headroom score, the preferences and the
-names decide (see model.Objective). The result is proven. Results are cached with each node and block that
-does not change.
+names decide (see model.Objective). The result is proven. Results are cached with each block that does not
+change. If some of its nodes change, only theirs are computed again.
 """
 
 from collections.abc import Iterable, Sequence
-from itertools import islice
+from itertools import compress, count, islice
+from operator import is_not
 from typing import Final, NamedTuple
 
 from webhook.placement.budget import Budget
@@ -18,7 +19,7 @@ from webhook.placement.mix import Mix
 from webhook.placement.model import Mode, Objective, PodClass
 from webhook.placement.names import natural
 from webhook.placement.question import Question, is_usable
-from webhook.placement.snapshot import Block, NodeState, Snapshot, block_key, key_of
+from webhook.placement.snapshot import MOST_CACHED, Block, NodeState, Snapshot, block_key, key_of
 from webhook.placement.tree import score_of
 
 STEPS: Final = 2
@@ -44,25 +45,50 @@ class _Asked:
         """The key of nodes' free slots for the class, whatever the mix."""
 
 
+class _Values(NamedTuple):
+    """Values of a block's nodes in these states, such as their free slots, by the number of each node."""
+
+    states: tuple[NodeState, ...]
+    values: dict[int, int]
+
+
+def _values(block: Block, kind: str, key: object) -> dict[int, int]:
+    """The known values of a block's nodes of a kind: of those that have not changed since they were added.
+
+    The caller adds others. They are cached with the layout, which outlives the states.
+    """
+    cache: dict[object, _Values] = block.of_layout.setdefault(kind, {})
+    if len(cache) >= MOST_CACHED:
+        cache.clear()
+    known = cache.get(key, _Values(block.states, {}))
+    values = known.values.copy()
+    for number in compress(count(), map(is_not, known.states, block.states)):
+        values.pop(number, None)
+    cache[key] = _Values(block.states, values)
+    return values
+
+
 class _Candidates:
     """The nodes of a block with capacity for all pods, and of these the ones that lose the fewest GPUs."""
 
-    def __init__(self, block: Block, slots: Sequence[int], pods: int) -> None:
+    def __init__(self, block: Block, slots: Sequence[int], asked: _Asked) -> None:
         self.block, self.slots = block, slots
-        self.numbers = [number for number, free in enumerate(slots) if free >= pods]
+        self.numbers = [number for number, free in enumerate(slots) if free >= asked.pods]
         self.lost = 0
+        self._losses = _values(block, "losses", asked)
         self._best: tuple[tuple[int, ...], NodeState] | None = None
 
     @property
-    def nodes(self) -> list[NodeState]:
-        """The candidates."""
-        states = self.block.states
-        return [states[number] for number in self.numbers]
+    def missing(self) -> list[int]:
+        """The numbers of the candidates whose loss is not known."""
+        return [number for number in self.numbers if number not in self._losses]
 
-    def keep_best(self, losses: Sequence[int]) -> None:
-        """Leave those that lose the least. losses: of each candidate."""
-        self.lost = min(losses)
-        self.numbers = [n for n, lost in zip(self.numbers, losses, strict=True) if lost == self.lost]
+    def keep_best(self, losses: Iterable[tuple[int, int]]) -> None:
+        """Leave those that lose the least. losses: of the missing ones, by number."""
+        self._losses.update(losses)
+        every = [self._losses[number] for number in self.numbers]
+        self.lost = min(every)
+        self.numbers = [n for n, lost in zip(self.numbers, every, strict=True) if lost == self.lost]
 
     def best(self, levels: int, score: Score) -> tuple[tuple[int, ...], NodeState]:
         """The best node and what compares: leftover from nodes up, then the penalty.
@@ -144,7 +170,7 @@ def _candidates(question: Question, snapshot: Snapshot, asked: _Asked) -> list[_
         is_excluding = bool(question.excluded) and any(s.name in question.excluded for s in block.states)
         known = None if is_excluding else block.cache.get(asked)
         if known is None:
-            known = _Candidates(block, _slots(question, block, asked), asked.pods)
+            known = _Candidates(block, _slots(question, block, asked), asked)
             new.append(known)
             if not is_excluding:
                 block.keep(asked, known)
@@ -155,27 +181,28 @@ def _candidates(question: Question, snapshot: Snapshot, asked: _Asked) -> list[_
 
 def _choose(new: Sequence[_Candidates], asked: _Asked) -> None:
     """Leave the candidates that lose the fewest GPUs; those of all blocks are computed at once."""
-    lost = iter(_lost([node for each in new for node in each.nodes], asked))
-    for each in new:
-        if each.numbers:
-            each.keep_best([*islice(lost, len(each.numbers))])
+    missing = [(each, each.missing) for each in new if each.numbers]
+    lost = iter(_lost([each.block.states[n] for each, numbers in missing for n in numbers], asked))
+    for each, numbers in missing:
+        each.keep_best(zip(numbers, islice(lost, len(numbers)), strict=True))
 
 
 def _slots(question: Question, block: Block, asked: _Asked) -> Sequence[int]:
-    """The free slots of each node, cached with the block and the node; 0 on excluded ones."""
-    key = asked.slots
-    if key not in block.cache:
-        missing = [state for state in block.states if key not in state.notes]
-        if missing:
-            counts = count_slots_by_node(asked.pod, missing).counts
-            for state, count in zip(missing, counts, strict=True):
-                state.note(key, count)
-        block.keep(key, [state.notes[key] for state in block.states])
-    slots: list[int] = block.cache[key]
+    """The free slots of each node; 0 on excluded ones."""
+    slots: list[int] = block.worked_out(asked.slots, lambda: _all_slots(block, asked))
     if not question.excluded:
         return slots
     pairs = zip(slots, block.states, strict=True)
     return [count if is_usable(question, state) else 0 for count, state in pairs]
+
+
+def _all_slots(block: Block, asked: _Asked) -> list[int]:
+    values = _values(block, "slots", asked.slots)
+    missing = [number for number in range(len(block.states)) if number not in values]
+    if missing:
+        counts = count_slots_by_node(asked.pod, [block.states[number] for number in missing]).counts
+        values.update(zip(missing, counts, strict=True))
+    return [values[number] for number in range(len(block.states))]
 
 
 def _lost(nodes: Sequence[NodeState], asked: _Asked) -> list[int]:
@@ -193,27 +220,37 @@ def _tightest(
 ) -> tuple[list[int], list[int]]:
     """The nodes among these whose domains have the fewest free slots, finest level first, and how many."""
     leftover = []
-    for domains in reversed(_domains(block, levels)):
-        sums = [0] * len(slots)
-        for domain, count in zip(domains, slots, strict=True):
-            sums[domain] += count
-        least = min([sums[domains[number]] for number in among])
-        among = [number for number in among if sums[domains[number]] == least]
+    for domain_of, members in reversed(_domains(block, levels)):
+        domains = {domain_of[number] for number in among}
+        sums = {domain: sum([slots[number] for number in members[domain]]) for domain in domains}
+        least = min(sums.values())
+        among = [number for number in among if sums[domain_of[number]] == least]
         leftover.append(least)
     return leftover, among
 
 
-def _domains(block: Block, levels: int) -> Sequence[Sequence[int]]:
-    """For each level, and for nodes, the number of the domain that each node of a block is in."""
+class _Domains(NamedTuple):
+    """Domains of one level in a block: that of each node, and the numbers of the nodes in each."""
+
+    domain_of: list[int]
+    members: list[list[int]]
+
+
+def _domains(block: Block, levels: int) -> list[_Domains]:
+    """The domains of each level, and then the nodes as domains."""
     if "domains" not in block.of_layout:
         places = [key_of(state, levels) for state in block.states]
         block.of_layout["domains"] = [
-            _numbers(place[: level + 2] for place in places) for level in range(levels + 1)
+            _domains_of([place[: level + 2] for place in places]) for level in range(levels + 1)
         ]
-    found: list[list[int]] = block.of_layout["domains"]
+    found: list[_Domains] = block.of_layout["domains"]
     return found
 
 
-def _numbers(keys: Iterable[object]) -> list[int]:
+def _domains_of(keys: Iterable[object]) -> _Domains:
     known: dict[object, int] = {}
-    return [known.setdefault(key, len(known)) for key in keys]
+    domain_of = [known.setdefault(key, len(known)) for key in keys]
+    members: list[list[int]] = [[] for _ in known]
+    for number, domain in enumerate(domain_of):
+        members[domain].append(number)
+    return _Domains(domain_of, members)

@@ -8,8 +8,8 @@ that are in use count with what is free of them.
 from collections import Counter
 from typing import Final
 
+from webhook.placement.capacity import takes_pods
 from webhook.placement.mix import WHOLE
-from webhook.placement.model import NodeInfo
 from webhook.placement.snapshot import Snapshot
 
 TOO_FEW: Final = "fewer than a pod requests"
@@ -21,7 +21,7 @@ Stranded = Counter[str]
 
 def stranded_gpus(snapshot: Snapshot) -> dict[str, Stranded]:
     """By the name of each node that takes pods and has some."""
-    states = [each for each in snapshot.nodes.values() if _takes_pods(each.node)]
+    states = [each for each in snapshot.nodes.values() if takes_pods(each)]
     if not snapshot.mix.classes or not states:
         return {}
     # Numpy takes a tenth of a second to load, so it is imported on the first use.
@@ -35,10 +35,6 @@ def stranded_gpus(snapshot: Snapshot) -> dict[str, Stranded]:
             amounts = zip(causes, row, strict=True)
             found[state.name] = Counter({cause: amount for cause, amount in amounts if amount})
     return found
-
-
-def _takes_pods(node: NodeInfo) -> bool:
-    return node.ready and not node.unschedulable and not node.problem
 
 
 def stranded_words(causes: Stranded) -> str:

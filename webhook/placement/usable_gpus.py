@@ -1,30 +1,37 @@
 """How many GPUs of a node pods of the mix can use, and how many fewer once a gang is there.
 
-A node's usable GPUs are counted in two ways for each class of the mix, weighted by the class's count:
+A node's usable GPUs are counted in two ways for each class of the mix:
 
 - by one pod: the free GPUs, or cards, on which a pod of the class can run; 0 if the node lacks anything else
   that the pod requests. The rest is fragmentation as FGD defines it.
 - by filling: the GPUs that pods of the class take if they alone fill the node, which depends on the resource
   that runs out first.
 
-A node's value is OF_ONE times the first and once the second. It depends on free amounts alone, and is
-computed once for all nodes with the same. A node loses by a gang what it is worth less afterwards; TIGHT
-counts against CPU and GPUs that then stay free, so that of nearly equal nodes the fuller one is better.
+A node's value is OF_ONE times the first and once the second, by the weight of each class. It depends on free
+amounts alone, and is computed once for all nodes with the same. A node loses by a gang what it is worth less
+afterwards; TIGHT counts against CPU and GPUs that then stay free, so that of nearly equal nodes the fuller
+one is better.
+
+A class weighs as much as its pods, and more if few GPUs of the cluster are usable by filling: twice as much
+for half of them. So whole nodes and scarce models stay free for the pods that can use no others.
 
 Source of the first: Q. Weng et al., Beware of Fragmentation: Scheduling GPU-Sharing Workloads with
 Fragmentation Gradient Descent (USENIX ATC 2023).
 """
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Final
+from functools import partial
+from typing import Final, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from webhook.placement.free_amounts import CardAmounts, Cards, Labels, MixResources, states_of
+from webhook.placement.capacity import takes_pods
+from webhook.placement.free_amounts import Labels, MixResources, States, states_of
 from webhook.placement.mix import WHOLE, Mix, names_of
-from webhook.placement.model import PodClass, Vector
-from webhook.placement.snapshot import NodeState
+from webhook.placement.model import PodClass
+from webhook.placement.served_requests import Array, table, times
+from webhook.placement.snapshot import Block, NodeState, Snapshot
 
 OF_ONE: Final = 10
 """Found by `hack/bench trace`: with less, whole nodes are opened early; with more, CPU runs out first."""
@@ -32,16 +39,22 @@ OF_ONE: Final = 10
 TIGHT: Final = 20
 """Thousandths of a GPU for a large node that is completely free."""
 
+SCARCE: Final = 64
+"""The largest factor of a weight: with more, classes that hardly any GPU is left for would decide alone."""
+
 LARGE_CPU: Final = 128_000
 LARGE_GPUS: Final = 8 * WHOLE
-
-UNLIMITED: Final = 1 << 40
-"""Pods of a class that requests nothing."""
 
 _BATCH: Final = 256
 """Amounts that are valued at once, which bounds the memory."""
 
-Array = npt.NDArray[np.int64]
+
+class _Usable(NamedTuple):
+    """[node, class]: thousandths of GPUs that pods can use, by one pod and by filling; all free, by node."""
+
+    by_one: Array
+    by_filling: Array
+    free: Array
 
 
 class UsableGpus:
@@ -50,36 +63,41 @@ class UsableGpus:
     def __init__(self, mix: Mix) -> None:
         self.mix = mix
         self.resources = MixResources(*names_of(mix))
-        self.weights = np.array([each.count for each in mix.classes], dtype=np.int64)
-        self._requests = _table([each.requests for each in mix.classes], self.resources.of_nodes)
+        self._counts = np.array([each.count for each in mix.classes], dtype=np.int64)
+        self._weights = np.array(mix.weights, dtype=np.int64) if mix.weights else self._counts
+        self._requests = table([each.requests for each in mix.classes], self.resources.of_nodes)
         self._thousandths = np.array([each.thousandths for each in mix.classes], dtype=np.int64)
-        whole = [each.resource for each in mix.classes]
-        self._of_gpu = {
-            self.resources.of_nodes.index(name): np.array([n for n, own in enumerate(whole) if own == name])
-            for name in sorted({*whole} - {""})
-        }
+        self._of_gpu = self._gpu_columns()
         of_cards = [(each.cards, each.per_card) for each in mix.classes]
-        self._asked = list(dict.fromkeys(of_cards))
-        """Distinct requests for cards; (0, ()) is the one of classes that request whole GPUs."""
+        self._asked = tuple(sorted(set(of_cards)))
         self._cards = np.array([each.cards for each in mix.classes], dtype=np.int64)
         self._number = np.array([self._asked.index(each) for each in of_cards])
-        self._all = 2 * len(self._asked)
-        """The column of all free thousandths in a row of _of_cards; after it comes one for each class."""
         self._start()
 
+    def _gpu_columns(self) -> dict[int, Array]:
+        """For each resource that is GPUs its column, and the classes that request it."""
+        asked = [each.resource for each in self.mix.classes]
+        return {
+            self.resources.of_nodes.index(name): np.array([n for n, own in enumerate(asked) if own == name])
+            for name in sorted({*asked} - {""})
+        }
+
     def _start(self) -> None:
-        """Value all states again, by the numbers of a table that is not full."""
+        """Value all states again, by the numbers of a new table."""
         self._states = states_of(self.resources)
+        self._served = self._states.served(self._asked)
         self._before: dict[int, int] = {}
-        self._row_of: dict[int, int] = {}
-        of_models = len(self.mix.classes) if self.resources.labels else 0
-        self._rows = np.zeros((0, self._all + 1 + of_models), dtype=np.int64)
+        self._may_run: dict[Labels, list[bool]] = {}
+
+    def _table(self) -> States:
+        """The numbers of states; a new table if the old one is full."""
+        if self._states.is_full:
+            self._start()
+        return self._states
 
     def lost(self, nodes: Sequence[NodeState], pod: PodClass, pods: int) -> list[int]:
         """What each node loses by so many pods of a class, see the module docstring."""
-        if self._states.is_full:
-            self._start()
-        states = self._states
+        states = self._table()
         numbers = [states.number(each) for each in nodes]
         distinct = list(dict.fromkeys(numbers))
         new = [number for number in distinct if number not in self._before]
@@ -96,23 +114,41 @@ class UsableGpus:
         """The value of each node, and what counts against its free CPU and GPUs."""
         values: list[int] = []
         spare: list[int] = []
-        tight = TIGHT * OF_ONE * int(self.weights.sum())
+        tight = TIGHT * OF_ONE * int(self._weights.sum())
         names = self.resources.of_nodes
         for start in range(0, len(cards), _BATCH):
             part = free[start : start + _BATCH]
-            rows = self._of_cards(cards[start : start + _BATCH])
-            one, filling = self._usable(part, rows)
-            values += ((OF_ONE * one + filling) @ self.weights).tolist()
-            gpus = self._all_free(part, rows)
+            usable = self._usable(part, cards[start : start + _BATCH])
+            values += ((OF_ONE * usable.by_one + usable.by_filling) @ self._weights).tolist()
+            gpus = usable.free
             cpu = part[:, names.index("cpu")] if "cpu" in names else 0
             spare += (tight * cpu // LARGE_CPU + tight * gpus // LARGE_GPUS).tolist()
         return values, spare
 
-    def usable(self, nodes: Iterable[NodeState]) -> tuple[Array, Array, Array]:
-        """Thousandths of GPUs that each class can use on each node, by one pod and by filling; all free."""
-        free, cards = self._states.amounts([self._states.number(each) for each in nodes])
-        rows = self._of_cards(cards)
-        return *self._usable(free, rows), self._all_free(free, rows)
+    def usable(self, nodes: Iterable[NodeState]) -> _Usable:
+        """Of each node."""
+        states = self._table()
+        return self._usable(*states.amounts([states.number(each) for each in nodes]))
+
+    def by_filling(self, blocks: Iterable[Block]) -> tuple[list[int], int]:
+        """Thousandths of GPUs that each class can use in these blocks by filling, and of all GPUs there."""
+        states, nodes, gpus = self._table(), Counter[int](), 0
+        for block in blocks:
+            there, of_block = block.worked_out(states, partial(self._in_block, block))
+            nodes += there
+            gpus += of_block
+        free, cards = states.amounts([*nodes])
+        sums = np.array([*nodes.values()], dtype=np.int64) @ self._usable(free, cards).by_filling
+        return sums.tolist(), gpus
+
+    def _in_block(self, block: Block) -> tuple[Counter[int], int]:
+        """The states of nodes that take pods, each with their number, and thousandths of all GPUs there."""
+        states = [each for each in block.states if takes_pods(each)]
+        names = [self.resources.of_nodes[column] for column in self._of_gpu]
+        gpus = sum(
+            len(each.cards) + sum(each.node.allocatable.get(name, 0) for name in names) for each in states
+        )
+        return Counter(map(self._states.number, states)), WHOLE * gpus
 
     def unusable(self, nodes: Sequence[NodeState]) -> tuple[list[str], list[list[int]]]:
         """Resources, and for each node the free thousandths of GPUs that one pod cannot use for lack of each.
@@ -122,7 +158,7 @@ class UsableGpus:
         kind or model than the node's do not count.
         """
         one, _, every = self.usable(nodes)
-        weights = self.weights * self._has_gpus(nodes)
+        weights = self._counts * self._has_gpus(nodes)
         missing = (every[:, None] - one) * weights // np.maximum(1, weights.sum(axis=1))[:, None]
         names = self.resources.of_nodes
         gpus = {names[column] for column in self._of_gpu} | set(self.resources.of_cards)
@@ -146,86 +182,54 @@ class UsableGpus:
             has = np.array([each.node.allocatable.get(name, 0) > 0 for each in nodes])
             found[:, classes] = has[:, None]
         for number, state in enumerate(nodes) if self.resources.labels else ():
-            found[number] *= self._may_run([state.node.labels.get(key, "") for key in self.resources.labels])
+            found[number] *= self._allowed(self.resources.labels_on(state.node))
         return found.astype(np.int64)
 
-    def _may_run(self, labels: Iterable[str]) -> list[bool]:
+    def _allowed(self, labels: Labels) -> list[bool]:
         """For each class whether it may run on nodes with these values of the labels of models."""
-        there = dict(zip(self.resources.labels, labels, strict=True))
-        return [all(there[key] in values for key, values in each.models) for each in self.mix.classes]
+        if labels not in self._may_run:
+            there = dict(zip(self.resources.labels, labels, strict=True))
+            self._may_run[labels] = [
+                all(there[key] in values for key, values in each.models) for each in self.mix.classes
+            ]
+        return self._may_run[labels]
 
-    def _all_free(self, free: Array, rows: Array) -> Array:
-        """The free thousandths of GPUs of each node."""
-        found: Array = WHOLE * free[:, list(self._of_gpu)].sum(axis=1) + rows[:, self._all]
-        return found
-
-    def _usable(self, free: Array, rows: Array) -> tuple[Array, Array]:
-        """By one pod and by filling. rows: see _of_cards."""
-        times = _times(free, self._requests)
-        one = rows[:, 2 * self._number]
-        pods = np.minimum(times, rows[:, 2 * self._number + 1])
-        filling = np.minimum(rows[:, self._all, None], pods * self._thousandths)
+    def _usable(self, free: Array, cards: Sequence[int]) -> _Usable:
+        """cards: the number of each node's set of cards."""
+        states, served = self._states, self._served
+        missing = served.missing(cards)
+        served.add(missing, [states.cards_of(number).cards for number in missing])
+        of_cards, sums, pods = served.of(cards)
+        fitting = times(free, self._requests)
+        by_one = sums[:, self._number]
+        by_filling = np.minimum(fitting, pods[:, self._number]) * self._thousandths
+        by_filling = np.minimum(of_cards[:, None], by_filling)
         for column, classes in self._of_gpu.items():
-            one[:, classes] = WHOLE * free[:, column, None]
-            filling[:, classes] = times[:, classes] * self._thousandths[classes]
-        one *= times > 0
+            by_one[:, classes] = WHOLE * free[:, column, None]
+            by_filling[:, classes] = fitting[:, classes] * self._thousandths[classes]
+        by_one *= fitting > 0
         if self.resources.labels:
-            one *= rows[:, self._all + 1 :]
-            filling *= rows[:, self._all + 1 :]
-        return one, filling
-
-    def _of_cards(self, numbers: Sequence[int]) -> Array:
-        """For each set of cards, by number, a row: for each distinct request the free thousandths of cards
-        that serve it and the pods that do; all free thousandths; for each class whether it may run there.
-        """
-        row_of = self._row_of
-        missing = list(dict.fromkeys(number for number in numbers if number not in row_of))
-        for start in range(0, len(missing), _BATCH):
-            part = missing[start : start + _BATCH]
-            row_of.update(zip(part, range(len(self._rows), len(self._rows) + len(part)), strict=True))
-            self._rows = np.concatenate([self._rows, self._new_rows([*map(self._states.cards_of, part)])])
-        rows: Array = self._rows[[row_of[number] for number in numbers]]
-        return rows
-
-    def _new_rows(self, sets: Sequence[tuple[Labels, Cards]]) -> Array:
-        free, there = _cards([cards for _, cards in sets], len(self.resources.of_cards))
-        rows = np.zeros((len(sets), self._rows.shape[1]), dtype=np.int64)
-        rows[:, self._all] = there.sum(axis=1)
-        if self.resources.labels:
-            rows[:, self._all + 1 :] = [self._may_run(labels) for labels, _ in sets]
-        for number, (count, per_card) in enumerate(self._asked):
-            if count:
-                request = _table([per_card], self.resources.of_cards)
-                of_card = _times(free.reshape(-1, free.shape[2]), request).reshape(there.shape)
-                is_serving = of_card > 0
-                sums = (there * is_serving).sum(axis=1)
-                rows[:, 2 * number] = np.where(is_serving.sum(axis=1) >= count, sums, 0)
-                rows[:, 2 * number + 1] = _pods(of_card, count)
-        return rows
+            rows = [self._allowed(states.cards_of(number).labels) for number in cards]
+            may_run = np.array(rows, dtype=bool).reshape(by_one.shape)
+            by_one *= may_run
+            by_filling *= may_run
+        return _Usable(by_one, by_filling, of_cards + WHOLE * free[:, [*self._of_gpu]].sum(axis=1))
 
 
-def _pods(of_card: Array, count: int) -> Array:
-    """The pods that cards serve, each on `count` distinct ones. of_card: how many each card serves."""
-    pods: Array = of_card.sum(axis=1) // count
-    while count > 1:
-        fewer: Array = np.minimum(of_card, pods[:, None]).sum(axis=1) // count
-        if (fewer == pods).all():
-            break
-        pods = fewer
-    return pods
+def weighted(mix: Mix, snapshot: Snapshot) -> Mix:
+    """The mix with the weights of its classes in this cluster, see the module docstring.
+
+    Their factors are powers of two, so that what is computed for a mix stays valid in most passes.
+    """
+    usable, gpus = of_mix(mix).by_filling(snapshot.blocks.values())
+    factors = [_power_of_two(gpus // max(each, gpus // SCARCE)) if each else 1 for each in usable]
+    weights = [each.count * factor for each, factor in zip(mix.classes, factors, strict=True)]
+    return Mix(mix.classes, tuple(weights))
 
 
-def _cards(sets: Sequence[Sequence[CardAmounts]], resources: int) -> tuple[Array, Array]:
-    """The free amounts of each card of each set, and its free thousandths, by the scarcest resource."""
-    width = max((len(each) for each in sets), default=0)
-    nothing = (0,) * resources
-    none = CardAmounts(nothing, nothing)
-    cards = [card for each in sets for card in (*each, *[none] * (width - len(each)))]
-    shape = (len(sets), width, resources)
-    free = np.array([card.free for card in cards], dtype=np.int64).reshape(shape)
-    most = np.array([card.most for card in cards], dtype=np.int64).reshape(shape)
-    shares = np.where(most > 0, WHOLE * free // np.maximum(1, most), WHOLE)
-    return free, shares.min(axis=2, initial=WHOLE) * (most > 0).any(axis=2)
+def _power_of_two(number: int) -> int:
+    """The largest one that is not larger than a number."""
+    return 1 << number.bit_length() - 1
 
 
 def of_mix(mix: Mix) -> UsableGpus:
@@ -234,22 +238,3 @@ def of_mix(mix: Mix) -> UsableGpus:
         mix.notes["usable"] = UsableGpus(mix)
     usable: UsableGpus = mix.notes["usable"]
     return usable
-
-
-def _table(vectors: Sequence[Vector], names: Sequence[str]) -> Array:
-    """A row for each vector, 0 where it lacks a name."""
-    rows = [[dict(vector).get(name, 0) for name in names] for vector in vectors]
-    return np.array(rows, dtype=np.int64).reshape(len(vectors), len(names))
-
-
-def _times(free: Array, requests: Array) -> Array:
-    """[row of free amounts, row of requests]: how many times the requests fit, exact below 2**53."""
-    found = np.full((len(free), len(requests)), float(UNLIMITED))
-    for column in range(requests.shape[1]):
-        asked = requests[:, column]
-        some = np.flatnonzero(asked)
-        if len(some) == len(asked):
-            np.minimum(found, free[:, column, None] / asked, out=found)
-        elif len(some):
-            found[:, some] = np.minimum(found[:, some], free[:, column, None] / asked[some])
-    return found.astype(np.int64)

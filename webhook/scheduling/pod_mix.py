@@ -26,10 +26,14 @@ def mix_of(snapshot: Snapshot, waiting: Iterable[PodClass], counting: Counting) 
     """The mix of the pods on the nodes of a snapshot and of waiting ones; the default mix without any."""
     counts = running(snapshot.blocks, counting)
     counts.update(filter(None, (class_of(pod, counting) for pod in waiting)))
-    if counts:
-        return mix_of_counts(counts)
     allocatable = {name for state in snapshot.nodes.values() for name in state.node.allocatable}
-    return _default_mix(counting.names(sorted(allocatable)))
+    mix = mix_of_counts(counts) if counts else _default_mix(counting.names(sorted(allocatable)))
+    if not mix.classes:
+        return mix
+    # Numpy takes a tenth of a second to load, so it is imported on the first use.
+    from webhook.placement.usable_gpus import weighted
+
+    return weighted(mix, snapshot)
 
 
 def running(blocks: Mapping[Path, Block], counting: Counting) -> Counts:
@@ -49,20 +53,27 @@ def class_of(pod: PodClass, counting: Counting) -> MixClass | None:
 
 
 def mix_of_counts(counts: Mapping[MixClass, int]) -> Mix:
-    """At most MOST_CLASSES classes, whose counts add up to PARTS.
+    """The MOST_CLASSES classes whose pods have the most GPUs; their counts are parts of PARTS.
 
-    Pods of the rarest others count as the most similar class, by their models and the GPUs that a pod takes.
+    Pods of the others count as the most similar class, by their models and the GPUs that a pod takes. The
+    parts are rounded to two binary digits, so that most passes have the same mix.
     """
-    order = sorted(counts, key=lambda each: (-counts[each], _sort_key(each)))
-    frequent = order[:MOST_CLASSES]
-    sums = {each: counts[each] for each in frequent}
+    order = sorted(counts, key=lambda each: (-counts[each] * each.thousandths, _sort_key(each)))
+    largest = order[:MOST_CLASSES]
+    sums = {each: counts[each] for each in largest}
     for rare in order[MOST_CLASSES:]:
-        similar = [each for each in frequent if each.resource == rare.resource] or frequent
+        similar = [each for each in largest if each.resource == rare.resource] or largest
         similar = [each for each in similar if each.models == rare.models] or similar
         sums[min(similar, key=lambda each: abs(each.thousandths - rare.thousandths))] += counts[rare]
     total = sum(sums.values())
-    parts = {each: max(1, PARTS * count // total) for each, count in sums.items()}
+    parts = {each: max(1, _rounded(PARTS * count // total)) for each, count in sums.items()}
     return Mix(tuple([replace(each, count=parts[each]) for each in sorted(parts, key=_sort_key)]))
+
+
+def _rounded(number: int) -> int:
+    """The number without all but its first two binary digits."""
+    zeros = max(0, number.bit_length() - 2)
+    return number >> zeros << zeros
 
 
 def _sort_key(each: MixClass) -> tuple[object, ...]:
