@@ -292,17 +292,6 @@ def test_a_constraint_that_prevents_it_even_in_an_empty_cluster_is_named() -> No
     ) in text
 
 
-def test_an_unknown_level_is_reported_with_the_known_ones() -> None:
-    request = {"annotations": {keys.REQUIRED_TOPOLOGY_ANNOTATION: "rack"}}
-    assert 'no level "rack"; known: block' in explained(cluster(job_pods(1, **request)))
-
-
-def test_a_slice_without_a_size_is_reported() -> None:
-    request = {"annotations": {keys.SLICE_TOPOLOGY_ANNOTATION: "host"}}
-    complaint = f"{keys.SLICE_TOPOLOGY_ANNOTATION} needs {keys.SLICE_SIZE_ANNOTATION}"
-    assert f"Now: {complaint}" in explained(cluster(job_pods(2, **request), parallelism=2))
-
-
 def test_gates_of_others_are_named() -> None:
     gates = [{"name": keys.GATE}, {"name": "quota.example.com/wait"}]
     assert "It has other scheduling gates: quota.example.com/wait" in explained(

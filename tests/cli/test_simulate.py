@@ -101,17 +101,6 @@ def test_a_gang_without_place_is_shown_with_the_reason_and_an_exit_status(
     )
 
 
-@pytest.mark.parametrize("more", [(), ("--preferred", "block")], ids=["as written", "with an override"])
-def test_slices_are_placed_as_the_sweeper_places_them(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], more: tuple[str, ...]
-) -> None:
-    request = {keys.SLICE_TOPOLOGY_ANNOTATION: "host", keys.SLICE_SIZE_ANNOTATION: "2"}
-    nodes = cluster(node("a", "b0", 12), node("b", "b0", 12))
-    assert simulated(tmp_path, nodes, job(4, **request), *more, "--output", "json") == 0
-    found = json.loads(capsys.readouterr().out)["placed"]
-    assert [placed["node"] for placed in found] == ["a", "a", "b", "b"]
-
-
 @pytest.mark.parametrize(
     ("pods", "remaining"),
     [(2, "one block: yes; one host: yes"), (4, "one block: yes; one host: no, it takes 2")],
@@ -131,20 +120,6 @@ def test_a_preferred_level_that_is_missing_is_an_error(
 ) -> None:
     assert simulated(tmp_path, cluster(node("a", "b0", 8)), job(2), "--preferred", "block,") == 2
     assert "'block,' names no level" in capsys.readouterr().err
-
-
-def test_a_request_to_be_spread_is_met(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    nodes = cluster(node("a", "b0", 8), node("b", "b1", 8))
-    request = {keys.SPREAD_TOPOLOGY_ANNOTATION: "block"}
-    assert simulated(tmp_path, nodes, job(2, **request), "--output", "json") == 0
-    found = json.loads(capsys.readouterr().out)["placed"]
-    assert [placed["node"] for placed in found] == ["a", "b"]
-
-
-def test_a_slice_without_a_size_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    request = {keys.SLICE_TOPOLOGY_ANNOTATION: "host"}
-    assert simulated(tmp_path, cluster(node("a", "b0", 8)), job(2, **request)) == 2
-    assert f"needs {keys.SLICE_SIZE_ANNOTATION}" in capsys.readouterr().err
 
 
 def test_cards_are_chosen_and_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -310,28 +285,11 @@ def racks(*sizes: int) -> dict[str, Any]:
     return cluster(*made)
 
 
-REQUIRED = {keys.REQUIRED_TOPOLOGY_ANNOTATION: "subblock"}
 OF_SEVERAL = {
     "a driver on CPUs goes beside the workers": (
         owner("JobSet", {"replicatedJobs": [
             replicated("d", 1, 1, template(CPU)), replicated("w", 1, 4, template(WORKER))]}),
         [["cpu1"], ["r2h0", "r2h1", "r2h2", "r3h0"]],
-    ),
-    "a launcher as well": (
-        owner("MPIJob", {"mpiReplicaSpecs": {
-            "Launcher": {"template": template(CPU)},
-            "Worker": {"replicas": 4, "template": template(WORKER)}}}),
-        [["cpu1"], ["r2h0", "r2h1", "r2h2", "r3h0"]],
-    ),
-    "a leader as well": (
-        group({"size": 5, "leaderTemplate": template(CPU), "workerTemplate": template(WORKER)}),
-        [["cpu1"], ["r2h0", "r2h1", "r2h2", "r3h0"]],
-    ),
-    "parts by their own levels": (
-        owner("JobSet", {"replicatedJobs": [
-            replicated("a", 1, 1, template(WORKER)), replicated("b", 1, 2, template(WORKER, **REQUIRED)),
-            replicated("c", 1, 3, template(WORKER, **{keys.REQUIRED_TOPOLOGY_ANNOTATION: "block"}))]}),
-        [["r3h2"], ["r3h0", "r3h1"], ["r2h0", "r2h1", "r2h2"]],
     ),
     "Jobs with a domain each": (
         owner("JobSet", {"replicatedJobs": [replicated("w", 2, 2, template(WORKER))]}, JOBSET_OVER),
@@ -354,8 +312,6 @@ def test_a_gang_of_several_templates_is_placed_as_the_sweeper_places_it(
     assert simulated(tmp_path, racks(2, 1, 3, 3), manifest, "--output", "json") == 0
     found = {each["member"]: each["node"] for each in json.loads(capsys.readouterr().out)["placed"]}
     in_order = sorted(found, key=natural)
-    if manifest["kind"] != "JobSet" and len(expected[0]) == 1:
-        in_order.sort(key=lambda name: name not in ("t-launcher-0", "t-0"))
     begins = list(accumulate(map(len, expected), initial=0))
     assert [
         sorted(found[name] for name in in_order[begin:end]) for begin, end in pairwise(begins)
@@ -383,37 +339,6 @@ def test_a_domain_that_an_exclusive_job_of_the_dump_has_is_nobody_s(
     dump["items"].append(there)
     assert simulated(tmp_path, dump, manifest) == 0
     assert nodes_of(capsys.readouterr().out) == ["r0h0", "r0h1", "r3h0", "r3h1"]
-
-
-CATALOGUE = {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"}
-
-
-def test_admission_is_asked_first_so_a_model_that_no_node_has_is_no_place(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    request = {keys.GPU_MODEL_ANNOTATION: "h100"}
-    assert simulated(tmp_path, cluster(node("a", "b0", 8)), job(1, **request)) == 1
-    assert 'excluded: no label "nvidia.com/gpu.product": 1' in capsys.readouterr().out
-    assert simulated(tmp_path, cluster(node("a", "b0", 8, labels=CATALOGUE)), job(1, **request)) == 0
-
-
-@pytest.mark.parametrize(
-    ("annotation", "output"),
-    [
-        ({keys.INJECT_ANNOTATION: keys.INJECT_NO}, "is not placed by topogate: opted-out"),
-        (
-            {keys.GPU_MODEL_ANNOTATION: "h1000"},
-            'would be refused: topogate.io/gpu-model: no GPU model "h1000"',
-        ),
-        ({keys.PRIORITY_ANNOTATION: "urgent"}, 'would be refused: topogate.io/priority: no tier "urgent"'),
-    ],
-    ids=["opted out", "unknown model", "unknown tier"],
-)
-def test_a_pod_that_admission_refuses_or_leaves_alone_has_no_place(
-    annotation: dict[str, str], output: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert simulated(tmp_path, cluster(node("a", "b0", 8)), job(1, **annotation)) == 1
-    assert output in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

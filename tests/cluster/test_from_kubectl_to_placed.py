@@ -1,7 +1,6 @@
 """The whole road on a real control plane: manifests, programs under their own identities, placed gangs."""
 
 import re
-import signal
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -105,17 +104,6 @@ def test_a_placement_is_deleted_when_its_gang_is_gone(installed: Installation, t
     installed.cluster.wait_for("no Placement", lambda: not installed.api.json("GET", path)["items"])
 
 
-@pytest.mark.promise("R5")
-def test_two_pods_of_500_millicores_each_share_one_card(installed: Installation, opted_in: str) -> None:
-    create_job(installed.api, opted_in, "shares", 2, {keys.I915: 1, keys.MILLICORES: 500})
-    pods = wait_for_pods(installed.cluster, opted_in, all_run(2), "two running pods")
-    assert len({pod["spec"]["nodeName"] for pod in pods}) == 1
-    assert [pod["metadata"]["annotations"][keys.GAS_CARDS_ANNOTATION] for pod in pods] == ["card0", "card0"]
-    stamps = [pod["metadata"]["annotations"][keys.GAS_TIMESTAMP_ANNOTATION] for pod in pods]
-    assert len(set(stamps)) == 2
-    assert all(len(stamp) == 19 for stamp in stamps)
-
-
 @pytest.mark.promise("R11", "R173")
 def test_a_gang_that_does_not_fit_shows_the_reason_and_runs_when_it_fits(
     installed: Installation, opted_in: str
@@ -197,25 +185,6 @@ def test_a_waiting_gang_and_its_reason_are_shown_by_kubectl_by_events_and_by_top
     gangs = {line.split()[1]: line for line in types(installed, opted_in, "gangs").splitlines()}
     assert reason in gangs["Job/waits"]
     assert gangs["Job/runs"].split()[2:4] == ["Bound", "1/1"]
-
-
-@pytest.mark.promise("I1")
-def test_a_sweeper_killed_in_the_middle_of_a_gang_is_continued_by_the_next(
-    installed: Installation, opted_in: str
-) -> None:
-    program = installed.programs["sweeper"]
-    create_job(installed.api, opted_in, "train", 4, {"nvidia.com/gpu": 8})
-
-    def some_released() -> bool:
-        pods = installed.api.json("GET", f"/api/v1/namespaces/{opted_in}/pods")["items"]
-        return any(not pod["spec"].get("schedulingGates") for pod in pods)
-
-    installed.cluster.wait_for("the first release", some_released)
-    assert program.process is not None
-    program.process.send(signal.SIGKILL)
-    program.start()
-    pods = wait_for_pods(installed.cluster, opted_in, all_run(4), "four running pods")
-    assert blocks_of(pods) == {"b0"}
 
 
 def types(installed: Installation, namespace: str, *words: str) -> str:

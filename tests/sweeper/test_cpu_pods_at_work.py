@@ -11,7 +11,7 @@ from hack.local import nodes
 from hack.local.cluster import Cluster
 from tests.support import register_nodes
 from tests.sweeper.at_work import GPU, Pods, create_pod, named, run_all, sweep, template
-from tests.sweeper.sets import IN_ORDER, begin_jobset, define, in_two_stages, make, replicated
+from tests.sweeper.sets import define, make
 from webhook.configuration.settings import Settings
 
 SETTINGS = Settings(settle_seconds=30, patience_seconds=30)
@@ -85,28 +85,3 @@ def test_a_launcher_on_cpus_is_placed_beside_its_workers(
         f"node-b1-s{s}-h{h:02}" for s in range(2) for h in range(2)
     ]
     assert where(pods, "train-launcher")[0].startswith("cpu-b1")
-
-
-@pytest.mark.promise("R74")
-def test_a_driver_on_cpus_that_the_workers_wait_for_is_placed_where_these_will_be(
-    tainted: Cluster, namespace: str, defined: list[str]
-) -> None:
-    parts = [replicated("driver", 1, CPU), replicated("workers", 4, WORKER)]
-    create = begin_jobset(tainted, namespace, defined, parts, **IN_ORDER)
-    all_run = in_two_stages(create, "train-driver", 5)
-    pods = sweep(tainted, namespace, SETTINGS, all_run, "the whole JobSet to run")
-    assert sorted(where(pods, "train-workers")) == [
-        f"node-b1-s{s}-h{h:02}" for s in range(2) for h in range(2)
-    ]
-    assert where(pods, "train-driver")[0].startswith("cpu-b1")
-
-
-@pytest.mark.promise("R76")
-def test_a_jobset_on_cpus_alone_runs_at_once(tainted: Cluster, namespace: str, defined: list[str]) -> None:
-    parts = [replicated("a", 1, CPU), replicated("b", 2, CPU)]
-    begin_jobset(tainted, namespace, defined, parts)(1)
-    pods = sweep(
-        tainted, namespace, SETTINGS, lambda pods: run_all(pods, "train", 2), "its first pods to run"
-    )
-    for pod in named(pods, "train"):
-        assert "nodeAffinity" not in pod["spec"].get("affinity", {}), "kube-scheduler chose its node"

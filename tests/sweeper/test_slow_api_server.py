@@ -19,7 +19,7 @@ from tests.sweeper.at_work import create_job, run_all, template
 from webhook.kube.kubeconfig import identity_of
 from webhook.kube.transport import manager_of
 
-SECONDS = 2.5
+SECONDS = 1.5
 """An answer takes so long; up to 5 s is tried in tests of the Lease, on a clock of their own."""
 
 
