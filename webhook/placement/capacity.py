@@ -10,7 +10,7 @@ from webhook.placement.cards.choose import OVERDRAWN, FreeSlots
 from webhook.placement.cards.packing import LONGEST, STEPS
 from webhook.placement.eligibility import reason_against
 from webhook.placement.model import PodClass
-from webhook.placement.snapshot import Block, CacheKey, NodeState
+from webhook.placement.snapshot import Block, CacheKey, NodeState, shared_key
 
 UNBOUNDED = 10**9
 """The free slots for pods without requests on a node without a pod limit."""
@@ -161,13 +161,15 @@ def _card_slot_counts(
 ) -> SlotCounts:
     """Free slots by the cards of each node, at most those by its free amounts."""
     known: dict[object, FreeSlots] = {0: FreeSlots(0, True)}
-    asked = CacheKey(pod_class, longest)
+    asked = shared_key(pod_class, longest)
     found = []
     for count, state in zip(counts, states, strict=True):
         key = (count, cards_key(state)) if count else 0
-        if key not in known:
-            known[key] = _slots_by_cards(pod_class, state, count, budget or Budget(UNBOUNDED), longest, asked)
-        found.append(known[key])
+        slots = known.get(key)
+        if slots is None:
+            slots = _slots_by_cards(pod_class, state, count, budget or Budget(UNBOUNDED), longest, asked)
+            known[key] = slots
+        found.append(slots)
     undecided = frozenset(number for number, each in enumerate(found) if not each.exact)
     return SlotCounts([each.pods for each in found], undecided)
 
@@ -194,7 +196,7 @@ def cards_key(state: NodeState) -> CacheKey:
     """A key that is equal for nodes whose cards serve the same pods, cached with the node."""
     known: CacheKey | None = state.notes.get("cards")
     if known is None:
-        known = CacheKey(*map(cards.signature, state.cards))
+        known = shared_key(*map(cards.signature, state.cards))
         state.note("cards", known)
     return known
 

@@ -42,6 +42,20 @@ class CacheKey:
         return self is other or (isinstance(other, CacheKey) and self._parts == other._parts)
 
 
+MOST_KEYS: Final = 10_000
+"""The most keys of which one object is cached."""
+
+_keys: dict[CacheKey, CacheKey] = {}
+
+
+def shared_key(*parts: object) -> CacheKey:
+    """A key that is the same object for equal parts, so that comparing it takes no time."""
+    if len(_keys) >= MOST_KEYS:
+        _keys.clear()
+    key = CacheKey(*parts)
+    return _keys.setdefault(key, key)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class NodeState:
     """A node, its path (None: no complete label family) and the amounts that its pods leave free."""
