@@ -8,9 +8,13 @@ for each.
 
 With --gangs: 1,000 gangs arrive at 1,024 nodes and end, of which the last 700 count, at two loads. Prints,
 for each placer, the means of gangs rejected, of free subblocks, and of the domains that a gang has.
+
+With --make-room: 300 gangs arrive after 300 others, and those that do not fit wait. Prints how long gangs of
+more than 64 GPUs wait, and the GPU hours lost by moved gangs: without moves, by topogate, and by KAI's rule.
 """
 
 import argparse
+import itertools
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -23,6 +27,8 @@ from hack.comparing.gang_arrivals import Placer as GangPlacer
 from hack.comparing.gang_arrivals import Totals, run
 from hack.comparing.gang_arrivals import arrivals as gang_arrivals
 from hack.comparing.gang_placers import Simple, Topogate, first_fit, kueue, tight_fit
+from hack.comparing.gang_queue import GangQueue, Waits
+from hack.comparing.move_rules import MOVE_RULES, is_movable
 from hack.comparing.revisions import output_at
 from hack.comparing.trace import NODES, PODS, TraceNode, TracePod, arrivals, read_nodes, read_pods
 from hack.comparing.trace_placer import placed_by_topogate
@@ -35,6 +41,11 @@ LOADS: Final = (0.9, 1.3)
 WARM_UP: Final = 300
 COUNTED: Final = 700
 """Arrivals before those that count, and those that count."""
+
+WAITING_LOADS: Final = (0.8, 0.9, 0.95)
+MOVABLE_PERCENT: Final = (0, 30, 100)
+AFTERWARDS: Final = 150
+"""Arrivals after those that count, in which the last of these may find their place."""
 
 Placer = Callable[[list[TracePod], list[TraceNode]], Iterator[bool]]
 
@@ -52,9 +63,13 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--placer", action="append", choices=[*_PLACERS], help="only these placers")
     parser.add_argument("--compare", metavar="REVISION", help="also topogate at another commit")
     parser.add_argument("--gangs", action="store_true", help="gangs that come and go, instead of the trace")
+    parser.add_argument("--make-room", action="store_true", help="gangs that wait, and those moved for them")
     args = parser.parse_args(argv)
+    seeds = range(args.first_seed, args.first_seed + args.seeds)
     if args.gangs:
-        return _gangs(range(args.first_seed, args.first_seed + args.seeds))
+        return _gangs(seeds)
+    if args.make_room:
+        return _make_room(seeds)
     nodes = read_nodes(args.nodes.resolve(), args.every)
     for path in args.pods or [PODS]:
         for name in args.placer or _PLACERS:
@@ -76,6 +91,21 @@ def _gangs(seeds: range) -> int:
                 run(make(), gang_arrivals(seed, WARM_UP + COUNTED, load), WARM_UP, totals)
             milliseconds = (time.process_time() - start) / len(seeds) / (WARM_UP + COUNTED) * 1e3
             print(f"load {load} {name}: {totals.line(len(seeds))}; {milliseconds:.2f} ms each", flush=True)
+    return 0
+
+
+def _make_room(seeds: range) -> int:
+    """Print the rows of gangs that wait."""
+    for load in WAITING_LOADS:
+        for percent, name in itertools.product(MOVABLE_PERCENT, MOVE_RULES):
+            if (name == "none") == (percent > 0):
+                continue
+            waits = Waits()
+            for seed in seeds:
+                counted = range(WARM_UP, 2 * WARM_UP)
+                queue = GangQueue(MOVE_RULES[name], partial(is_movable, seed, percent), counted, waits)
+                queue.run(gang_arrivals(seed, 2 * WARM_UP + AFTERWARDS, load))
+            print(f"load {load}, {percent} % movable, {name}: {waits.line(len(seeds))}", flush=True)
     return 0
 
 

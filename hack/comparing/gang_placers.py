@@ -39,22 +39,19 @@ class Topogate:
     """topogate's core, with a snapshot of its own."""
 
     def __init__(self) -> None:
-        nodes = [_node(number) for number in range(NODES)]
-        self.snapshot = Snapshot.build(nodes, [])
+        self.snapshot = empty_cluster()
         self.running: dict[int, tuple[Gang, set[str]]] = {}
 
     def place(self, fleet: Fleet, job: ArrivingGang) -> Taken | None:
         """See gang_arrivals.Placer."""
-        classes = [pod for role in job.roles for pod in [_pod_class(role.gpus)] * role.pods]
-        members = tuple(Member(f"p{rank}", rank, pod) for rank, pod in enumerate(classes))
-        gang = Gang(f"g{job.number}", members, required_level=job.required or None)
-        self.snapshot = with_mix(self.snapshot, classes)
+        gang = gang_of(job)
+        self.snapshot = with_mix(self.snapshot, [member.pod_class for member in gang.members])
         found = place(gang, self.snapshot, explained=False)
         if not isinstance(found, Assignment):
             return None
         self.snapshot = self.snapshot.assume(found, gang)
         self.running[job.number] = gang, set(found.nodes.values())
-        gpus = {member.name: dict(member.pod_class.requests)[GPU] for member in members}
+        gpus = {member.name: dict(member.pod_class.requests)[GPU] for member in gang.members}
         taken: Taken = Counter()
         for member, name in found.nodes.items():
             taken[int(name[1:])] += gpus[member]
@@ -64,6 +61,18 @@ class Topogate:
         """See gang_arrivals.Placer."""
         gang, names = self.running.pop(job.number)
         self.snapshot = self.snapshot.without(names, lambda usage: usage.gang == gang.identity)
+
+
+def empty_cluster() -> Snapshot:
+    """The nodes of gang_arrivals, without pods."""
+    return Snapshot.build([_node(number) for number in range(NODES)], [])
+
+
+def gang_of(job: ArrivingGang) -> Gang:
+    """A job as the core sees it."""
+    classes = [pod for role in job.roles for pod in [_pod_class(role.gpus)] * role.pods]
+    members = tuple(Member(f"p{rank}", rank, pod) for rank, pod in enumerate(classes))
+    return Gang(f"g{job.number}", members, required_level=job.required or None)
 
 
 def _node(number: int) -> NodeInfo:

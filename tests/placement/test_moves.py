@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.placement.small import gang_of, snapshot_of
-from webhook.placement import Assignment, Budget, Gang, NoFit, Options, Snapshot, Usage, place
+from webhook.placement import Assignment, Budget, Gang, Options, Snapshot, Usage, place
 from webhook.placement.moves import Cost, Moves, MoveSearch, cost_of
 from webhook.placement.victims import Unit
 
@@ -40,9 +40,6 @@ class SmallGang:
         gang = replace(gang_of(len(nodes), required_level=level), name=name)
         return cls(gang, tuple(nodes), lost, Unit(name, 0, pods))
 
-    def place(self, snapshot: Snapshot, without: frozenset[str], budget: Budget) -> Assignment | NoFit:
-        return place(replace(self.gang, excluded_nodes=without), snapshot, Options(), budget, explained=False)
-
     def accepts(self, answer: Assignment) -> bool:
         return not self.nodes or self.may_lie_on(tuple(answer.nodes.values()))
 
@@ -50,9 +47,6 @@ class SmallGang:
         """Its blocks and subblocks are no more than now."""
         pairs = zip(domains_of(nodes), domains_of(self.nodes), strict=True)
         return not self.nodes or all(new <= now for new, now in pairs)
-
-    def assume(self, snapshot: Snapshot, answer: Assignment) -> Snapshot:
-        return snapshot.assume(answer, self.gang)
 
     def layouts(self, free: Sequence[str]) -> Iterator[tuple[str, ...]]:
         """All of its places on these nodes."""
@@ -68,8 +62,14 @@ def cluster(gangs: Sequence[SmallGang]) -> Snapshot:
     return snapshot_of(TREE, [(node, Usage(use, name=uid, uid=uid)) for node, uid in pods])
 
 
-def search(asking: SmallGang, gangs: Sequence[SmallGang], movable: Sequence[SmallGang]) -> MoveSearch:
-    return MoveSearch(asking, asking.gang, cluster(gangs), movable, Budget(10**9))
+def search(
+    asking: SmallGang, gangs: Sequence[SmallGang], movable: Sequence[SmallGang]
+) -> MoveSearch[SmallGang]:
+    return MoveSearch(asking.gang, cluster(gangs), movable, Options(), Budget(10**9))
+
+
+def fits(asking: SmallGang, gangs: Sequence[SmallGang]) -> bool:
+    return isinstance(place(asking.gang, cluster(gangs)), Assignment)
 
 
 def all_fit(gangs: Sequence[SmallGang], free: Sequence[str]) -> bool:
@@ -94,7 +94,7 @@ def cheapest(asking: SmallGang, gangs: Sequence[SmallGang], movable: Sequence[Sm
     return min(costs, default=None)
 
 
-def of(found: Moves | None) -> dict[str, set[str]]:
+def of(found: Moves[SmallGang] | None) -> dict[str, set[str]]:
     assert found is not None
     return {moved.unit.name: set(answer.nodes.values()) for moved, answer in found.places}
 
@@ -125,11 +125,9 @@ def test_a_set_is_found_if_one_exists_and_none_is_cheaper(
     drawn: tuple[SmallGang, list[SmallGang], list[SmallGang]],
 ) -> None:
     asking, gangs, movable = drawn
-    if not isinstance(asking.place(cluster(gangs), frozenset(), Budget(10**9)), NoFit):
+    if fits(asking, gangs):
         return
-    searched = search(asking, gangs, movable)
-    found = searched.run(len(movable))
-    assert not searched.is_cut
+    found = search(asking, gangs, movable).run(len(movable))
     assert (found.cost if found is not None else None) == cheapest(asking, gangs, movable)
     if found is not None:
         used = {node for each in gangs for node in each.nodes}
@@ -158,7 +156,7 @@ def test_a_gang_without_another_place_is_not_moved() -> None:
     pair = SmallGang.on("pair", ["a", "b"], "subblock")
     others = [SmallGang.on("x", ["c"]), SmallGang.on("y", ["e"])]
     asking = SmallGang(gang_of(2, required_level="subblock"))
-    assert isinstance(asking.place(cluster([pair, *others]), frozenset(), Budget(10**9)), Assignment)
+    assert fits(asking, [pair, *others])
     three = SmallGang(gang_of(4, required_level="block"))
     assert search(three, [pair, *others], [pair, *others]).run(9) is None
 

@@ -24,12 +24,11 @@ def what_moves_would_do(
         return
     found = look_for_moves(gang, asked, state, Budget(QUESTIONS * options.bound))
     gangs = found.gangs if found.moves is None else [gang for gang, _ in found.moves.places]
-    running = [each for each in gangs if isinstance(each, RunningGang)]
-    if not running:
+    if not gangs:
         return
-    pods = counted(sum(len(each.unit.pods) for each in running), "pod")
-    shown = few([f"{named(str(each.key))}{_why_not(each)}" for each in running], unit="gang")
-    yield f"It would fit if {counted(len(running), 'gang')}, {pods}, moved: {shown}."
+    pods = counted(sum(len(each.unit.pods) for each in gangs), "pod")
+    shown = few([f"{named(str(each.key))}{_why_not(each)}" for each in gangs], unit="gang")
+    yield f"It would fit if {counted(len(gangs), 'gang')}, {pods}, moved: {shown}."
     if not limits.is_on:
         yield "No gang is moved in this cluster: its configuration has no makeRoom."
     elif found.moves is not None:

@@ -12,12 +12,13 @@ help. All of that is bounded in questions, so the answer does not depend on the 
 
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Final, Protocol
+from typing import Final, Generic, Protocol, TypeVar
 
 from webhook.placement.budget import Budget
-from webhook.placement.model import Assignment, Gang, NoFit
+from webhook.placement.model import Assignment, Gang, NoFit, Options
+from webhook.placement.place import place
 from webhook.placement.snapshot import Snapshot, key_of
 from webhook.placement.victims import EmptiedDomain, EvictionInput, Unit, emptied_domains, pods_of
 
@@ -27,38 +28,34 @@ MOST_OF_SET: Final = 100
 """The most of them for one set of gangs."""
 
 
-class PlaceableGang(Protocol):
-    """A gang that needs a place."""
+class MovableGang(Protocol):
+    """A gang that may be moved. unit: its GPU pods. lost: GPU hours since their start, lost by a move.
 
-    def place(self, snapshot: Snapshot, without: frozenset[str], budget: Budget) -> Assignment | NoFit:
-        """Its best place, without these nodes."""
-
-    def accepts(self, answer: Assignment) -> bool:
-        """Whether it may be moved there."""
-
-    def assume(self, snapshot: Snapshot, answer: Assignment) -> Snapshot:
-        """The cluster with the gang in this place."""
-
-
-class MovableGang(PlaceableGang, Protocol):
-    """A gang that may be moved. unit: its GPU pods. lost: GPU hours since their start, lost by a move."""
+    gang: as it is recreated, None if no place can be promised to it.
+    """
 
     @property
     def unit(self) -> Unit: ...
     @property
     def lost(self) -> float: ...
+    @property
+    def gang(self) -> Gang | None: ...
+    def accepts(self, answer: Assignment) -> bool:
+        """Whether it may be moved there."""
 
+
+M = TypeVar("M", bound=MovableGang)
 
 Cost = tuple[int, float, int]
 """GPU pods, lost GPU hours, and gangs; smaller is better, compared from the left."""
 
 
 @dataclass(frozen=True)
-class Moves:
+class Moves(Generic[M]):
     """The place of the asking gang, and the new place of each gang that is moved for it."""
 
     assignment: Assignment
-    places: tuple[tuple[MovableGang, Assignment], ...]
+    places: tuple[tuple[M, Assignment], ...]
 
     @property
     def cost(self) -> Cost:
@@ -71,33 +68,26 @@ def cost_of(moved: Sequence[MovableGang]) -> Cost:
     return sum(len(each.unit.pods) for each in moved), sum(each.lost for each in moved), len(moved)
 
 
-class MoveSearch:
-    """The search for one gang. is_cut: whether it ended at its bound, so that a better set may exist."""
+class MoveSearch(Generic[M]):
+    """The search for one gang."""
 
     def __init__(
-        self,
-        asking: PlaceableGang,
-        gang: Gang,
-        snapshot: Snapshot,
-        movable: Sequence[MovableGang],
-        budget: Budget,
+        self, gang: Gang, snapshot: Snapshot, movable: Sequence[M], options: Options, budget: Budget
     ) -> None:
-        """gang: the asking gang, as the placement core sees it. budget: the work of all questions."""
-        self._asking = asking
+        """gang: the asking gang. budget: the work of all questions."""
         self._movable = {each.unit: each for each in movable}
         self._given = EvictionInput(gang, snapshot, self._movable, frozenset())
-        self._budget = budget
+        self._options, self._budget = options, budget
         self._questions, self._of_set = MOST_QUESTIONS, MOST_OF_SET
         self._emptied: frozenset[str] = frozenset()
         self._tried: set[frozenset[Unit]] = set()
         self._has_place: dict[Unit, bool] = {}
-        self.is_cut = False
 
-    def run(self, most: int) -> Moves | None:
+    def run(self, most: int) -> Moves[M] | None:
         """The cheapest set of at most so many gangs, None if none is found."""
         if not self._movable or self._budget.exhausted:
             return None
-        best: Moves | None = None
+        best: Moves[M] | None = None
         parts = emptied_domains(self._given, self._given.units, self._budget)
         for count in range(1, min(most, len(self._movable)) + 1):
             if self._is_spent or (best is not None and count > best.cost[0]):
@@ -105,14 +95,13 @@ class MoveSearch:
             for part in parts:
                 if part.fewest <= count:
                     best = self._of_size(count, part, best)
-        self.is_cut |= self._is_spent
         return best
 
     @property
     def _is_spent(self) -> bool:
         return self._questions <= 0 or self._budget.exhausted or not self._given.branches
 
-    def _of_size(self, count: int, part: EmptiedDomain, best: Moves | None) -> Moves | None:
+    def _of_size(self, count: int, part: EmptiedDomain, best: Moves[M] | None) -> Moves[M] | None:
         """The cheapest set of so many gangs that may free capacity in a domain, else `best`."""
         is_better = True
         while is_better:
@@ -130,52 +119,50 @@ class MoveSearch:
                     break
         return best
 
-    def _moves(self, moved: Sequence[MovableGang]) -> Moves | None:
+    def _moves(self, moved: Sequence[M]) -> Moves[M] | None:
         """The places of the asking gang and of these, None if none are found."""
         given, self._of_set = self._given, MOST_OF_SET
         if not all(map(self._fits_elsewhere, moved)):
             return None
         in_order = sorted(moved, key=lambda each: (-len(each.unit.pods), each.unit.name))
         self._emptied = frozenset().union(*(given.where[each.unit] for each in moved))
-        for answer in self._answers(self._asking, given.without(pods_of(each.unit for each in moved))):
-            places = self._places(in_order, self._asking.assume(given.snapshot, answer))
+        for answer in self._answers(given.gang, given.without(pods_of(each.unit for each in moved))):
+            places = self._places(in_order, given.snapshot.assume(answer, given.gang))
             if places is not None:
                 return Moves(answer, tuple(places))
-        self.is_cut |= self._of_set <= 0
         return None
 
-    def _fits_elsewhere(self, moved: MovableGang) -> bool:
+    def _fits_elsewhere(self, moved: M) -> bool:
         """Whether a gang has another place even if no other gang takes any."""
         if moved.unit not in self._has_place:
-            answers = self._answers(moved, self._given.snapshot)
-            self._has_place[moved.unit] = next(answers, None) is not None
+            self._has_place[moved.unit] = self._places([moved], self._given.snapshot) is not None
         return self._has_place[moved.unit]
 
-    def _places(
-        self, moved: Sequence[MovableGang], snapshot: Snapshot
-    ) -> list[tuple[MovableGang, Assignment]] | None:
+    def _places(self, moved: Sequence[M], snapshot: Snapshot) -> list[tuple[M, Assignment]] | None:
         """A place for each of these gangs, beside one another."""
         if not moved:
             return []
         first, *rest = moved
-        for answer in self._answers(first, snapshot):
-            others = self._places(rest, first.assume(snapshot, answer))
+        if (gang := first.gang) is None:
+            return None
+        for answer in filter(first.accepts, self._answers(gang, snapshot)):
+            others = self._places(rest, snapshot.assume(answer, gang))
             if others is not None:
                 return [(first, answer), *others]
         return None
 
-    def _answers(self, asked: PlaceableGang, snapshot: Snapshot) -> Iterator[Assignment]:
+    def _answers(self, gang: Gang, snapshot: Snapshot) -> Iterator[Assignment]:
         """The best place of a gang, then others, each without a domain or a node of one before."""
         waiting = deque([frozenset[str]()])
         known = set(waiting)
         while waiting and self._of_set > 0 and not self._is_spent:
             without = waiting.popleft()
             self._questions, self._of_set = self._questions - 1, self._of_set - 1
-            answer = asked.place(snapshot, without, self._budget)
+            asked = replace(gang, excluded_nodes=gang.excluded_nodes | without)
+            answer = place(asked, snapshot, self._options, self._budget, explained=False)
             if isinstance(answer, NoFit):
                 continue
-            if asked.accepts(answer):
-                yield answer
+            yield answer
             for names in self._used(answer):
                 if (more := without | names) not in known:
                     known.add(more)

@@ -270,22 +270,11 @@ def _evicting(
     groups: Sequence[RunningVictims], plan: _WaitingPlan, view: View, found: Preempting, budgets: Budgets
 ) -> tuple[Preempting, Budgets, str]:
     """With the victims of a plan to evict now, and the rest of the budgets; and why some are protected."""
-    if plan.moves and (blocked := _why_none_is_moved(groups, plan, view, found, budgets)):
-        groups = [group for group in groups if group.is_begun]
-        found, budgets, _ = _evicting_each(groups, plan, view, found, budgets)
-        return found, budgets, blocked
-    return _evicting_each(groups, plan, view, found, budgets)
-
-
-def _why_none_is_moved(
-    groups: Sequence[RunningVictims], plan: _WaitingPlan, view: View, found: Preempting, budgets: Budgets
-) -> str:
-    """Why no further gang is moved for a plan: one of them cannot be; "" if all can."""
-    for group in groups:
-        if why := _why_not_evicted(group, group.going, plan, view, found, budgets):
-            return why
-        budgets = budgets.without(group.going)
-    return ""
+    after, left, blocked = _evicting_each(groups, plan, view, found, budgets)
+    if plan.moves and blocked:  # then no further gang is moved
+        begun = [group for group in groups if group.is_begun]
+        after, left, _ = _evicting_each(begun, plan, view, found, budgets)
+    return after, left, blocked
 
 
 def _evicting_each(

@@ -19,7 +19,7 @@ from webhook.durations import DAY, HOUR, duration_text
 from webhook.kube.objects import Pod
 from webhook.kube.placements import VictimGroup
 from webhook.kube.times import since_1970
-from webhook.placement import Assignment, Budget, NoFit, PlacementError, Snapshot, place
+from webhook.placement import Assignment, Budget, Gang, PlacementError, Snapshot
 from webhook.placement.moves import Moves, MoveSearch
 from webhook.placement.victims import Unit
 from webhook.policy.annotations import movable_after
@@ -74,59 +74,31 @@ class RunningGang:
         return sum(gpus_of(pod, self.now.settings.counting) for pod in self.pods)
 
     @cached_property
-    def _asked(self) -> GangQuestion | None:
-        """The question about its recreated pods, None if their place cannot be promised."""
+    def gang(self) -> Gang | None:
+        """See MovableGang."""
         view = self.now.view
         pods = [unpinned(pod, pod.spec.node_name) for pod in self.pods]
-        gang = gang_of(self.key, pods, (), OwnerFacts(size=len(pods)))
+        recreated = gang_of(self.key, pods, (), OwnerFacts(size=len(pods)))
         try:
-            asked = question(gang, pods, {}, self.avoid, self.now.class_of, view.is_ours)
+            asked = question(recreated, pods, {}, self.avoid, self.now.class_of, view.is_ours)
         except PlacementError:
             return None
         has_cards = any(member.pod_class.wants_cards for member in asked.gang.members)
-        return None if has_cards or asked.parts else asked
-
-    def place(self, snapshot: Snapshot, without: frozenset[str], budget: Budget) -> Assignment | NoFit:
-        """See PlaceableGang."""
-        if self._asked is None:
-            return NoFit("", len(self.pods), 0, 0, {})
-        asked, options = self._asked.without(without), self.now.settings.options
-        return place(asked.gang, snapshot, options, budget, explained=False)
+        return None if has_cards or asked.parts else asked.gang
 
     def accepts(self, answer: Assignment) -> bool:
         """Whether the place has no more domains than now, or one more at the finest level."""
         own = self.unit.pods
         nodes = {pod.spec.node_name for pod in self.pods if pod.metadata.uid in own}
-        before = domains_of(self.now.snapshot, nodes)
-        more = (0,) * (len(before) - 2) + (1, 1)
-        after = domains_of(self.now.snapshot, set(answer.nodes.values()))
-        return all(new <= old + extra for new, old, extra in zip(after, before, more, strict=True))
-
-    def assume(self, snapshot: Snapshot, answer: Assignment) -> Snapshot:
-        """See PlaceableGang."""
-        assert self._asked is not None
-        return snapshot.assume(answer, self._asked.gang)
+        return is_no_worse(set(answer.nodes.values()), nodes, self.now.snapshot)
 
 
-@dataclass(frozen=True)
-class AskingGang:
-    """The gang that waits, by its question."""
-
-    asked: GangQuestion
-    now: PassState
-
-    def place(self, snapshot: Snapshot, without: frozenset[str], budget: Budget) -> Assignment | NoFit:
-        """See PlaceableGang."""
-        gang = self.asked.without(without).gang
-        return place(gang, snapshot, self.now.settings.options, budget, explained=False)
-
-    def accepts(self, answer: Assignment) -> bool:
-        """See PlaceableGang."""
-        return True
-
-    def assume(self, snapshot: Snapshot, answer: Assignment) -> Snapshot:
-        """See PlaceableGang."""
-        return snapshot.assume(answer, self.asked.gang)
+def is_no_worse(nodes: Set[str], before: Set[str], snapshot: Snapshot) -> bool:
+    """Whether a gang has no more domains on these nodes than before, or one more at the finest level."""
+    old = domains_of(snapshot, before)
+    more = (0,) * (len(old) - 2) + (1, 1)
+    new = domains_of(snapshot, nodes)
+    return all(each <= was + extra for each, was, extra in zip(new, old, more, strict=True))
 
 
 def started_at(pod: Pod) -> float:
@@ -230,7 +202,7 @@ class MoveAnswer:
     gangs: those of the nearest miss, some of which are not moved; () if moving any gangs does not help.
     """
 
-    moves: Moves | None = None
+    moves: Moves[RunningGang] | None = None
     gangs: tuple[RunningGang, ...] = ()
     limit: int = 0
 
@@ -271,37 +243,30 @@ def look_for_moves(gang: PodGang, asked: GangQuestion, now: PassState, budget: B
     gangs, left = list(running_gangs(gang, now)), _left(now)
     willing = [each for each in gangs if not each.why_not]
     found = _search(asked, now, willing, left, budget)
-    if found is not None and sum(len(each.pods) for each in _gangs_of(found)) <= MOST_PODS:
+    if found is not None and sum(len(each.pods) for each, _ in found.places) <= MOST_PODS:
         return MoveAnswer(found)
     nearest = _search(asked, now, gangs, len(gangs), budget)
-    return MoveAnswer(None, _gangs_of(nearest) if nearest is not None else (), left)
+    return MoveAnswer(None, tuple(each for each, _ in nearest.places) if nearest is not None else (), left)
 
 
 def _search(
     asked: GangQuestion, now: PassState, gangs: Sequence[RunningGang], most: int, budget: Budget
-) -> Moves | None:
+) -> Moves[RunningGang] | None:
     part = budget.part(budget.left // 2)
-    return MoveSearch(AskingGang(asked, now), asked.gang, now.snapshot, gangs, part).run(most)
+    return MoveSearch(asked.gang, now.snapshot, gangs, now.settings.options, part).run(most)
 
 
-def _gangs_of(moves: Moves) -> tuple[RunningGang, ...]:
-    return tuple(gang for gang, _ in moves.places if isinstance(gang, RunningGang))
-
-
-def as_preemption(moves: Moves, now: PassState) -> Preemption:
+def as_preemption(moves: Moves[RunningGang], now: PassState) -> Preemption:
     """The moved gangs as victims that have a new place."""
-    at, places = now.view.now.at, dict[GangKey, tuple[RunningGang, Assignment]]()
     # A move is recognized by its time, so no two have the same.
-    before = sum(len(plan.victims) for plan in now.plans)
-    for gang, answer in moves.places:
-        assert isinstance(gang, RunningGang)
-        places[gang.key] = gang, answer
+    before, at = sum(len(plan.victims) for plan in now.plans), now.view.now.at
     groups = tuple(
         _group(gang, answer, now, (at + timedelta(microseconds=number)).isoformat())
-        for number, (gang, answer) in enumerate(places.values(), before)
+        for number, (gang, answer) in enumerate(moves.places, before)
     )
-    highest = max(gang.unit.priority for gang, _ in places.values())
-    return Preemption(moves.assignment, groups, tuple(map(str, places)), highest)
+    gangs = [gang for gang, _ in moves.places]
+    highest = max(gang.unit.priority for gang in gangs)
+    return Preemption(moves.assignment, groups, tuple(str(gang.key) for gang in gangs), highest)
 
 
 def _group(gang: RunningGang, answer: Assignment, now: PassState, made: str) -> VictimGroup:
