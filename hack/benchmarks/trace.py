@@ -9,7 +9,7 @@ for each.
 With --gangs: 1,000 gangs arrive at 1,024 nodes and end, of which the last 700 count, at two loads. Prints,
 for each placer, the means of gangs rejected, of free subblocks, and of the domains that a gang has.
 
-With --make-room: 300 gangs arrive after 300 others, and those that do not fit wait. Prints how long gangs of
+With --moves: 300 gangs arrive after 300 others, and those that do not fit wait. Prints how long gangs of
 more than 64 GPUs wait, and the GPU hours lost by moved gangs: without moves, by topogate, and by KAI's rule.
 """
 
@@ -27,7 +27,7 @@ from hack.comparing.gang_arrivals import Placer as GangPlacer
 from hack.comparing.gang_arrivals import Totals, run
 from hack.comparing.gang_arrivals import arrivals as gang_arrivals
 from hack.comparing.gang_placers import Simple, Topogate, first_fit, kueue, tight_fit
-from hack.comparing.gang_queue import GangQueue, Waits
+from hack.comparing.gang_queue import GangQueue, WaitTotals
 from hack.comparing.move_rules import MOVE_RULES, is_movable
 from hack.comparing.revisions import output_at
 from hack.comparing.trace import NODES, PODS, TraceNode, TracePod, arrivals, read_nodes, read_pods
@@ -63,13 +63,13 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--placer", action="append", choices=[*_PLACERS], help="only these placers")
     parser.add_argument("--compare", metavar="REVISION", help="also topogate at another commit")
     parser.add_argument("--gangs", action="store_true", help="gangs that come and go, instead of the trace")
-    parser.add_argument("--make-room", action="store_true", help="gangs that wait, and those moved for them")
+    parser.add_argument("--moves", action="store_true", help="gangs that wait, and those moved for them")
     args = parser.parse_args(argv)
     seeds = range(args.first_seed, args.first_seed + args.seeds)
     if args.gangs:
         return _gangs(seeds)
-    if args.make_room:
-        return _make_room(seeds)
+    if args.moves:
+        return _waiting_gangs(seeds)
     nodes = read_nodes(args.nodes.resolve(), args.every)
     for path in args.pods or [PODS]:
         for name in args.placer or _PLACERS:
@@ -94,13 +94,13 @@ def _gangs(seeds: range) -> int:
     return 0
 
 
-def _make_room(seeds: range) -> int:
+def _waiting_gangs(seeds: range) -> int:
     """Print the rows of gangs that wait."""
     for load in WAITING_LOADS:
         for percent, name in itertools.product(MOVABLE_PERCENT, MOVE_RULES):
             if (name == "none") == (percent > 0):
                 continue
-            waits = Waits()
+            waits = WaitTotals()
             for seed in seeds:
                 counted = range(WARM_UP, 2 * WARM_UP)
                 queue = GangQueue(MOVE_RULES[name], partial(is_movable, seed, percent), counted, waits)

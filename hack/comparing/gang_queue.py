@@ -58,7 +58,7 @@ class Moved(NamedTuple):
 
 
 @dataclass
-class Cluster:
+class JobCluster:
     """Nodes, running jobs by the names of their gangs, and the time in arrivals."""
 
     snapshot: Snapshot = field(default_factory=empty_cluster)
@@ -97,15 +97,15 @@ def without(snapshot: Snapshot, jobs: Iterable[RunningJob]) -> Snapshot:
 
 
 @dataclass(frozen=True)
-class Rule:
+class MoveRule:
     """Which gangs are moved for one that has waited for `after` arrivals."""
 
-    find: Callable[[Gang, Cluster, Sequence[RunningJob]], Moved | None]
+    find: Callable[[Gang, JobCluster, Sequence[RunningJob]], Moved | None]
     after: float = 0.0
 
 
 @dataclass
-class Waits:
+class WaitTotals:
     """What gangs waited, in hours, and what that cost."""
 
     large: list[float] = field(default_factory=list)
@@ -151,9 +151,13 @@ class GangQueue:
     """The queue of one run. is_movable: whether a job may be moved. counted: the arrivals that count."""
 
     def __init__(
-        self, rule: Rule | None, is_movable: Callable[[ArrivingGang], bool], counted: range, waits: Waits
+        self,
+        rule: MoveRule | None,
+        is_movable: Callable[[ArrivingGang], bool],
+        counted: range,
+        waits: WaitTotals,
     ) -> None:
-        self.cluster, self.waits = Cluster(), waits
+        self.cluster, self.waits = JobCluster(), waits
         self._rule, self._is_movable, self._counted = rule, is_movable, counted
         self._waiting: list[_WaitingGang] = []
         self._ends: list[tuple[float, str]] = []

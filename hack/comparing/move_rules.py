@@ -14,14 +14,14 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from hack.comparing.gang_arrivals import ArrivingGang
-from hack.comparing.gang_queue import AN_HOUR, Cluster, Moved, Rule, RunningJob, assumed, without
+from hack.comparing.gang_queue import AN_HOUR, JobCluster, Moved, MoveRule, RunningJob, assumed, without
 from webhook.configuration.settings import MoveLimits
 from webhook.durations import HOUR
 from webhook.placement import Assignment, Budget, Gang, NoFit, Options, place
 from webhook.placement.moves import MoveSearch
 from webhook.placement.victims import Unit
 from webhook.sweeper.decide.core_questions import QUESTIONS
-from webhook.sweeper.decide.willing_gangs import is_no_worse
+from webhook.sweeper.decide.willing_gangs import most_domains
 
 _LIMITS: Final = MoveLimits()
 _A_DAY: Final = 24 * AN_HOUR
@@ -35,7 +35,7 @@ class _MovableJob:
     """A running job for MoveSearch."""
 
     job: RunningJob
-    cluster: Cluster
+    cluster: JobCluster
 
     @property
     def unit(self) -> Unit:
@@ -49,11 +49,12 @@ class _MovableJob:
     def gang(self) -> Gang:
         return self.job.gang
 
-    def accepts(self, answer: Assignment) -> bool:
-        return is_no_worse(set(answer.nodes.values()), set(self.job.nodes.values()), self.cluster.snapshot)
+    @property
+    def most_domains(self) -> tuple[int, ...]:
+        return most_domains(set(self.job.nodes.values()), self.cluster.snapshot)
 
 
-def by_topogate(asking: Gang, cluster: Cluster, movable: Sequence[RunningJob]) -> Moved | None:
+def by_topogate(asking: Gang, cluster: JobCluster, movable: Sequence[RunningJob]) -> Moved | None:
     """The gangs of MoveSearch, within the default limits of makeRoom."""
     within = [at for job in cluster.running.values() for at in job.moves if cluster.now - at < AN_HOUR]
     willing = [
@@ -73,7 +74,7 @@ MOST: Final = 17
 """The most gangs that KAI moves for one, by default."""
 
 
-def by_kai(asking: Gang, cluster: Cluster, movable: Sequence[RunningJob]) -> Moved | None:
+def by_kai(asking: Gang, cluster: JobCluster, movable: Sequence[RunningJob]) -> Moved | None:
     """KAI's rule."""
     youngest_first = sorted(movable, key=lambda job: -job.job.number)
     found: Moved | None = None
@@ -87,7 +88,7 @@ def by_kai(asking: Gang, cluster: Cluster, movable: Sequence[RunningJob]) -> Mov
 
 
 def _solved(
-    asking: Gang, moved: Sequence[RunningJob], candidates: Sequence[RunningJob], cluster: Cluster
+    asking: Gang, moved: Sequence[RunningJob], candidates: Sequence[RunningJob], cluster: JobCluster
 ) -> Moved | None:
     """The places of the pods so far. moved: the gangs that are moved for those before."""
     if (found := _simulated(asking, moved, cluster)) is not None:
@@ -106,8 +107,8 @@ def _solved(
     return None
 
 
-def _simulated(asking: Gang, evicted: Sequence[RunningJob], cluster: Cluster) -> Moved | None:
-    """All of these gangs placed anew, the oldest first; None if one has no place."""
+def _simulated(asking: Gang, evicted: Sequence[RunningJob], cluster: JobCluster) -> Moved | None:
+    """All of these gangs placed again, the oldest first; None if one has no place."""
     snapshot = without(cluster.snapshot, evicted)
     if isinstance(place(asking, snapshot, explained=False), NoFit):
         return None  # not beside them either
@@ -125,8 +126,8 @@ def _simulated(asking: Gang, evicted: Sequence[RunningJob], cluster: Cluster) ->
 
 MOVE_RULES: Final = {
     "none": None,
-    "topogate": Rule(by_topogate, after=_LIMITS.after_seconds / HOUR * AN_HOUR),
-    "KAI's rule": Rule(by_kai),
+    "topogate": MoveRule(by_topogate, after=_LIMITS.after_seconds / HOUR * AN_HOUR),
+    "KAI's rule": MoveRule(by_kai),
 }
 
 

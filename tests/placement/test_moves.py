@@ -22,7 +22,7 @@ DOMAIN: Final = {None: dict.fromkeys(NODES, ""), "block": BLOCK, "subblock": RAC
 
 
 def domains_of(nodes: Sequence[str]) -> tuple[int, ...]:
-    return len({BLOCK[each] for each in nodes}), len({RACK[each] for each in nodes}), len(nodes)
+    return len({BLOCK.get(each) for each in nodes}), len({RACK.get(each) for each in nodes}), len(nodes)
 
 
 @dataclass(frozen=True)
@@ -40,8 +40,9 @@ class SmallGang:
         gang = replace(gang_of(len(nodes), required_level=level), name=name)
         return cls(gang, tuple(nodes), lost, Unit(name, 0, pods))
 
-    def accepts(self, answer: Assignment) -> bool:
-        return not self.nodes or self.may_lie_on(tuple(answer.nodes.values()))
+    @property
+    def most_domains(self) -> tuple[int, ...]:
+        return (*domains_of(self.nodes), len(self.nodes))
 
     def may_lie_on(self, nodes: Sequence[str]) -> bool:
         """Its blocks and subblocks are no more than now."""
@@ -118,6 +119,19 @@ def clusters(draw: st.DrawFn) -> tuple[SmallGang, list[SmallGang], list[SmallGan
     return asking, gangs, movable
 
 
+def check(found: Moves[SmallGang], gangs: Sequence[SmallGang], movable: Sequence[SmallGang]) -> None:
+    """All gangs have places that they may use, on nodes that are free before anything is moved."""
+    used = {node for each in gangs for node in each.nodes}
+    moved = [each for each in movable if each.unit.name in of(found)]
+    asked = set(found.assignment.nodes.values())
+    assert asked <= {*NODES} - used | {node for each in moved for node in each.nodes}
+    new = [node for nodes in of(found).values() for node in nodes]
+    assert len(set(new)) == len(new), "no two gangs are moved to one node"
+    assert not used & {*new}, "it is free before anything is moved"
+    assert not asked & {*new}
+    assert all(any(each.layouts(sorted(of(found)[each.unit.name]))) for each in moved)
+
+
 @pytest.mark.promise("O418")
 @settings(deadline=None, max_examples=150, derandomize=True)
 @given(clusters())
@@ -130,15 +144,27 @@ def test_a_set_is_found_if_one_exists_and_none_is_cheaper(
     found = search(asking, gangs, movable).run(len(movable))
     assert (found.cost if found is not None else None) == cheapest(asking, gangs, movable)
     if found is not None:
-        used = {node for each in gangs for node in each.nodes}
-        moved = [each for each in movable if each.unit.name in of(found)]
-        asked = set(found.assignment.nodes.values())
-        assert asked <= {*NODES} - used | {node for each in moved for node in each.nodes}
-        new = [node for nodes in of(found).values() for node in nodes]
-        assert len(set(new)) == len(new), "no two gangs are moved to one node"
-        assert not used & {*new}, "it is free before anything is moved"
-        assert not asked & {*new}
-        assert all(any(each.layouts(sorted(of(found)[each.unit.name]))) for each in moved)
+        check(found, gangs, movable)
+
+
+@pytest.mark.promise("O418")
+def test_gangs_leave_a_domain_one_by_one_where_there_are_too_many_sets() -> None:
+    """The first 15 have no other place, so millions of sets fail before one of the others alone."""
+    names, free = [f"n{number:02}" for number in range(34)], [f"m{number}" for number in range(9)]
+    tree = {"b1": {"r1": dict.fromkeys(names, 1)}, "b2": {"r2": dict.fromkeys(free, 1)}}
+    gangs = [SmallGang.on(f"g{node}", [node]) for node in names[:30]]
+    gangs[:15] = [replace(each, gang=gang_of(2)) for each in gangs[:15]]
+    pods = [(each.nodes[0], next(iter(each.unit.pods))) for each in gangs]
+    use = {"cpu": 1000, "pods": 1}
+    snapshot = snapshot_of(tree, [(node, Usage(use, name=uid, uid=uid)) for node, uid in pods])
+    asking = gang_of(12, required_level="block")
+    found = MoveSearch(asking, snapshot, gangs, Options(), Budget(10**9)).run(10)
+    assert found is not None
+    moved = {each.nodes[0]: set(answer.nodes.values()) for each, answer in found.places}
+    assert len(moved) == 8
+    assert moved.keys() <= set(names[15:])
+    assert set(found.assignment.nodes.values()) == {*moved, *names[30:]}
+    assert {node for nodes in moved.values() for node in nodes} <= set(free)
 
 
 def test_the_gang_with_the_fewest_pods_is_moved_and_of_these_the_one_that_has_run_least() -> None:

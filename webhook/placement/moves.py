@@ -8,12 +8,16 @@ The sets are those of victims: EmptiedDomain excludes sets that cannot suffice. 
 the asking gang is tried, then that of each moved gang, the largest first. Where one has none, those before it
 are asked for other places, without a domain or a node that they have used and that is free now: only those
 help. All of that is bounded in questions, so the answer does not depend on the machine.
+
+If the bound is reached before a set is found, gangs leave one domain after the other, those first that free
+the most capacity with each pod. That finds sets of many gangs, and not always the cheapest.
 """
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from operator import le
 from typing import Final, Generic, Protocol, TypeVar
 
 from webhook.placement.budget import Budget
@@ -22,8 +26,8 @@ from webhook.placement.place import place
 from webhook.placement.snapshot import Snapshot, key_of
 from webhook.placement.victims import EmptiedDomain, EvictionInput, Unit, emptied_domains, pods_of
 
-MOST_QUESTIONS: Final = 600
-"""The most questions about places, of the asking gang and of moved ones."""
+MOST_QUESTIONS: Final = 300
+"""The most questions about places for the cheapest set, and as many for gangs that leave a domain."""
 MOST_OF_SET: Final = 100
 """The most of them for one set of gangs."""
 
@@ -31,7 +35,8 @@ MOST_OF_SET: Final = 100
 class MovableGang(Protocol):
     """A gang that may be moved. unit: its GPU pods. lost: GPU hours since their start, lost by a move.
 
-    gang: as it is recreated, None if no place can be promised to it.
+    gang: as it is recreated, None if no place can be promised to it. most_domains: how many domains of each
+    level its new place may have, coarsest first, and how many nodes.
     """
 
     @property
@@ -40,8 +45,8 @@ class MovableGang(Protocol):
     def lost(self) -> float: ...
     @property
     def gang(self) -> Gang | None: ...
-    def accepts(self, answer: Assignment) -> bool:
-        """Whether it may be moved there."""
+    @property
+    def most_domains(self) -> tuple[int, ...]: ...
 
 
 M = TypeVar("M", bound=MovableGang)
@@ -82,24 +87,37 @@ class MoveSearch(Generic[M]):
         self._emptied: frozenset[str] = frozenset()
         self._tried: set[frozenset[Unit]] = set()
         self._has_place: dict[Unit, bool] = {}
+        self._is_cut = False
+        """Whether a cheaper set may exist, as the search for it ended at its bound."""
 
     def run(self, most: int) -> Moves[M] | None:
-        """The cheapest set of at most so many gangs, None if none is found."""
+        """The cheapest set of at most so many gangs that is found, None if none is."""
         if not self._movable or self._budget.exhausted:
             return None
-        best: Moves[M] | None = None
         parts = emptied_domains(self._given, self._given.units, self._budget)
+        everything, self._budget = self._budget, self._budget.part(self._budget.left // 2)
+        best = self._cheapest(parts, most)
+        if best is not None or not self._is_cut:
+            return best
+        self._budget, self._questions, self._of_set = everything, MOST_QUESTIONS, MOST_QUESTIONS
+        found = filter(None, (self._leaving(part, most) for part in parts))
+        return min(found, key=lambda moves: moves.cost, default=None)
+
+    @property
+    def _is_spent(self) -> bool:
+        return self._questions <= 0 or self._budget.exhausted
+
+    def _cheapest(self, parts: Sequence[EmptiedDomain], most: int) -> Moves[M] | None:
+        """The cheapest set of so many gangs, as far as the bound allows."""
+        best: Moves[M] | None = None
         for count in range(1, min(most, len(self._movable)) + 1):
             if self._is_spent or (best is not None and count > best.cost[0]):
                 break
             for part in parts:
                 if part.fewest <= count:
                     best = self._of_size(count, part, best)
+        self._is_cut |= self._is_spent or not self._given.branches
         return best
-
-    @property
-    def _is_spent(self) -> bool:
-        return self._questions <= 0 or self._budget.exhausted or not self._given.branches
 
     def _of_size(self, count: int, part: EmptiedDomain, best: Moves[M] | None) -> Moves[M] | None:
         """The cheapest set of so many gangs that may free capacity in a domain, else `best`."""
@@ -130,6 +148,7 @@ class MoveSearch(Generic[M]):
             places = self._places(in_order, given.snapshot.assume(answer, given.gang))
             if places is not None:
                 return Moves(answer, tuple(places))
+        self._is_cut |= self._of_set <= 0
         return None
 
     def _fits_elsewhere(self, moved: M) -> bool:
@@ -138,35 +157,95 @@ class MoveSearch(Generic[M]):
             self._has_place[moved.unit] = self._places([moved], self._given.snapshot) is not None
         return self._has_place[moved.unit]
 
-    def _places(self, moved: Sequence[M], snapshot: Snapshot) -> list[tuple[M, Assignment]] | None:
-        """A place for each of these gangs, beside one another."""
+    def _places(
+        self, moved: Sequence[M], snapshot: Snapshot, avoided: frozenset[str] = frozenset()
+    ) -> list[tuple[M, Assignment]] | None:
+        """A place for each of these gangs, beside one another; the first avoids these nodes."""
         if not moved:
             return []
         first, *rest = moved
         if (gang := first.gang) is None:
             return None
-        for answer in filter(first.accepts, self._answers(gang, snapshot)):
+        for answer in self._answers(gang, snapshot, first.most_domains, avoided):
             others = self._places(rest, snapshot.assume(answer, gang))
             if others is not None:
                 return [(first, answer), *others]
         return None
 
-    def _answers(self, gang: Gang, snapshot: Snapshot) -> Iterator[Assignment]:
-        """The best place of a gang, then others, each without a domain or a node of one before."""
-        waiting = deque([frozenset[str]()])
-        known = set(waiting)
-        while waiting and self._of_set > 0 and not self._is_spent:
-            without = waiting.popleft()
-            self._questions, self._of_set = self._questions - 1, self._of_set - 1
-            asked = replace(gang, excluded_nodes=gang.excluded_nodes | without)
-            answer = place(asked, snapshot, self._options, self._budget, explained=False)
-            if isinstance(answer, NoFit):
+    def _leaving(self, part: EmptiedDomain, most: int) -> Moves[M] | None:
+        """The gangs that leave a domain one by one until the asking gang fits, without those not needed."""
+        snapshot, found = self._given.snapshot, dict[Unit, tuple[M, Assignment]]()
+        for unit in sorted(part.gains, key=lambda unit: (-part.gains[unit] / len(unit.pods), unit.name)):
+            if len(found) >= most:
+                break
+            moved = self._movable[unit]
+            places = self._places([moved], snapshot, self._needed_nodes(part, [*found, unit]))
+            if not places or moved.gang is None:
                 continue
-            yield answer
+            found[unit] = places[0]
+            snapshot = snapshot.assume(places[0][1], moved.gang)
+            if part.suffices(found) and self._beside(found.values()) is not None:
+                return self._needed(found)
+        return None
+
+    def _needed_nodes(self, part: EmptiedDomain, units: Iterable[Unit]) -> frozenset[str]:
+        """The nodes of a domain that units leave to the asking gang; of the cluster, those of use to it."""
+        return part.names if part.key else part.free.union(*(self._given.where[unit] for unit in units))
+
+    def _needed(self, found: Mapping[Unit, tuple[M, Assignment]]) -> Moves[M] | None:
+        """The moves without which the asking gang does not fit, the largest gangs tried first."""
+        left, best = dict(found), self._beside(found.values())
+        for unit in sorted(found, key=lambda unit: (-len(unit.pods), unit.name)):
+            fewer = {each: move for each, move in left.items() if each != unit}
+            answer = self._beside(fewer.values())
+            if answer is not None:
+                left, best = fewer, answer
+        return None if best is None else Moves(best, tuple(left.values()))
+
+    def _beside(self, moves: Iterable[tuple[M, Assignment]]) -> Assignment | None:
+        """The best place of the asking gang once these gangs are moved."""
+        places = [(moved.unit, moved.gang, answer) for moved, answer in moves]
+        snapshot = self._given.without(pods_of(unit for unit, _, _ in places))
+        for _, gang, answer in places:
+            snapshot = snapshot.assume(answer, gang) if gang is not None else snapshot
+        return next(self._answers(self._given.gang, snapshot), None)
+
+    def _answers(
+        self,
+        gang: Gang,
+        snapshot: Snapshot,
+        most: tuple[int, ...] | None = None,
+        avoided: frozenset[str] = frozenset(),
+    ) -> Iterator[Assignment]:
+        """The best place of a gang, then others, each without a domain or a node of one before.
+
+        most: how many domains a place may have, see most_domains. avoided: nodes that none of them uses.
+        """
+        waiting = deque([avoided])
+        known = set(waiting)
+        while waiting:
+            without = waiting.popleft()
+            answer = self._answer(gang, snapshot, without)
+            if answer is None:
+                continue
+            domains = answer.objective.domains
+            if most is None or all(map(le, domains, most)):
+                yield answer
+            elif domains > most:
+                continue  # without further nodes it has no fewer
             for names in self._used(answer):
                 if (more := without | names) not in known:
                     known.add(more)
                     waiting.append(more)
+
+    def _answer(self, gang: Gang, snapshot: Snapshot, without: frozenset[str]) -> Assignment | None:
+        """The best place of a gang without these nodes, None if there is none, or at the bound."""
+        if self._of_set <= 0 or self._is_spent:
+            return None
+        self._questions, self._of_set = self._questions - 1, self._of_set - 1
+        asked = replace(gang, excluded_nodes=gang.excluded_nodes | without)
+        answer = place(asked, snapshot, self._options, self._budget, explained=False)
+        return None if isinstance(answer, NoFit) else answer
 
     def _used(self, answer: Assignment) -> list[frozenset[str]]:
         """Nodes that a place uses and that are free now: by domain, the coarsest first, and one by one."""

@@ -13,7 +13,7 @@ gang is broken.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set, Sized
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence, Set, Sized
 from dataclasses import dataclass
 from functools import partial
 from operator import sub
@@ -93,7 +93,10 @@ _NEVER: Final = 10**9
 
 
 class EmptiedDomain:
-    """A domain that sets of units could free. fewest: a lower bound of the number of evicted units."""
+    """A domain that sets of units could free. fewest: a lower bound of the number of evicted units.
+
+    names: its nodes. free: those that have capacity for a pod of the gang now.
+    """
 
     def __init__(
         self,
@@ -104,7 +107,7 @@ class EmptiedDomain:
         given: EvictionInput,
     ) -> None:
         """names: its nodes. emptied: the cluster without all units. units: those with a pod in it."""
-        self.key = key
+        self.key, self.names, self.free = key, frozenset(names), frozenset[str]()
         self.spare_pods: frozenset[str] = frozenset()
         self.gains: dict[Unit, int] = {}
         classes = Counter(member.pod_class for member in given.gang.members)
@@ -116,6 +119,7 @@ class EmptiedDomain:
             return
         self.spare_pods = _spare_pods(units, most, given)
         least = _all_count_slots_by_node(classes, given.without(self.spare_pods), names)
+        self.free = frozenset(filter(lambda name: any(least[name]), least))
         more = {name: tuple(map(sub, most[name], slot_counts)) for name, slot_counts in least.items()}
         self._base = _sums(least.values(), classes)
         gained = {
@@ -134,6 +138,11 @@ class EmptiedDomain:
                 return count
             missing, count = missing - gain, count + 1
         return count if missing <= 0 else _NEVER
+
+    def suffices(self, units: Container[Unit]) -> bool:
+        """Whether the capacity is enough once these units are gone, as far as it can be counted."""
+        chosen = [number for number, unit in enumerate(self._units) if unit in units]
+        return self._suffices(sum(own[number] for number in chosen) for own in self._by_kind)
 
     def _suffices(self, gained: Iterable[int]) -> bool:
         """Whether so many more free slots for each class are enough."""

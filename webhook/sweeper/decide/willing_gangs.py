@@ -86,19 +86,18 @@ class RunningGang:
         has_cards = any(member.pod_class.wants_cards for member in asked.gang.members)
         return None if has_cards or asked.parts else asked.gang
 
-    def accepts(self, answer: Assignment) -> bool:
-        """Whether the place has no more domains than now, or one more at the finest level."""
+    @property
+    def most_domains(self) -> tuple[int, ...]:
+        """See MovableGang."""
         own = self.unit.pods
         nodes = {pod.spec.node_name for pod in self.pods if pod.metadata.uid in own}
-        return is_no_worse(set(answer.nodes.values()), nodes, self.now.snapshot)
+        return most_domains(nodes, self.now.snapshot)
 
 
-def is_no_worse(nodes: Set[str], before: Set[str], snapshot: Snapshot) -> bool:
-    """Whether a gang has no more domains on these nodes than before, or one more at the finest level."""
-    old = domains_of(snapshot, before)
-    more = (0,) * (len(old) - 2) + (1, 1)
-    new = domains_of(snapshot, nodes)
-    return all(each <= was + extra for each, was, extra in zip(new, old, more, strict=True))
+def most_domains(nodes: Set[str], snapshot: Snapshot) -> tuple[int, ...]:
+    """The domains of a gang on these nodes, and one more at the finest level, and one more node."""
+    *coarse, finest, count = domains_of(snapshot, nodes)
+    return (*coarse, finest + 1, count + 1)
 
 
 def started_at(pod: Pod) -> float:
