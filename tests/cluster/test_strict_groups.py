@@ -10,7 +10,7 @@ from hack.local import native_gangs
 from hack.local.build import ROOT
 from hack.local.install import Installation
 from labeler.contract import keys
-from tests.cluster.native_jobs import CONTAINER, OPTED_IN, bound, create_gang, installed_on_shape, job
+from tests.cluster.native_jobs import CONTAINER, OPTED_IN, bound, installed_on_shape, job
 from tests.cluster.typed import run
 from tests.support import create_namespace, delete_namespace, wait_for_pods
 from webhook.configuration.cluster import KEY, path_of
@@ -83,16 +83,6 @@ def refusal(installed: Installation, namespace: str, name: str, **spec: Any) -> 
     return ""
 
 
-def test_pods_of_a_real_pod_group_are_gated_and_bound_as_one(installed: Installation, tenant: str) -> None:
-    create_gang(installed.cluster, tenant, "JobSet in one PodGroup")
-    pods = wait_for_pods(installed.cluster, tenant, lambda pods: len(bound(pods)) == 8, "all to be bound")
-    assert {pod["spec"]["schedulingGroup"]["podGroupName"] for pod in pods} == {"train"}
-    path = f"/apis/topogate.io/v1alpha1/namespaces/{tenant}/placements"
-    (placement,) = installed.api.json("GET", path)["items"]
-    planned = {pod["name"]: pod["node"] for pod in placement["spec"]["pods"]}
-    assert planned == {pod["metadata"]["name"]: pod["spec"]["nodeName"] for pod in pods}
-
-
 @pytest.mark.usefixtures("without_webhook")
 def test_while_the_webhook_is_away_pods_of_a_real_pod_group_are_refused_without_the_gate(
     installed: Installation, tenant: str
@@ -102,16 +92,6 @@ def test_while_the_webhook_is_away_pods_of_a_real_pod_group_are_refused_without_
     assert not refusal(installed, tenant, "a", schedulingGates=[{"name": keys.GATE}])
     assert not refusal(installed, tenant, "a", annotations={keys.INJECT_ANNOTATION: keys.INJECT_NO})
     assert not refusal(installed, tenant, "a", containers=[{"name": "c", "image": "x"}])
-
-
-@pytest.mark.usefixtures("without_webhook")
-def test_where_nobody_has_opted_in_kube_scheduler_binds_a_real_pod_group(installed: Installation) -> None:
-    namespace = create_namespace(installed.cluster)
-    create_group(installed, namespace)
-    for name in ("a", "b"):
-        create(installed, namespace, name)
-    wait_for_pods(installed.cluster, namespace, lambda pods: len(bound(pods)) == 2, "both to be bound")
-    delete_namespace(installed.cluster, namespace)
 
 
 def test_a_job_gets_its_pods_once_the_webhook_is_back_and_is_bound_as_one(

@@ -4,10 +4,7 @@ from typing import Any
 
 import pytest
 
-from hack.local.cluster import Cluster
 from labeler.contract import keys
-from tests.support import wait_for_pods
-from tests.sweeper.at_work import create_pod, named, run_all, sweep, template
 from tests.sweeper.cluster import Nodes, Placing, gpu_pod, places
 from tests.sweeper.pods import decode, pod_json
 from webhook.configuration.settings import Settings
@@ -63,23 +60,6 @@ def test_values_of_two_labels_are_two_gangs_even_if_they_are_the_same_text() -> 
     )
     assert one != two
     assert one.placement_name != two.placement_name
-
-
-@pytest.mark.promise("O105")
-def test_pods_of_one_release_are_placed_together(two_subblocks: Cluster, namespace: str) -> None:
-    api = two_subblocks.api()
-    pin = {"kubernetes.io/hostname": "node-b0-s0-h00"}
-    create_pod(api, namespace, "busy", template(8, gated=False, nodeSelector=pin))
-    wait_for_pods(two_subblocks, namespace, lambda pods: run_all(pods, "busy", 1), "the other's pod")
-    for number in range(3):
-        body = template(8, annotations={keys.GANG_SIZE_ANNOTATION: "3"})
-        body["metadata"]["labels"] = {HELM: "train"}
-        create_pod(api, namespace, f"train-{number}", body)
-    settings = Settings(gang_labels=(HELM,))
-    pods = sweep(two_subblocks, namespace, settings, lambda pods: run_all(pods, "train", 3), "all to run")
-    assert {pod["spec"]["nodeName"][:10] for pod in named(pods, "train")} == {"node-b0-s1"}
-    (placement,) = api.json("GET", f"/apis/topogate.io/v1alpha1/namespaces/{namespace}/placements")["items"]
-    assert placement["spec"]["gang"] == "Group/train"
 
 
 @pytest.mark.promise("O108")

@@ -118,17 +118,6 @@ def test_a_reservation_ends_in_time_and_starts_again_with_each_stage() -> None:
     assert nodes_before(passes, waiting(0)) == {"n1", "n2"}
 
 
-def test_a_pod_that_must_end_before_may_use_what_is_reserved() -> None:
-    passes = PlanPasses(SETTINGS, Clock())
-    passes.observe(seen(LEADER))
-    limit = int(SETTINGS.reserve_hold_seconds)
-    for seconds, expected in ((limit, frozenset()), (limit + 1, {"n1", "n2"})):
-        (gang,) = gather_all(
-            decode(pod_json("short", activeDeadlineSeconds=seconds, terminationGracePeriodSeconds=0))
-        )
-        assert nodes_before(passes, gang) == expected
-
-
 @pytest.mark.promise("R73")
 def test_no_more_nodes_are_reserved_than_the_operator_allows() -> None:
     passes = PlanPasses(Settings(reserve_share=0.25), Clock())

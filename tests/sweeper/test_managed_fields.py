@@ -13,9 +13,8 @@ import msgspec
 import pytest
 
 from hack.local.cluster import Cluster
-from tests.support import wait_for_pods
 from tests.sweeper.applies import Applies
-from tests.sweeper.at_work import create_job, create_pod, named, run_all, sweep, template
+from tests.sweeper.at_work import create_job, run_all, sweep, template
 from tests.sweeper.pods import decode, pod_json
 from tests.sweeper.releases import Never
 from webhook.configuration.settings import Settings
@@ -230,25 +229,4 @@ def test_pods_of_a_job_run_without_managed_fields_and_can_be_applied_to(
         apply_label(api, path, "a-team", {"mine": "1", "batch.kubernetes.io/job-name": "another"})
     with pytest.raises(ApiError, match='conflict with "a-team"'):
         apply_label(api, path, "b-team", {"mine": "2"})
-    assert "mine" not in apply_label(api, path, "a-team", {})["metadata"]["labels"]
-
-
-def test_pods_that_a_client_applies_keep_their_managed_fields(two_nodes: Cluster, namespace: str) -> None:
-    api = two_nodes.api()
-    create_job(api, namespace, "applied", 1, template(4))
-    create_pod(api, namespace, "bare", template(4))
-    found = wait_for_pods(two_nodes, namespace, lambda pods: len(pods) == 2, "both pods")
-    (applied,) = named(found, "applied")
-    path = f"/api/v1/namespaces/{namespace}/pods/{applied['metadata']['name']}"
-    apply_label(api, path, "a-team", {"mine": "1"})
-    done = sweep(
-        two_nodes,
-        namespace,
-        Settings(),
-        lambda pods: run_all(pods, "applied", 1) and run_all(pods, "bare", 1),
-        "both to run",
-    )
-    assert ("a-team", "Apply") in managers(named(done, "applied")[0])
-    assert ("kube-controller-manager", "Update") in managers(named(done, "applied")[0])
-    assert len(managers(named(done, "bare")[0])) > 1
     assert "mine" not in apply_label(api, path, "a-team", {})["metadata"]["labels"]

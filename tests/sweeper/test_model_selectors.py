@@ -7,13 +7,9 @@ from typing import Any
 import jsonpatch
 import pytest
 
-from hack.local import nodes
-from hack.local.cluster import Cluster
 from labeler.contract import keys
-from tests.support import wait_for_nodes
-from tests.sweeper.at_work import GPU, create_job, is_gated, run_all, sweep, template
+from tests.sweeper.at_work import GPU
 from tests.sweeper.pods import decode, gather_all, no_size, pod_json
-from webhook.configuration.settings import Settings
 from webhook.kube.objects import Pod
 from webhook.policy.values import GpuModel, NamespaceRules, Policy, Tier
 from webhook.sweeper.apply.patches import model_labels_patch
@@ -259,28 +255,3 @@ def test_members_that_nobody_gated_are_reported_and_counted() -> None:
     assert warning.reason == "GangPodsNotGated"
     assert warning.pod.metadata.name == "held"
     assert warning.note.startswith("1 of 5 pods of its gang were created without a gate, past among them")
-
-
-def test_a_pod_gated_without_the_webhook_runs_on_the_model_that_it_requests(
-    definitions: Cluster, namespace: str
-) -> None:
-    grid = nodes.grid(nodes.Shape(nodes=4, blocks=2, subblocks=1))
-    api = definitions.api()
-    for node in grid:
-        labels = {**node.topology_labels}
-        if node.place[0] == grid[-1].place[0]:
-            labels |= LABELS
-        api.request("POST", "/api/v1/nodes", body=node.manifest(labels))
-    wait_for_nodes(definitions, grid)
-    create_job(api, namespace, "train", 2, template(8, annotations=model_request("H100")))
-    pods = sweep(
-        definitions,
-        namespace,
-        Settings(),
-        lambda pods: run_all(pods, "train", 2),
-        "both to run",
-        policy=POLICY,
-    )
-    assert all(each["spec"]["nodeSelector"] == LABELS and not is_gated(each) for each in pods)
-    wanted = {node.name for node in grid if node.place[0] == grid[-1].place[0]}
-    assert {each["spec"]["nodeName"] for each in pods} == wanted

@@ -6,10 +6,7 @@ from typing import Any
 
 import pytest
 
-from hack.local.cluster import Cluster
-from tests.sweeper.at_work import create_job, is_gated, sweep, template
 from tests.sweeper.pods import decode, gather_all, pod_json
-from webhook.configuration.settings import Settings
 from webhook.kube.objects import Pod
 from webhook.kube.plan_pods import PlannedPod
 from webhook.policy.values import Policy
@@ -77,22 +74,3 @@ def test_no_release_is_ordered_while_one_is_not_observed_yet_or_was_refused() ->
     entry = PlannedPod(name="a", uid=one.metadata.uid, node="")
     assert step(one, view=replace(VIEW, planned={one.metadata.uid: entry})).releases == ()
     assert model_label_step(gather_all(one), VIEW, Policy(), SERVED, lambda _: True).releases == ()
-
-
-@pytest.mark.promise("O58")
-def test_a_job_of_another_scheduler_is_left_to_it_without_a_placement(
-    definitions: Cluster, namespace: str
-) -> None:
-    api = definitions.api()
-    create_job(api, namespace, "train", 2, template(8, schedulerName="volcano"))
-    pods = sweep(
-        definitions,
-        namespace,
-        Settings(),
-        lambda pods: len(pods) == 2 and not any(map(is_gated, pods)),
-        "the gates to be removed",
-        policy=Policy(),
-    )
-    assert [each["spec"].get("affinity") for each in pods] == [None, None]
-    path = f"/apis/topogate.io/v1alpha1/namespaces/{namespace}/placements"
-    assert api.json("GET", path)["items"] == []

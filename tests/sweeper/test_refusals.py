@@ -7,11 +7,9 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from hack.local.cluster import Cluster
 from labeler.contract import keys
 from labeler.contract.event_reasons import EventReason
 from tests.sweeper.applies import Applies
-from tests.sweeper.at_work import Pods, create_pod, named, run_all, sweep, template
 from tests.sweeper.clock import Clock
 from tests.sweeper.cluster import Nodes, Placing, gpu_pod, places
 from tests.sweeper.deferred import PODS
@@ -37,49 +35,14 @@ from webhook.sweeper.repair.allowance import Allowance
 from webhook.sweeper.repair.repair import RepairMemory, repair_released
 
 SETTINGS = Settings(settle_seconds=0.2, bind_seconds=1)
-RACK = keys.PRERELEASE_TOPOLOGY[1]
+
+
 KEY = GangKey("ns", "Job", "train", "u")
 
 
 def beside(app: str, key: str) -> dict[str, Any]:
     term = {"labelSelector": {"matchLabels": {"app": app}}, "topologyKey": key}
     return {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
-
-
-def create_replicas(cluster: Cluster, namespace: str, affinity: dict[str, Any], **annotations: str) -> None:
-    body = template(1, affinity=affinity, annotations=annotations)
-    body["metadata"]["labels"] = {"app": "web"}
-    spec = {"replicas": 1, "selector": {"matchLabels": {"app": "web"}}, "template": body}
-    path = f"/apis/apps/v1/namespaces/{namespace}/replicasets"
-    cluster.api().request("POST", path, body={"metadata": {"name": "web"}, "spec": spec})
-
-
-def create_database(cluster: Cluster, namespace: str, node: str) -> None:
-    body = template(1, gated=False, nodeSelector={"kubernetes.io/hostname": node})
-    body["metadata"]["labels"] = {"app": "db"}
-    create_pod(cluster.api(), namespace, "db", body)
-
-
-def test_a_pod_that_wants_to_be_near_a_missing_one_waits_and_is_placed_there_at_once(
-    two_subblocks: Cluster, namespace: str
-) -> None:
-    create_replicas(two_subblocks, namespace, beside("db", RACK))
-    seen: set[str] = set()
-    path = f"/apis/topogate.io/v1alpha1/namespaces/{namespace}/placements"
-
-    def is_reported(_: Pods) -> bool:
-        found = two_subblocks.api().json("GET", path)["items"]
-        return any(f"pod affinity over {RACK}" in str(each.get("status")) for each in found)
-
-    def runs(pods: Pods) -> bool:
-        seen.update(pod["metadata"]["uid"] for pod in named(pods, "web"))
-        return run_all(pods, "web", 1)
-
-    sweep(two_subblocks, namespace, SETTINGS, is_reported, "the reason why it waits")
-    create_database(two_subblocks, namespace, "node-b0-s1-h01")
-    pods = sweep(two_subblocks, namespace, SETTINGS, runs, "the pod to run beside the database")
-    assert named(pods, "web")[0]["spec"]["nodeName"].startswith("node-b0-s1")
-    assert len(seen) == 1, "it was sent to the right place the first time"
 
 
 @pytest.mark.promise("R122")

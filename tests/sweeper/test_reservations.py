@@ -107,16 +107,6 @@ def test_a_made_up_owner_keeps_nobody_from_waiting_for_a_pod_to_end(kind: str) -
     assert Case(running("busy", "n2", kind)).reserved() == {"n1", "n2"}
 
 
-def test_a_reservation_that_does_not_help_has_a_cooldown_of_its_own_length() -> None:
-    case = Case(running("busy", "n2"))
-    seen = {}
-    for case.clock.now in (0.0, HOLD - 1, HOLD, 2 * HOLD - 1):
-        seen[case.clock.now] = bool(case.reserved())
-    assert list(seen.values()) == [True, True, False, False]
-    case.clock.now = 2 * HOLD
-    assert case.reserved()
-
-
 def test_a_reservation_ends_at_the_time_of_day_that_people_are_shown() -> None:
     reserved = Case(running("busy", "n2")).reserve("n1")
     assert 0 <= (reserved.ends - datetime.now(UTC)).total_seconds() <= HOLD

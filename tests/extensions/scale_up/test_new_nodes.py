@@ -156,11 +156,6 @@ def test_who_is_more_urgent_takes_new_nodes_all_the_same() -> None:
     assert places(scene.come(1)) == {"p": "n0"}
 
 
-def test_a_pod_that_must_end_before_uses_new_nodes() -> None:
-    scene = Scene(*gang("g", 3), old("p", activeDeadlineSeconds=60))
-    assert places(scene.come(1)) == {"p": "n0"}
-
-
 def test_nodes_that_were_there_before_it_asked_are_nobody_s() -> None:
     scene = Scene()
     scene.bookings.clear()
@@ -288,13 +283,6 @@ def test_a_deleted_gang_leaves_its_nodes_to_the_others() -> None:
     scene.come(1)
     scene.cluster.pods = scene.cluster.pods[3:]
     assert places(scene.come(1)) == {"p": "n0"}
-
-
-def test_those_of_another_namespace_are_reported_without_its_name() -> None:
-    scene = Scene(*gang("g", 3), old("p", metadata={"namespace": "theirs"}))
-    outcome_of_p = outcome(scene.come(1), "p").reason
-    assert "1 for a gang of another namespace until" in outcome_of_p
-    assert "ns/Gang" not in outcome_of_p
 
 
 def test_a_node_that_no_pod_of_the_gang_may_use_is_not_reserved_for_it() -> None:
