@@ -18,7 +18,8 @@ from labeler import config
 from labeler.contract.event_reasons import EventReason, EventSource
 from labeler.contract.key_reference import KEY_USES, KeyUse
 from webhook.cli.main import COMMANDS, module_of
-from webhook.configuration.schema import rows
+from webhook.configuration.schema import DEFAULTS, SCHEMA, resolved, words
+from webhook.configuration.value_kinds import Schema
 
 _ROOT: Final = Path(__file__).parent.parent
 _MARKED: Final = r"(<!-- generated: {} -->\n).*?(<!-- end -->)"
@@ -30,6 +31,23 @@ def configuration_keys() -> str:
         ("Key", "Takes", "Default", "Meaning"),
         [(f"`{name}`", what, _default(default), meaning) for name, what, default, meaning in rows()],
     )
+
+
+def rows() -> Iterator[tuple[str, str, Any, str]]:
+    """Each key's path, type, default and meaning, also those of the items of lists."""
+    return _rows(SCHEMA, DEFAULTS, "")
+
+
+def _rows(schema: Schema, defaults: Any, path: str) -> Iterator[tuple[str, str, Any, str]]:
+    for name, key in schema["properties"].items():
+        below, default = resolved(key), defaults.get(name)
+        if "properties" in below:
+            yield from _rows(below, default, f"{path}{name}.")
+            continue
+        yield f"{path}{name}", words(below), default, key["description"]
+        for item, where in ((below.get("items"), "[]"), (below.get("additionalProperties"), ".NAME")):
+            if isinstance(item, dict) and "$ref" in item:
+                yield from _rows(resolved(item), {}, f"{path}{name}{where}.")
 
 
 def labeler_keys() -> str:

@@ -9,13 +9,14 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hack.references import rows
 from labeler.contract import keys
 from tests.admission.harness import MANIFESTS, shipped_configuration
 from tests.configuration.wrong import HEAD, MODEL, TIERS, WRONG_AFTER_HEAD
 from webhook.configuration import schema
 from webhook.configuration.document import ConfigurationError
 from webhook.configuration.file import Configuration, parse
-from webhook.configuration.schema import SCHEMA, rows
+from webhook.configuration.schema import SCHEMA
 from webhook.configuration.settings import Avoid, BadNodes, MoveLimits, ScaleUp, Settings, SpareNodes
 from webhook.durations import duration_text, seconds_of
 from webhook.extensions.fair_order.scores import PROJECTED

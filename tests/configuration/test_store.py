@@ -35,6 +35,20 @@ def test_a_store_keeps_the_old_configuration_while_the_file_is_broken_or_gone(fi
     assert store.configuration == Configuration()
 
 
+@pytest.mark.promise("O54")
+@pytest.mark.parametrize(
+    ("change", "is_reported"), [("gatePrefix: a.io/wait-\n", True), ("gangs: {settle: 1s}\n", False)]
+)
+def test_the_log_reports_conditions_of_the_api_server_that_are_to_be_rendered(
+    file: Path, caplog: pytest.LogCaptureFixture, change: str, is_reported: bool
+) -> None:
+    store = ConfigurationStore([file])
+    file.write_text(HEAD + TIERS + change)
+    store.refresh()
+    assert store.generation == 2
+    assert ("Run topogate config render" in caplog.text) is is_reported
+
+
 @pytest.mark.parametrize("content", [None, "broken: ["])
 def test_a_file_that_comes_back_unchanged_clears_the_fault(file: Path, content: str | None) -> None:
     store, before = ConfigurationStore([file]), file.read_text()

@@ -9,10 +9,10 @@ import pytest
 import yaml
 
 from hack.local.build import ROOT
+from hack.references import rows
 from labeler.contract import keys
 from tests.repository.pages import DOCS, anchors, path_in_repository
 from webhook.cli.main import COMMANDS
-from webhook.configuration.schema import rows
 
 PAGES = [path for path in DOCS if path.is_relative_to(ROOT / "docs") and path != ROOT / "docs/README.md"]
 MOST_WORDS = 1500

@@ -10,7 +10,6 @@ from webhook.configuration.migrate import parse_files
 from webhook.configuration.settings import Settings
 from webhook.kube.client import Api, ApiError
 from webhook.placement import Topology
-from webhook.policy.values import Policy
 from webhook.text import sentence_list
 
 NAME: Final = "topogate-configuration"
@@ -34,11 +33,6 @@ def read_configuration(api: Api) -> Configuration:
         if error.status != 404:
             raise
         return of_config_map(api.json("GET", path_of(_OLD_NAME)))
-
-
-def policy_of(api: Api) -> Policy:
-    """Its part for admission. Raises ApiError, ConfigurationError."""
-    return read_configuration(api).policy
 
 
 def read_if_allowed(api: Api) -> Configuration | None:

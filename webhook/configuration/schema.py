@@ -1,8 +1,8 @@
-"""The JSON Schema of the configuration, and the table of its keys, made from the structs of `keys`."""
+"""The JSON Schema of the configuration, made from the structs of `keys`, and its types in words."""
 
 import inspect
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, Final
 
 import msgspec
@@ -78,20 +78,3 @@ _WORDS: Final[dict[str, Callable[[Schema], str]]] = {
     "array": _words_of_list,
     "object": _words_of_mapping,
 }
-
-
-def rows() -> Iterator[tuple[str, str, Any, str]]:
-    """For a table: each key's path, type, default and meaning, also those of the items of lists."""
-    return _rows(SCHEMA, DEFAULTS, "")
-
-
-def _rows(schema: Schema, defaults: Any, path: str) -> Iterator[tuple[str, str, Any, str]]:
-    for name, key in schema["properties"].items():
-        below, default = resolved(key), defaults.get(name)
-        if "properties" in below:
-            yield from _rows(below, default, f"{path}{name}.")
-            continue
-        yield f"{path}{name}", words(below), default, key["description"]
-        for item, where in ((below.get("items"), "[]"), (below.get("additionalProperties"), ".NAME")):
-            if isinstance(item, dict) and "$ref" in item:
-                yield from _rows(resolved(item), {}, f"{path}{name}{where}.")

@@ -15,11 +15,17 @@ from typing import Final
 from prometheus_client import CollectorRegistry, Gauge
 
 from webhook.configuration.document import ConfigurationError
+from webhook.configuration.file import Configuration
 from webhook.configuration.migrate import contents, parse_files
 from webhook.configuration.settings import Settings
+from webhook.policy import rendering
 from webhook.policy.values import Policy
 
 POLL_SECONDS: Final = 2.0
+_RENDER: Final = (
+    "The API server's own conditions follow from what has changed. Run topogate config render, and apply "
+    "its objects. An upgrade with Helm has done so."
+)
 
 logger = logging.getLogger(__name__)
 
@@ -86,10 +92,15 @@ class ConfigurationStore:
             logger.exception("configuration_unreadable files=%s", self._names)
             self._reject([f"cannot be read: {type(error).__name__}; see the log"])
             return
-        self.configuration, self.faults = configuration, []
+        self._accept(configuration)
+
+    def _accept(self, configuration: Configuration) -> None:
+        earlier, self.configuration, self.faults = self.policy, configuration, []
         self.generation += 1
         self.loaded_at = time.time()
         logger.info("configuration_loaded files=%s generation=%d", self._names, self.generation)
+        if not rendering.render_equally(earlier, self.policy):
+            logger.warning("configuration_to_be_rendered remedy=%r", _RENDER)
 
     @property
     def _names(self) -> str:

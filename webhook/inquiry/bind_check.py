@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from labeler.contract import keys
-from webhook.configuration.cluster import policy_of
+from webhook.configuration.cluster import read_configuration
 from webhook.inquiry.findings import Finding, State, found
 from webhook.kube.client import Api
 from webhook.text import counted
@@ -25,7 +25,7 @@ _POD: Final = {
 
 def examine(api: Api, now: datetime) -> Iterator[Finding]:
     """Check the mode, which fields the API server keeps, and kube-scheduler's conditions of PodGroups."""
-    policy = policy_of(api)
+    policy = read_configuration(api).policy
     if not policy.binds_by_pod_group:
         yield found(State.WELL, "each pod is bound by itself (bind: pinned)")
         return

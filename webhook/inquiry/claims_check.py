@@ -5,7 +5,7 @@ from datetime import datetime
 from fnmatch import fnmatchcase
 from typing import Any, Final
 
-from webhook.configuration.cluster import policy_of
+from webhook.configuration.cluster import read_configuration
 from webhook.extensions.known import resource_extensions
 from webhook.inquiry.extension_checks import missing_rights
 from webhook.inquiry.findings import REAPPLY, SYSTEM, Finding, State, found, some
@@ -21,7 +21,7 @@ _WITHOUT_CEL: Final = "topogate"
 
 def examine(api: Api, now: datetime) -> Iterator[Finding]:
     """By the configuration, the Deployment of the sweeper, and the DeviceClasses."""
-    policy = policy_of(api)
+    policy = read_configuration(api).policy
     if not policy.resource_claims:
         yield found(State.WELL, "ResourceClaims make no pod a GPU pod (gpus.deviceClasses: [])")
         return

@@ -10,7 +10,7 @@ from typing import Any, Final, Protocol, TypeVar
 
 import msgspec
 
-from webhook.configuration.cluster import policy_of
+from webhook.configuration.cluster import read_configuration
 from webhook.configuration.document import ConfigurationError
 from webhook.kube import drivers, placements, volume_objects
 from webhook.kube.client import Api, ApiError
@@ -214,7 +214,7 @@ def _record(api: Api, name: str) -> Mapping[str, str] | None:
 
 def _policy(api: Api) -> Policy | None:
     try:
-        return policy_of(api)
+        return read_configuration(api).policy
     except (ApiError, ConfigurationError):
         return None  # the rest of the explanation does not need it
 

@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from labeler.contract import keys
-from webhook.configuration.cluster import policy_of
+from webhook.configuration.cluster import read_configuration
 from webhook.configuration.document import ConfigurationError
 from webhook.inquiry.findings import REAPPLY, SYSTEM, Finding, State, found, some
 from webhook.inquiry.trust import is_issued_by_others
@@ -33,7 +33,7 @@ _PLAIN: Final = frozenset("*?[").isdisjoint
 def classes(api: Api, now: datetime) -> Iterator[Finding]:
     """The policy can be read, and each of its tiers has its PriorityClass."""
     try:
-        policy = policy_of(api)
+        policy = read_configuration(api).policy
     except ConfigurationError as error:
         yield found(State.ILL, f"the configuration cannot be used: {error}", "Run `topogate config check`.")
         return
@@ -97,7 +97,7 @@ def _may_create_pods(api: Api, namespace: str) -> bool:
 def _resource(api: Api) -> str:
     """A resource that makes a pod a GPU pod by the cluster's policy, or by ours if that cannot be read."""
     try:
-        policy = policy_of(api)
+        policy = read_configuration(api).policy
     except (ApiError, ConfigurationError):
         return "nvidia.com/gpu"
     return next(filter(_PLAIN, policy.gpu_resources), "nvidia.com/gpu")

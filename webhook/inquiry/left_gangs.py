@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 
-from webhook.configuration.cluster import policy_of
+from webhook.configuration.cluster import read_configuration
 from webhook.extensions.native_gangs.pod_group_gangs import by_gang
 from webhook.inquiry.cluster_state import read_all
 from webhook.inquiry.findings import Finding, State, found, some
@@ -24,7 +24,7 @@ def examine(api: Api, now: datetime) -> Iterator[Finding]:
     if version is None:
         yield found(State.WELL, "the API server serves no PodGroups of its own")
         return
-    policy = policy_of(api)
+    policy = read_configuration(api).policy
     if policy.adopts_native_gangs:
         yield found(State.WELL, f"pods of PodGroups ({version}) are placed by topogate")
         return

@@ -35,6 +35,13 @@ def objects(policy: Policy, values: Mapping[str, int]) -> list[Object]:
     ]
 
 
+def render_equally(one: Policy, other: Policy) -> bool:
+    """Whether the same objects follow from both, whatever values the PriorityClasses have."""
+    names = {tier.priority_class_name for tier in (*one.tiers, *other.tiers)}
+    values = {name: number for number, name in enumerate(sorted(names))}
+    return objects(one, values) == objects(other, values)
+
+
 def webhook_configuration(policy: Policy) -> Object:
     """Which pods the API server sends to the webhook: those on which `decide` may have something to do.
 
