@@ -25,7 +25,7 @@ from webhook.kube.plan_pods import PLAIN_PODS
 from webhook.placement import Mode, Options
 from webhook.policy.fair import HOUR, FairOrder
 from webhook.policy.values import DEFAULT_EXCLUDED_NAMESPACES, Policy, normal_model_name
-from webhook.sweeper.decide.backoff import AVOID_SECONDS
+from webhook.sweeper.decide.refusing_nodes import AVOID_SECONDS
 from webhook.sweeper.extension import RecordSpec
 from webhook.sweeper.observe.pods import ENDING_SECONDS
 from webhook.sweeper.repair.repair import STAYS_SECONDS

@@ -28,8 +28,8 @@ from webhook.extensions.native_gangs.own_pod_groups import (
 from webhook.kube.objects import Pod
 from webhook.kube.placements import Placement, PlacementStatus
 from webhook.kube.plan_pods import PlannedPod
-from webhook.sweeper.decide.backoff import Backoff
 from webhook.sweeper.decide.plan import with_valid_plans, without_overbooked
+from webhook.sweeper.decide.refusing_nodes import RefusingNodes
 from webhook.sweeper.decide.release_queue import SentReleases
 from webhook.sweeper.extension import ObjectWrite, PodEvent, WriteResult
 from webhook.sweeper.observe.membership import GangKey, key_of
@@ -351,10 +351,10 @@ def test_once_a_node_of_its_plan_is_lost_an_unreleased_gang_is_planned_again_as_
     scene = Scene(released(0) if has_begun else member(0), member(1), member(2))
     if why == "taken":
         scene.cluster.pods.append(gpu_pod("thief", node="n1"))
-    view, sent, backoff = scene.view(), SentReleases(), Backoff()
+    view, sent, refusing = scene.view(), SentReleases(), RefusingNodes()
     if why == "refused":
-        backoff = backoff.refused(view.gang_of(scene.members[1]), ["n1"], 1.0)
-    view = with_valid_plans(view, backoff, sent)
+        refusing = refusing.refused(view.gang_of(scene.members[1]), ["n1"], 1.0)
+    view = with_valid_plans(view, refusing, sent)
     view = without_overbooked(view, Snapshotter(scene.cluster, scene.settings).snapshot(view), sent)
     assert view.planned.keys() == unchanged
 

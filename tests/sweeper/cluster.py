@@ -14,12 +14,12 @@ from webhook.kube.objects import Node, Pod
 from webhook.kube.placements import Placement
 from webhook.placement import Snapshot
 from webhook.sweeper.decide.attempt import PassInput, PassState, Stopwatch
-from webhook.sweeper.decide.backoff import Backoff
 from webhook.sweeper.decide.core_questions import DivideGang, undivided
 from webhook.sweeper.decide.node_rules import NodeRule, NodeRules, RuleKind, join
 from webhook.sweeper.decide.orders import Orders
 from webhook.sweeper.decide.placement_pass import PlacingMemory, place, remembered, reserve_again
 from webhook.sweeper.decide.plan import timestamps_of
+from webhook.sweeper.decide.refusing_nodes import RefusingNodes
 from webhook.sweeper.decide.release_queue import ReleaseQueue, SentReleases
 from webhook.sweeper.decide.reservations import (
     STARVATION,
@@ -109,7 +109,7 @@ class Placing:
         self.cluster = cluster
         self.clock = Clock()
         self.snapshotter = Snapshotter(cluster, settings)
-        self.backoff, self.retries = Backoff(), RetryTable()
+        self.refusing, self.retries = RefusingNodes(), RetryTable()
         self.sources: Sequence[ReservationSource] = ()
         self.rules = NodeRules()
         self.divide: DivideGang = undivided
@@ -127,14 +127,14 @@ class Placing:
 
     def avoid(self, gang: GangKey, *nodes: str) -> None:
         """These nodes have not taken a pod of the gang."""
-        self.backoff = self.backoff.refused(gang, nodes, self.clock())
+        self.refusing = self.refusing.refused(gang, nodes, self.clock())
 
     def exclude(self, gangs: Iterable[PodGang]) -> NodeRules:
         """Nodes that these gangs do not use."""
         return self.rules
 
     def _rules(self, gangs: Iterable[PodGang]) -> NodeRules:
-        return join([NodeRules(tuple(self.backoff.rules())), self.exclude(gangs)])
+        return join([NodeRules(tuple(self.refusing.rules())), self.exclude(gangs)])
 
     def reserve(self, gang: GangKey, nodes: Iterable[str]) -> None:
         """Reserve nodes for a gang that waits, as far as the share allows."""

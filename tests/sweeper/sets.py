@@ -19,8 +19,8 @@ from tests.sweeper.pods import decode
 from webhook.extensions.exclusive_topology.domain_owners import lost_domains
 from webhook.extensions.exclusive_topology.exclusive_topology import divide_gang
 from webhook.kube.objects import Pod
-from webhook.sweeper.decide.backoff import Backoff
 from webhook.sweeper.decide.plan import with_valid_plans, without_plans
+from webhook.sweeper.decide.refusing_nodes import RefusingNodes
 from webhook.sweeper.decide.release_queue import SentReleases
 from webhook.sweeper.observe.view import View
 from webhook.workloads import marks
@@ -200,9 +200,9 @@ def exclusive(placing: Placing) -> Placing:
     return placing
 
 
-def valid_plans(view: View, backoff: Backoff, sent: SentReleases) -> View:
+def valid_plans(view: View, refusing: RefusingNodes, sent: SentReleases) -> View:
     """The view with the plans that hold in such a sweeper."""
-    view = with_valid_plans(view, backoff, sent)
+    view = with_valid_plans(view, refusing, sent)
     return without_plans(view, lost_domains(view, sent), sent)
 
 

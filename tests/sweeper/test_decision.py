@@ -30,9 +30,9 @@ from webhook.sweeper.apply.applier import Applier
 from webhook.sweeper.context import Pass, Retries
 from webhook.sweeper.decide import placement_pass
 from webhook.sweeper.decide.attempt import Attempt, PassState, Stopwatch
-from webhook.sweeper.decide.backoff import ApiRefusal
 from webhook.sweeper.decide.orders import Cause, Done, NewPlan, Orders
 from webhook.sweeper.decide.placement_pass import PlacingMemory
+from webhook.sweeper.decide.refusing_nodes import ApiRefusal
 from webhook.sweeper.decide.reservations import STARVATION, ReservationInput, ReservationLedger, opened
 from webhook.sweeper.decide.retries import RetryTable, Write
 from webhook.sweeper.decision import STEPS, Decided, Memory, Observation, decide

@@ -11,8 +11,8 @@ from tests.sweeper.cluster import GPU, Nodes, Placing, gpu_pod, places
 from webhook.configuration.settings import Settings
 from webhook.kube.objects import Metadata, Node, Pod
 from webhook.kube.placements import Placement, PlacementSpec
-from webhook.sweeper.decide.backoff import Backoff
 from webhook.sweeper.decide.plan import with_valid_plans, without_overbooked
+from webhook.sweeper.decide.refusing_nodes import RefusingNodes
 from webhook.sweeper.decide.release_queue import SentReleases
 from webhook.sweeper.observe.view import View
 
@@ -71,7 +71,7 @@ class Planned(Placing):
         view, sent = super().view(), SentReleases()
         if not self.is_checked:
             return view
-        view = with_valid_plans(view, Backoff(), sent)
+        view = with_valid_plans(view, RefusingNodes(), sent)
         return without_overbooked(view, self.snapshotter.snapshot(view), sent)
 
     def change(self, name: str, **fields: Mapping[str, Any]) -> None:

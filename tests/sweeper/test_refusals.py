@@ -24,8 +24,8 @@ from webhook.kube.placements import Placement, PlacementSpec
 from webhook.kube.plan_pods import PlannedPod
 from webhook.scheduling.unmodelled_rules import broken_over
 from webhook.sweeper.context import Pass, Silent
-from webhook.sweeper.decide.backoff import AVOID_SECONDS, LONGEST_AVOID_SECONDS, Backoff
 from webhook.sweeper.decide.orders import Done, Orders
+from webhook.sweeper.decide.refusing_nodes import AVOID_SECONDS, LONGEST_AVOID_SECONDS, RefusingNodes
 from webhook.sweeper.decide.retries import Write
 from webhook.sweeper.decide.steps import may_run_unpinned
 from webhook.sweeper.metrics import Metrics
@@ -63,24 +63,24 @@ def test_a_domain_that_breaks_a_rule_is_left_at_once_by_the_successor_too() -> N
     _, memory = repair_released(view, RepairMemory(), allowance, SETTINGS)
     later = replace(view, now=Moment(SETTINGS.bind_seconds))
     repaired, _ = repair_released(later, memory, allowance, SETTINGS)
-    backoff = repaired.backed_off(Backoff(), later.now.seconds)
-    assert backoff.nodes_of(view.controller_of(pod)) == {"n0", "n1"}
+    refusing = repaired.with_refusing(RefusingNodes(), later.now.seconds)
+    assert refusing.nodes_of(view.controller_of(pod)) == {"n0", "n1"}
 
 
 @pytest.mark.promise("O93")
 def test_each_later_failure_is_avoided_for_twice_as_long_and_with_all_nodes_before() -> None:
     first = AVOID_SECONDS - 1
-    backoff = Backoff().refused(KEY, {"a"}, 0.0).refused(KEY, {"b"}, first)
-    assert backoff.at(first + 2 * AVOID_SECONDS - 1).nodes_of(KEY) == {"a", "b"}
-    assert backoff.at(first + 2 * AVOID_SECONDS).nodes_of(KEY) == frozenset()
+    refusing = RefusingNodes().refused(KEY, {"a"}, 0.0).refused(KEY, {"b"}, first)
+    assert refusing.at(first + 2 * AVOID_SECONDS - 1).nodes_of(KEY) == {"a", "b"}
+    assert refusing.at(first + 2 * AVOID_SECONDS).nodes_of(KEY) == frozenset()
 
 
 def test_pods_that_fail_together_are_one_failure() -> None:
-    backoff = Backoff()
+    refusing = RefusingNodes()
     for node in "abcdefgh":
-        backoff = backoff.refused(KEY, {node}, 0.0)
-    assert backoff.nodes_of(KEY) == set("abcdefgh")
-    assert backoff.at(AVOID_SECONDS).nodes_of(KEY) == frozenset()
+        refusing = refusing.refused(KEY, {node}, 0.0)
+    assert refusing.nodes_of(KEY) == set("abcdefgh")
+    assert refusing.at(AVOID_SECONDS).nodes_of(KEY) == frozenset()
 
 
 def test_the_reason_of_a_gang_that_waits_names_the_nodes_that_did_not_take_its_pod() -> None:
@@ -110,10 +110,10 @@ def test_a_gang_is_left_alone_for_twice_as_long_each_time_however_many_of_its_po
 
 
 def test_no_node_is_avoided_for_ever() -> None:
-    backoff = Backoff()
+    refusing = RefusingNodes()
     for number in range(40):
-        backoff = backoff.refused(KEY, {str(number)}, number * 61.0)
-    assert backoff.at(40 * 61.0 + LONGEST_AVOID_SECONDS).nodes_of(KEY) == frozenset()
+        refusing = refusing.refused(KEY, {str(number)}, number * 61.0)
+    assert refusing.at(40 * 61.0 + LONGEST_AVOID_SECONDS).nodes_of(KEY) == frozenset()
 
 
 SPREAD = {

@@ -142,7 +142,7 @@ def next_pass(cluster: ClusterReading, settings: Settings, first: Pod, now: Mome
     snapshotter = Snapshotter(cluster, settings, owners=lambda: lost_owner)
     view = replace(view_of(snapshotter, cluster, settings), now=now)
     memory = Memory()
-    view = with_valid_plans(view, memory.backoff, memory.sent)
+    view = with_valid_plans(view, memory.refusing, memory.sent)
     snapshot = snapshotter.snapshot(view)
     without = without_overbooked(view, snapshot, memory.sent)
     if without is not view:

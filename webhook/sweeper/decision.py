@@ -28,7 +28,6 @@ from webhook.sweeper.decide.admission_followup import (
     warn_of_manifests,
 )
 from webhook.sweeper.decide.attempt import PassInput, PassState, Stopwatch
-from webhook.sweeper.decide.backoff import Backoff
 from webhook.sweeper.decide.core_questions import DivideGang, undivided
 from webhook.sweeper.decide.kubelet_refusals import KubeletRefusals
 from webhook.sweeper.decide.node_rules import NodeRules, join
@@ -36,6 +35,7 @@ from webhook.sweeper.decide.orders import NO_HURRY, Cause, Done, Eviction, GangO
 from webhook.sweeper.decide.placement_pass import PlacingMemory, place, remembered, reserve_again
 from webhook.sweeper.decide.plan import stamped, timestamps_of, unfinished
 from webhook.sweeper.decide.preemption import Keeps
+from webhook.sweeper.decide.refusing_nodes import RefusingNodes
 from webhook.sweeper.decide.release_queue import ReleaseQueue, SentReleases, Timestamps
 from webhook.sweeper.decide.reservations import ReservationInput, ReservationLedger, ReservationSource
 from webhook.sweeper.decide.retries import RetryTable, Write
@@ -60,7 +60,7 @@ from webhook.text import joined
 class Memory:
     """All state that lasts longer than one pass, as one frozen value; any of it may be lost.
 
-    backoff     nodes that did not take a pod of a gang
+    refusing    nodes that did not take a pod of a gang
     refusals    nodes whose kubelets refused pods of a gang
     sent        releases that the view does not show yet
     given_up    uids of gated pods whose plans were dropped and not replaced
@@ -75,7 +75,7 @@ class Memory:
     extensions  by the name of an extension, its own frozen memory
     """
 
-    backoff: Backoff = field(default_factory=Backoff)
+    refusing: RefusingNodes = field(default_factory=RefusingNodes)
     refusals: KubeletRefusals = field(default_factory=KubeletRefusals)
     sent: SentReleases = field(default_factory=SentReleases)
     given_up: frozenset[str] = frozenset()
@@ -92,13 +92,13 @@ class Memory:
     def seen(self, view: View) -> "Memory":
         """Without entries that have expired or that the view shows."""
         now = view.now.seconds
-        return replace(self, backoff=self.backoff.at(now), sent=self.sent.seen(view, now))
+        return replace(self, refusing=self.refusing.at(now), sent=self.sent.seen(view, now))
 
     def after(self, done: Done, view: View, now: Moment) -> "Memory":
         """With the results of orders that were decided on this view. now: when they were observed."""
         return replace(
             self,
-            backoff=self.backoff.after(done.refused, now.seconds),
+            refusing=self.refusing.after(done.refused, now.seconds),
             sent=self.sent.after(done, view, now.seconds, now.ns),
             given_up=self.given_up.difference(each.uid for plan in done.placed for each in plan.entries),
             repairs=self.repairs.after(done, now.seconds),
@@ -215,8 +215,8 @@ def repair(seen: Observation, now: Decided) -> Decided:
     """Delete released pods that do not start, if their controller recreates them."""
     view, memory = seen.view, now.memory
     repaired, repairs = repair_released(view, memory.repairs, _allowance(seen, now), now.settings)
-    backoff = repaired.backed_off(memory.backoff, view.now.seconds)
-    now = replace(now, memory=replace(memory, repairs=repairs, backoff=backoff), repaired=repaired)
+    refusing = repaired.with_refusing(memory.refusing, view.now.seconds)
+    now = replace(now, memory=replace(memory, repairs=repairs, refusing=refusing), repaired=repaired)
     return _with_orders(now, "repair", repaired.orders)
 
 
@@ -385,7 +385,7 @@ APPLIED: Final = (
 def node_rules(seen: Observation, now: Decided) -> NodeRules:
     """Which gangs do not use which nodes: all rules but those of reservations, which change in a pass."""
     memory, view = now.memory, seen.view
-    refused = (*memory.backoff.rules(), *memory.refusals.rules(seen.gangs, view.nodes))
+    refused = (*memory.refusing.rules(), *memory.refusals.rules(seen.gangs, view.nodes))
     own = NodeRules((*refused, now.repaired.stuck) if now.repaired.stuck.nodes else refused)
     return join([own, seen.rules]).at(view.now.at.timestamp())
 

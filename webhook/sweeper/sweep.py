@@ -136,7 +136,7 @@ class Sweeper:
                 view = with_claims_waiting(seen)
             memory = self._memory = self._with_failed(view, self._memory.seen(view))
             written = view.planned.keys()
-            view = with_valid_plans(view, memory.backoff, memory.sent, memory.given_up, memory.refusals)
+            view = with_valid_plans(view, memory.refusing, memory.sent, memory.given_up, memory.refusals)
             view = self._hooks.check_plans(view, memory.sent)
         snapshot = None
         self._pass.heartbeat()

@@ -214,7 +214,7 @@ def test_a_plan_does_not_hold_again_once_another_job_has_its_domain(
     cluster = racks(3, 3, pods=(member("a0", "a"), *others))
     cluster.placements = plan_of("a", "r0", a0="n0")
     placing = Placing(cluster, Settings())
-    view = valid_plans(placing.view(), placing.backoff, SentReleases())
+    view = valid_plans(placing.view(), placing.refusing, SentReleases())
     assert ("uid-a0" in view.planned) is holds
     assert [entry.node for _, entry in unfinished(view, placing.retries, SentReleases())] == ["n0"] * holds
 
@@ -226,7 +226,7 @@ def test_a_released_pod_is_where_it_was_sent_whoever_has_that_domain() -> None:
     (planned,) = cluster.placements["ns/a"].spec.pods
     sent = SentReleases({planned.uid: SentRelease(planned, placing.clock())})
     del cluster.nodes["n0"]
-    assert "uid-a0" in valid_plans(placing.view(), placing.backoff, sent).planned
+    assert "uid-a0" in valid_plans(placing.view(), placing.refusing, sent).planned
 
 
 @pytest.mark.promise("R79")

@@ -46,7 +46,7 @@ class Life:
     def sweep(self, writes: int) -> None:
         """One pass, which ends after so many writes."""
         placing, sent = self.placing, SentReleases()
-        view = valid_plans(placing.view(), placing.backoff, sent)
+        view = valid_plans(placing.view(), placing.refusing, sent)
         left = writes
         for pod, planned in unfinished(view, placing.retries, sent):
             left -= 1

@@ -6,7 +6,7 @@ unwritten one has no effect.
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Final
@@ -22,7 +22,6 @@ from webhook.sweeper.apply.evictions import Evictor
 from webhook.sweeper.apply.release import Outcome, Release, Releaser
 from webhook.sweeper.context import Pass, Retries, answered
 from webhook.sweeper.decide import plan
-from webhook.sweeper.decide.backoff import ApiRefusal
 from webhook.sweeper.decide.orders import (
     Cause,
     Delay,
@@ -36,6 +35,7 @@ from webhook.sweeper.decide.orders import (
     ReadBack,
     cause_of,
 )
+from webhook.sweeper.decide.refusing_nodes import ApiRefusal
 from webhook.sweeper.decide.retries import FIRST_SECONDS, Key, RetryTable, Write
 from webhook.sweeper.observe.gangs import OWN_ERROR, GangKey, key_of
 from webhook.sweeper.observe.snapshotter import Snapshotter
@@ -86,9 +86,13 @@ class Applier:
         """
         self._retries, self._gang_of = retries, view.gang_of
         done: list[Done] = []
-        for carry_out in (self._finish, self._evict, self._label, self._place):
+
+        def place(orders: Orders, view: View) -> list[Done]:
+            return self._place(orders, view, {refusal.gang for each in done for refusal in each.refused})
+
+        for carry_out in (self._finish, self._evict, self._label, place):
             try:
-                done += carry_out(orders, view, done)
+                done += carry_out(orders, view)
             except Exception:  # what came of them is unknown
                 logger.exception("apply_failed step=%s", carry_out.__name__)
                 done.append(Done(failed=True))
@@ -97,19 +101,18 @@ class Applier:
             retries.failed((Write.GANG, gang))
         return together
 
-    def _finish(self, orders: Orders, view: View, done: Sequence[Done]) -> list[Done]:
+    def _finish(self, orders: Orders, view: View) -> list[Done]:
         found = self._read_back(orders.reads)
         return [*found, self._release(orders.releases)] if orders.releases else found
 
-    def _evict(self, orders: Orders, view: View, done: Sequence[Done]) -> list[Done]:
+    def _evict(self, orders: Orders, view: View) -> list[Done]:
         return Evictor(self._retries, self._snapshotter.owners).evict_all(orders.evictions, view)
 
-    def _label(self, orders: Orders, view: View, done: Sequence[Done]) -> list[Done]:
+    def _label(self, orders: Orders, view: View) -> list[Done]:
         return ModelLabelWriter(self._retries, self._pool, view.gang_of).write_all(orders.model_label_orders)
 
-    def _place(self, orders: Orders, view: View, done: Sequence[Done]) -> list[Done]:
+    def _place(self, orders: Orders, view: View, refused: Set[GangKey]) -> list[Done]:
         """Several plans at once, each checked against the changes since; some may no longer fit."""
-        refused = {refusal.gang for each in done for refusal in each.refused}
         plans = [each for each in orders.plans if each.gang.key not in refused]
         deadline = self._pass.clock() + self._pass.settings.pass_seconds
         found = list(self._pool.map(lambda each: self._carry_out(each, view, deadline), plans))

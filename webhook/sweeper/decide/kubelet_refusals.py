@@ -22,8 +22,8 @@ from typing import Final
 from labeler.contract import keys
 from webhook.kube.objects import Node, Pod
 from webhook.kube.times import since_1970
-from webhook.sweeper.decide.backoff import AVOID_SECONDS
 from webhook.sweeper.decide.node_rules import NodeRule
+from webhook.sweeper.decide.refusing_nodes import AVOID_SECONDS
 from webhook.sweeper.observe.gangs import GangKey, PodGang
 
 REFUSED: Final = "Pod was rejected: "

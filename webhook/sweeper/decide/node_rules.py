@@ -4,7 +4,7 @@ Whoever keeps gangs from nodes makes rules, and nothing else in the sweeper does
 
     made in                      rule                                                             kind
     ---------------------------  ---------------------------------------------------------------  --------
-    decide.backoff               kube-scheduler did not bind a pod of the gang there              REFUSED
+    decide.refusing_nodes        kube-scheduler did not bind a pod of the gang there              REFUSED
     decide.kubelet_refusals      the kubelet refused a pod of the gang there                      NODE
     repair.repair                a released pod is stuck there                                    STUCK
     decide.reservations          reserved for another gang: starvation, later stages, scale-up    RESERVED

@@ -12,9 +12,9 @@ from webhook.kube.plan_pods import PlannedPod
 from webhook.placement import (
     Assignment,
 )
-from webhook.sweeper.decide.backoff import ApiRefusal
 from webhook.sweeper.decide.gang_question import GangQuestion
 from webhook.sweeper.decide.node_rules import avoided_sentence
+from webhook.sweeper.decide.refusing_nodes import ApiRefusal
 from webhook.sweeper.observe.gangs import GangKey, PodGang
 from webhook.sweeper.observe.membership import LostOwner
 from webhook.text import counted, few

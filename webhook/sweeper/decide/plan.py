@@ -20,11 +20,11 @@ from webhook.kube.plan_pods import PlannedPod
 from webhook.placement import Assignment, Placed, Snapshot, Topology, Usage
 from webhook.placement.cards.state import overbooked_cards
 from webhook.sweeper.decide.attempt import Attempt, PassState
-from webhook.sweeper.decide.backoff import Backoff
 from webhook.sweeper.decide.gang_question import GangQuestion
 from webhook.sweeper.decide.kubelet_refusals import NONE_REFUSED, KubeletRefusals
 from webhook.sweeper.decide.moved_gangs import move_of
 from webhook.sweeper.decide.orders import Beside, NewPlan, Pair
+from webhook.sweeper.decide.refusing_nodes import RefusingNodes
 from webhook.sweeper.decide.release_queue import SentReleases, Timestamps
 from webhook.sweeper.decide.retries import RetryTable, Write
 from webhook.sweeper.decide.waiting_plans import evicted_by_plans, promised_victims, wanted_resources
@@ -279,7 +279,7 @@ def _released_now(entries: Iterable[PlannedPod], pods: Mapping[str, Pod], now: P
 
 def with_valid_plans(
     view: View,
-    backoff: Backoff,
+    refusing: RefusingNodes,
     sent: SentReleases,
     given_up: Set[str] = frozenset(),
     refusals: KubeletRefusals = NONE_REFUSED,
@@ -294,7 +294,7 @@ def with_valid_plans(
         own.uid
         for pod in view.gated
         if (own := view.planned.get(pod.metadata.uid)) is not None
-        and _has_refused(own.node, view.gang_of(pod), view.controller_of(pod), backoff, refusals)
+        and _has_refused(own.node, view.gang_of(pod), view.controller_of(pod), refusing, refusals)
     }
     refused |= given_up & view.planned.keys()
     lost = {each.uid for each in view.written} - view.planned.keys()  # their nodes take them no more
@@ -305,9 +305,9 @@ def with_valid_plans(
 
 
 def _has_refused(
-    node: str, gang: GangKey, controller: GangKey, backoff: Backoff, refusals: KubeletRefusals
+    node: str, gang: GangKey, controller: GangKey, refusing: RefusingNodes, refusals: KubeletRefusals
 ) -> bool:
-    return node in backoff.nodes_of(gang, controller) or (controller, node) in refusals.new
+    return node in refusing.nodes_of(gang, controller) or (controller, node) in refusals.new
 
 
 def without_overbooked(view: View, snapshot: Snapshot, sent: SentReleases) -> View:

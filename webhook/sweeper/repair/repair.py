@@ -14,9 +14,9 @@ from labeler.contract.event_reasons import EventReason
 from webhook.configuration.settings import Settings
 from webhook.kube.objects import Node, Pod
 from webhook.scheduling import unmodelled_rules
-from webhook.sweeper.decide.backoff import Backoff
 from webhook.sweeper.decide.node_rules import NodeRule, RuleKind
 from webhook.sweeper.decide.orders import Done, Eviction, Orders, Warn
+from webhook.sweeper.decide.refusing_nodes import RefusingNodes
 from webhook.sweeper.decide.reservations import ReservationLedger
 from webhook.sweeper.observe.gangs import GangKey, PodGang
 from webhook.sweeper.observe.plans import PodId, occupied_node, scheduler_of
@@ -309,11 +309,11 @@ class Repaired:
     stuck: NodeRule = _NONE_STUCK
     refusing: tuple[tuple[GangKey, tuple[str, ...]], ...] = ()
 
-    def backed_off(self, backoff: Backoff, now: float) -> Backoff:
+    def with_refusing(self, refusing: RefusingNodes, now: float) -> RefusingNodes:
         """With the nodes that did not take a pod."""
         for controller, nodes in self.refusing:
-            backoff = backoff.refused(controller, nodes, now)
-        return backoff
+            refusing = refusing.refused(controller, nodes, now)
+        return refusing
 
 
 # --- pods that need another place ---------------------------------------------------------------------

@@ -28,7 +28,7 @@ class ApiRefusal:
 
 
 @dataclass(frozen=True)
-class RefusingNodes:
+class GangRefusals:
     """The nodes that a gang does not use, and until when. count: of failures; `at`: when the last one was."""
 
     nodes: frozenset[str] = frozenset()
@@ -38,26 +38,26 @@ class RefusingNodes:
 
 
 @dataclass(frozen=True)
-class Backoff:
-    """Backoff of nodes that refused a pod of a gang.
+class RefusingNodes:
+    """The nodes that gangs do not use, since they refused one of their pods.
 
     An entry under the key of a pod's owner is valid for its successors as well. Losing all of this costs at
     most one more try. Times are seconds of Moment.
     """
 
-    refusing: Mapping[GangKey, RefusingNodes] = field(default_factory=dict)
+    refusing: Mapping[GangKey, GangRefusals] = field(default_factory=dict)
 
-    def at(self, now: float) -> "Backoff":
+    def at(self, now: float) -> "RefusingNodes":
         """The entries that are still valid."""
-        return Backoff({key: each for key, each in self.refusing.items() if each.until > now})
+        return RefusingNodes({key: each for key, each in self.refusing.items() if each.until > now})
 
-    def refused(self, key: GangKey, nodes: Collection[str], now: float) -> "Backoff":
+    def refused(self, key: GangKey, nodes: Collection[str], now: float) -> "RefusingNodes":
         """With these and the earlier nodes not used by this gang, for longer than after the last failure.
 
         A node that it does not use already changes nothing.
         """
         current = self.at(now)
-        known = current.refusing.get(key, RefusingNodes())
+        known = current.refusing.get(key, GangRefusals())
         if known.nodes.issuperset(nodes):
             return current
         found = replace(known, nodes=known.nodes.union(nodes))
@@ -66,13 +66,13 @@ class Backoff:
             found = replace(found, count=known.count + 1, at=now, until=now + seconds)
         return replace(current, refusing={**current.refusing, key: found})
 
-    def after(self, refused: Collection[ApiRefusal], now: float) -> "Backoff":
+    def after(self, refused: Collection[ApiRefusal], now: float) -> "RefusingNodes":
         """With the nodes on account of which the API server may have refused pods."""
-        backoff = self
+        refusing = self
         for refusal in refused:
             if refusal.node:
-                backoff = backoff.refused(refusal.gang, {refusal.node}, now)
-        return backoff
+                refusing = refusing.refused(refusal.gang, {refusal.node}, now)
+        return refusing
 
     def rules(self) -> Iterator[NodeRule]:
         """The nodes that gangs do not use, as of the last at()."""
