@@ -1,11 +1,11 @@
 """What a release costs kube-apiserver, beside a binding of a pod without gates.
 
-On one real control plane, a few pods of each kind alternately, many times over: pods without gates are bound,
-gated ones released by the sweeper's own code under its ServiceAccount, with the guards in force; then these
-are bound as well, and a kubelet's status is written; a life is all of these. Gated pods have lost their
-managedFields as the webhook saw them, lose them by the release (the webhook was away), or keep them. All
-other programs are paused. Printed is the CPU of kube-apiserver for each pod, and what it allocated
-for it, by Go's own count, which does not depend on what else the machine does.
+On one real control plane, a few pods of each kind alternately, many times over: pods are created; those
+without gates are bound, gated ones released by the sweeper's own code under its ServiceAccount, with its
+guards in force; then these are bound as well, and a kubelet's status is written; a life is all of these.
+Gated pods have lost their managedFields as the webhook saw them, lose them by the release (the webhook was
+away), or keep them. All other programs are paused. Printed is the CPU of kube-apiserver for each pod, and
+what it allocated for it, by Go's own count, which does not depend on what else the machine does.
 """
 
 import argparse
@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -46,6 +46,7 @@ _PLAIN_LIFE: Final = "life without gates"
 RELEASES: Final = {"": True, ", emptied by it": True, ", managedFields kept": False}
 """What a release is called, and whether it empties managedFields; before the first one the webhook did."""
 Work = Callable[[Sequence[Pod]], object]
+P = TypeVar("P")
 
 
 @dataclass(frozen=True)
@@ -77,11 +78,12 @@ class Writes(Loaded):
                 first = number % len(kinds)
                 for kind in kinds[first:] + kinds[:first]:
                     gang = kinds.index(kind)
-                    pods = self._made(gang, gated=kind != BINDING, opted_out=kind != "")
+                    after = "" if kind == BINDING else f" after release{kind}"
+                    pods, cost = self._made(gang, gated=kind != BINDING, opted_out=kind != "")
+                    found.setdefault(f"creation{after.replace('after', 'before')}", []).append(cost)
                     if kind != BINDING:
                         cost = self._cost(self._releasing(releasers[kind]), pods)
                         found.setdefault(f"release{kind}", []).append(cost)
-                    after = "" if kind == BINDING else f" after release{kind}"
                     found.setdefault(f"{BINDING}{after}", []).append(self._cost(bind, pods))
                     found.setdefault(f"status{after}", []).append(self._cost(note, pods))
                 self.clear()
@@ -101,15 +103,18 @@ class Writes(Loaded):
         client = Api.connect(kubeconfig, user_agent="topogate-bench")
         return Releaser(client, threading.Event(), lambda: True, forgets_managers=forgets)
 
-    def _made(self, gang: int, *, gated: bool, opted_out: bool) -> list[Pod]:
-        some = range(self.options.pods)
-        self.create([self.pod(gang, index, gated=gated, opted_out=opted_out) for index in some])
+    def _made(self, gang: int, *, gated: bool, opted_out: bool) -> tuple[list[Pod], WriteCost]:
+        """The created pods, and what their creation cost."""
+        bodies = [
+            self.pod(gang, index, gated=gated, opted_out=opted_out) for index in range(self.options.pods)
+        ]
+        cost = self._cost(self.create, bodies)
         text = self.api.request("GET", f"/api/v1/namespaces/{self.namespace}/pods")
         time.sleep(0.5)
         pods = msgspec.json.decode(text, type=ObjectList[Pod]).items
-        return [pod for pod in pods if pod.metadata.name.split("-")[1] == str(gang)]
+        return [pod for pod in pods if pod.metadata.name.split("-")[1] == str(gang)], cost
 
-    def _cost(self, work: Work, pods: Sequence[Pod]) -> WriteCost:
+    def _cost(self, work: Callable[[Sequence[P]], object], pods: Sequence[P]) -> WriteCost:
         server = self.cluster.running["kube-apiserver"].pid
         scrapes = [self._allocated(), self._allocated()]
         before = cpu_seconds(server)
@@ -173,10 +178,16 @@ def print_table(found: Mapping[str, Sequence[WriteCost]], of: str) -> None:
 
 def lives(found: Mapping[str, Sequence[WriteCost]]) -> dict[str, list[WriteCost]]:
     """Of each kind of pod what all of its writes cost together, by round; a kubelet writes more statuses."""
-    plain = [found[BINDING], found["status"]]
+    plain = [found["creation"], found[BINDING], found["status"]]
     released = {
         f"life{kind}": [
-            found[f"{write}{kind}"] for write in ("release", "binding after release", "status after release")
+            found[f"{write}{kind}"]
+            for write in (
+                "creation before release",
+                "release",
+                "binding after release",
+                "status after release",
+            )
         ]
         for kind in RELEASES
     }

@@ -100,7 +100,7 @@ class Observer:
 class ObservedRun:
     """One measurement: seconds from the signal to the last pod, and pods a second from first to last.
 
-    cpu: milliseconds of CPU a pod, by program, from the signal to the last pod.
+    cpu: milliseconds of CPU a pod, by program, until the last pod.
     """
 
     seconds: float
