@@ -99,30 +99,6 @@ class SimulatedNode:
         }
 
 
-@dataclass(frozen=True)
-class PoolNode(SimulatedNode):
-    """A node of a pool, whose name is its label and the key of its taint."""
-
-    pool: str
-
-    @property
-    def taints(self) -> list[dict[str, str]]:
-        """The taint of the pool."""
-        return [{"key": self.pool, "effect": "NoSchedule"}]
-
-    def manifest(self, labels: dict[str, str] | None = None, *, tainted: bool = False) -> dict[str, Any]:
-        """As that of any node."""
-        made = super().manifest((labels or {}) | {self.pool: "yes"}, tainted=tainted)
-        made["spec"] = {"taints": self.taints}
-        return made
-
-    @property
-    def only(self) -> dict[str, Any]:
-        """The part of a pod's spec by which it runs in the pool, and nowhere else."""
-        tolerations = [{"key": self.pool, "operator": "Exists"}]
-        return {"nodeSelector": {self.pool: "yes"}, "tolerations": tolerations}
-
-
 def grid(shape: Shape) -> list[SimulatedNode]:
     """The nodes of a shape, spread evenly over blocks and subblocks, in the order of their places."""
     places = [(block, subblock) for block in range(shape.blocks) for subblock in range(shape.subblocks)]

@@ -28,9 +28,9 @@ SETTINGS: Final[dict[str, float]] = {
 }
 """Short, so that everything that takes patience in life happens within minutes."""
 
-FEATURES: Final = ("podgroup", "preemption", "tasks")
+FEATURES: Final = ("podgroup", "preemption")
 """What can be left out: gangs that are bound as one, in half of the soaks; gangs that fill the cluster and
-others that preempt them; GPUTasks."""
+others that preempt them."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,6 @@ class Plan:
     """What a soak does. Times in seconds.
 
     crowd: the most unfinished pods, beside the hostile tenant's, before new gangs wait.
-    tasks: GPUTasks that people start at most; live_tasks: at a time.
     end_seconds: more than the five minutes for which a controller awaits pods that it believes to have made
     (ExpectationsTimeout in pkg/controller), which it may after a restart of the API server.
     lead_seconds: for so long the first leader lives, and others as long or some times that.
@@ -52,10 +51,6 @@ class Plan:
     hostile_every: float = 0.5
     fill_every: float = 8.0
     restart_every: float = 60.0
-    tasks: int = 500
-    live_tasks: int = 20
-    task_every: float = 0.3
-    task_kill_every: float = 6.0
     lead_seconds: float = 12.0
     end_seconds: float = 360.0
     without: frozenset[str] = frozenset()

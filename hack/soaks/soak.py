@@ -2,14 +2,13 @@
 
 Jobs, elastic and exclusive ones, ones with rules on their pods and ones with claims on devices among them,
 sets whose pods come in stages, bare pods that call themselves a gang, pods that share Intel cards and pods of
-others come and end. Long gangs fill the cluster, and more important ones preempt them. People start, change
-and end GPUTasks, whose programs are killed. Nodes are cordoned, fail, go and come back. Pods are deleted, the
-API server restarts, and of two sweepers the leader is killed. A tenant with the rights of `edit` writes
-whatever may hurt. Gangs of one priority come by their age, or in a fair order. They are bound as one, or pod
-by pod.
+others come and end. Long gangs fill the cluster, and more important ones preempt them. Nodes are cordoned,
+fail, go and come back. Pods are deleted, the API server restarts, and of two sweepers the leader is killed. A
+tenant with the rights of `edit` writes whatever may hurt. Gangs of one priority come by their age, or in a
+fair order. They are bound as one, or pod by pod.
 
 Invariants are checked throughout (see ledger.py). In the end the disturbances stop. Every gang must then run
-to its end, beside what the hostile tenant has left, and each task be as its owner left it. The seed decides
+to its end, beside what the hostile tenant has left. The seed decides
 what is done, not the exact moment at which the cluster sees it.
 """
 
@@ -29,7 +28,7 @@ from hack.local.build import announce
 from hack.local.cluster import Cluster
 from hack.local.install import Installation
 from hack.local.kubelet import Program
-from hack.soaks import claims, ending, tasks
+from hack.soaks import claims, ending
 from hack.soaks.audit import audit_lines
 from hack.soaks.crowd import FOREIGN, OURS, Crowd
 from hack.soaks.hostile import Drawing
@@ -42,7 +41,6 @@ from hack.soaks.summary import tried
 from hack.soaks.sweepers import lines_of, set_bind, start_sweepers
 from hack.soaks.tenant import Tenant, admit
 from hack.soaks.trouble import Trouble
-from hack.soaks.users import Users
 from hack.soaks.waves import MOST_PATIENT, Waves
 from labeler.contract import keys
 from webhook.kube.client import ApiError
@@ -71,11 +69,7 @@ class Soak:
         self.readers = [LedgerReader(cluster.api(), path, self.ledger) for path in WATCHED]
         self.sweepers: list[Program] = []
         self.crowd = Crowd(self.api, plan.crowd, plan.choices("crowd"), self.done)
-        self.waves = self.tasks = None
-        if plan.has("tasks"):
-            where, choices = tasks.NODES[0].only, plan.choices("users")
-            users = Users(self.api, tasks.NAMESPACE, plan.tasks, plan.live_tasks, choices, self.done, where)
-            self.tasks = tasks.Tasks(cluster, users, plan.choices("kills"), self.done)
+        self.waves = None
         if plan.has("preemption"):
             patient = min(MOST_PATIENT, plan.seconds / 4)
             choices = plan.choices("preemption")
@@ -89,13 +83,12 @@ class Soak:
         self.faults = self._checkers()
 
     def _checkers(self) -> Faults:
-        ledger, of_tasks = self.ledger, self.tasks
+        ledger = self.ledger
         return Faults(
             {
                 "readers": lambda: [fault for reader in self.readers for fault in reader.faults],
                 "ledger": lambda: ledger.faults,
                 "partial gangs": lambda: ledger.partial.faults,
-                "tasks": lambda: of_tasks.faults() if of_tasks is not None else (),
             }
         )
 
@@ -110,8 +103,6 @@ class Soak:
                 self.api, self.plan.end_seconds, self._meanwhile, self.done, self._add_nodes
             )
             self.done["Jobs without pods"] = ending.without_pods(self.api)
-            if self.tasks is not None:
-                left += self.tasks.untrue(self.plan.end_seconds)
             time.sleep(1.0)
             self.ledger.settle()
             self.faults.look()
@@ -122,8 +113,6 @@ class Soak:
             self.faults.look()
             return detailed(self.faults.found, self.sweepers)
         finally:
-            if self.tasks is not None:
-                self.tasks.stop()
             self.installation.stop()
             for reader in self.readers:
                 reader.stopping.set()
@@ -138,16 +127,13 @@ class Soak:
         set_bind(self.api, self.bind)
         self.sweepers += start_sweepers(self.installation, SETTINGS, 2, self.plan.fair_order)
         nodes.register(self.api, self.grid.values())
-        if self.tasks is None:
-            self.installation.start(("certs", "webhook"))
+        self.installation.start(("certs", "webhook"))
         # Pods of the soak gate themselves. By admission they are of PodGroups as well.
         admitted = (HOSTILE,) if self.bind == PINNED else (HOSTILE, OURS)
         for name in (OURS, FOREIGN, HOSTILE):
             labels = {keys.INJECTION_LABEL: keys.INJECTION_ENABLED} if name in admitted else {}
             self.cluster.make_namespace(name, labels)
         admit(self.api, HOSTILE)
-        if self.tasks is not None:
-            self.tasks.set_up(self.installation)
         claims.publish(self.api, OURS, self.grid)
         for reader in self.readers:
             reader.start()
@@ -164,9 +150,6 @@ class Soak:
             "say": (15.0, self._report),
             "hostile": (plan.hostile_every, self.tenant.act),
         }
-        if self.tasks is not None:
-            actions["task"] = plan.task_every, self.tasks.users.act
-            actions["kill of tasks"] = plan.task_kill_every, self.tasks.kill
         if self.waves is not None:
             actions["fill"] = plan.fill_every, self.waves.something
         for _ in range(self.crowd.kinds):

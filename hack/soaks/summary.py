@@ -16,10 +16,7 @@ _TROUBLES: Final = (
     "API server restarts",
     "leaders killed",
 )
-_OF_FEATURES: Final = {
-    "tasks": ("create", "suspend", "attempt", "priority", "delete", "delete job"),
-    "preemption": ("long", "preempting", "foreign preempting"),
-}
+_PREEMPTION: Final = ("long", "preempting", "foreign preempting")
 
 
 def exercised(counts: Mapping[str, int]) -> list[str]:
@@ -32,7 +29,7 @@ def exercised(counts: Mapping[str, int]) -> list[str]:
 def drawn(soak: "Soak") -> dict[str, int]:
     """How often each kind of gang came, and each kind of trouble."""
     kinds = [*KINDS, *soak.crowd.more]
-    more = [name for feature, names in _OF_FEATURES.items() if soak.plan.has(feature) for name in names]
+    more = _PREEMPTION if soak.waves is not None else ()
     return {name: soak.done[name] for name in ("gangs", *kinds, *more, *_TROUBLES)}
 
 

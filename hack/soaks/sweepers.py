@@ -1,4 +1,4 @@
-"""The programs of a soak: replicas with settings of their own, and which sweeper led when, by their logs."""
+"""The sweepers of a soak: replicas with settings of their own, and which sweeper led when, by their logs."""
 
 import json
 import sys
@@ -15,25 +15,6 @@ from hack.local.kubelet import Program
 from hack.soaks import short_times
 from webhook.configuration import cluster
 from webhook.kube.client import MERGE_PATCH, Api
-
-
-def start_replicas(
-    installation: Installation, component: str, count: int, settings: dict[str, Any] | None = None
-) -> list[Program]:
-    """Programs of one component under the identity of the installed one; the caller stops them.
-
-    settings: of sweepers, see short_times.
-    """
-    first = installation.program_of(SYSTEM, {"app.kubernetes.io/component": component})
-    made = []
-    for number in range(1, count + 1):
-        program = replace(first, log=installation.cluster.log(f"{component}-{number}"))
-        if settings is not None:
-            program = with_settings(program, settings)
-        port = str(free_port())
-        program.start("--metrics-address", "127.0.0.1", "--metrics-port", port)
-        made.append(program)
-    return made
 
 
 def with_settings(program: Program, settings: dict[str, Any], module: str = short_times.__name__) -> Program:
@@ -68,7 +49,13 @@ def start_sweepers(
     """
     if fair_order is not None:
         configure(installation.cluster.api(), fairOrder=fair_order)
-    return start_replicas(installation, "sweeper", count, settings=settings)
+    first = installation.program_of(SYSTEM, {"app.kubernetes.io/component": "sweeper"})
+    programs = []
+    for number in range(1, count + 1):
+        program = with_settings(replace(first, log=installation.cluster.log(f"sweeper-{number}")), settings)
+        program.start("--metrics-address", "127.0.0.1", "--metrics-port", str(free_port()))
+        programs.append(program)
+    return programs
 
 
 class LogLine(NamedTuple):

@@ -7,13 +7,18 @@ import json
 from typing import Any
 
 import pytest
+from prometheus_client import Metric
 
 from hack.soaks.audit import SWEEPER
 from hack.soaks.crowd import OURS
 from hack.soaks.ledger import Ledger
 from hack.soaks.losses import Losses
+from hack.soaks.partial_gangs import PARTLY_SECONDS, PartlyReleased
+from hack.soaks.passes import LONGEST_SECONDS, defects, over
+from hack.soaks.sweepers import LogLine
 from hack.soaks.takes import GPUS
 from labeler.contract import keys
+from webhook.workloads import marks
 
 THEIRS = "theirs"
 
@@ -126,3 +131,44 @@ def test_a_pod_that_the_sweeper_takes_of_a_gang_that_runs_is_a_fault(
         )
     losses.pod("DELETED", pod("a", metadata={"annotations": {keys.GANG_ANNOTATION: "g"}}))
     assert bool(losses.faults([audited("delete", "a", who)])) is is_fault
+
+
+@pytest.mark.parametrize("is_replaced", [True, False])
+def test_a_preempted_gang_of_which_a_pod_runs_on_by_itself_is_a_fault(is_replaced: bool) -> None:
+    now = [0.0]
+    partial = PartlyReleased(lambda: now[0])
+
+    def see(name: str, *, is_preempted: bool = False) -> None:
+        condition = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}
+        status = {"conditions": [condition]} if is_preempted else {}
+        seen = pod(name, metadata={"labels": {marks.JOB_NAME_LABEL: "job"}}, status=status)
+        partial.pod(seen, gone=is_preempted)
+
+    see("a")
+    see("b")
+    see("a", is_preempted=True)
+    if is_replaced:
+        see("c")
+    now[0] = PARTLY_SECONDS + 1
+    partial.look()
+    assert bool(partial.faults) is not is_replaced
+
+
+@pytest.mark.parametrize(
+    ("text", "is_fault"),
+    [
+        ("11:22:33 ERROR webhook.sweeper.sweep pass_failed phase=decide", True),
+        ("11:22:33 WARNING webhook.sweeper.report status_failed placement=a/b", False),
+    ],
+)
+def test_a_defect_that_a_sweeper_logs_is_a_fault(text: str, is_fault: bool) -> None:
+    assert bool(defects([LogLine("11:22:33", "sweeper-1", text)])) is is_fault
+
+
+@pytest.mark.parametrize(("within", "is_fault"), [(3, False), (2, True)])
+def test_a_step_that_lasts_too_long_is_a_fault(within: int, is_fault: bool) -> None:
+    durations = Metric("topogate_pass_seconds", "", "histogram")
+    bucket = {"phase": "decide", "le": str(LONGEST_SECONDS)}
+    durations.add_sample("topogate_pass_seconds_bucket", bucket, within)
+    durations.add_sample("topogate_pass_seconds_count", {"phase": "decide"}, 3)
+    assert bool(over(durations, "sweeper-1")) is is_fault

@@ -12,10 +12,10 @@ from typing import Any, Final
 from hack.local.build import ROOT
 from hack.local.cluster import Cluster
 from hack.local.nodes import SimulatedNode
-from hack.soaks.overlaps import Overlaps, watched
 from labeler.contract import keys
 from tests.sweeper.mortal import Death, Killed, MortalApi
 from tests.tasks.builders import policy
+from tests.tasks.overlaps import Overlaps, watched
 from webhook.kube.client import MERGE_PATCH, Api, ApiError
 from webhook.policy.values import Policy
 from webhook.tasks import task_objects
