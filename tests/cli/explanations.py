@@ -37,6 +37,18 @@ def job_pods(count: int, **metadata: Any) -> list[Pod]:
     return made
 
 
+def busy_pod(node: str, priority: int = 0) -> Pod:
+    """A foreign pod that takes all GPUs of a node."""
+    pod = pod_json(
+        f"busy-{node}",
+        nodeName=node,
+        schedulingGates=[],
+        containers=[{"name": "c", **GPU}],
+        priority=priority,
+    )
+    return decode({**pod, "status": {"phase": "Running"}})
+
+
 def cluster(pods: list[Pod], parallelism: int = 0) -> ClusterReading:
     made = {node.name: msgspec.convert(node.manifest(node.topology_labels), Node) for node in GRID}
     return ClusterReading(tuple(pods), made, {}, lambda _: OwnerFacts(parallelism or None))

@@ -8,14 +8,14 @@ import msgspec
 import pytest
 
 from labeler.contract import keys
-from tests.cli.explanations import GPU, GRID, cluster, explained, job_pods
+from tests.cli.explanations import GPU, GRID, busy_pod, cluster, explained, job_pods
 from tests.sweeper.pods import decode, pod_json
 from webhook.configuration.settings import Settings
 from webhook.extensions.fair_order.account_use import KEY, Record, encode
 from webhook.extensions.node_health.avoided_nodes import NAME, AvoidedNode
 from webhook.inquiry.cluster_state import ClusterReading
 from webhook.inquiry.explanation import ExplainError, explain
-from webhook.kube.objects import OwnerReference, Pod
+from webhook.kube.objects import OwnerReference
 from webhook.kube.placements import Placement
 from webhook.policy.fair import FairOrder
 from webhook.sweeper.observe.gangs import key_of
@@ -23,18 +23,6 @@ from webhook.sweeper.observe.membership import LostOwner
 from webhook.sweeper.observe.snapshotter import Snapshotter
 from webhook.workloads.native_gangs import POD_GROUPS, NativePodGroup
 from webhook.workloads.pod_group_names import bind_group_name
-
-
-def busy_pod(node: str, priority: int = 0) -> Pod:
-    """A foreign pod that takes all GPUs of a node."""
-    pod = pod_json(
-        f"busy-{node}",
-        nodeName=node,
-        schedulingGates=[],
-        containers=[{"name": "c", **GPU}],
-        priority=priority,
-    )
-    return decode({**pod, "status": {"phase": "Running"}})
 
 
 def test_a_gang_that_fits_is_reported_with_its_domain() -> None:
@@ -339,29 +327,6 @@ def test_a_gang_fits_when_pods_of_others_end_and_never_when_its_own_do() -> None
 
 
 @pytest.mark.promise("R175")
-def test_a_gang_that_may_not_use_reserved_nodes_is_shown_until_when_they_are_reserved() -> None:
-    """As the leader has written them into the status of the gang that has waited longer."""
-    old = job_pods(4, creationTimestamp="2026-01-01T00:00:00Z")
-    status = {
-        "state": "Waiting",
-        "reservedNodes": [node.name for node in GRID],
-        "reservedUntil": "2999-01-01T00:30:00Z",
-    }
-    key = key_of(old[0])
-    body = {"metadata": {"namespace": "ns", "name": key.placement_name, "uid": "p"}, "status": status}
-    young = decode(
-        pod_json(
-            "young", metadata={"creationTimestamp": "2026-01-01T00:00:01Z"}, containers=[{"name": "c", **GPU}]
-        )
-    )
-    made = cluster([*old, busy_pod(GRID[0].name), young], parallelism=4)
-    there = msgspec.convert({**body, "spec": {"gang": "Job/train"}}, Placement)
-    text = explained(dataclasses.replace(made, placements={key.placement_key: there}), "young")
-    assert "nodes are reserved for gangs that have waited longer: 4 for ns/Job/train until 00:30 UTC" in text
-    assert "it fits once the nodes that are reserved for other gangs are free" in text
-    assert "next pass places it" in explained(made, "young")
-
-
 @pytest.mark.parametrize(
     ("spec", "sentence"),
     [

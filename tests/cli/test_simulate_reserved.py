@@ -3,6 +3,7 @@
 import json
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import msgspec
@@ -51,7 +52,8 @@ def waiting_with(nodes: Sequence[SimulatedNode], is_planned: bool = False) -> Cl
     waiting = job_pods(5)
     key, names = key_of(waiting[0]), [node.name for node in nodes]
     planned = [PlannedPod(name=f"train-{n}", uid=f"u{n}", node=name) for n, name in enumerate(names)]
-    status = {"state": "Waiting", "reservedNodes": names, "reservedUntil": "2999-01-01T00:30:00Z"}
+    ends = datetime.now(UTC) + timedelta(minutes=20)
+    status = {"state": "Waiting", "reservedNodes": names, "reservedUntil": f"{ends:%Y-%m-%dT%H:%M:%SZ}"}
     spec = PlacementSpec(gang="Job/train", pods=planned if is_planned else [])
     metadata = Metadata(name=key.placement_name, namespace="ns", uid="p")
     placement = Placement(metadata, spec, msgspec.convert({} if is_planned else status, PlacementStatus))

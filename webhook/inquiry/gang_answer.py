@@ -7,7 +7,7 @@ from msgspec import structs
 
 from webhook.configuration.settings import Settings
 from webhook.extensions.known import all_extensions
-from webhook.inquiry.next_pass import moment, reservations
+from webhook.inquiry.next_pass import moment, reported_ledger
 from webhook.placement import Assignment, Gang, NoFit, PlacementError, Snapshot, check
 from webhook.placement.model import Placed
 from webhook.sweeper.decide.attempt import GangPlaced, GangWaits, PassInput, PassState
@@ -17,8 +17,7 @@ from webhook.sweeper.decide.orders import Beside, Cause, NewPlan
 from webhook.sweeper.decide.placement_pass import answer_for, begin
 from webhook.sweeper.decide.plan import timestamps_of
 from webhook.sweeper.decide.release_queue import ReleaseQueue, SentReleases
-from webhook.sweeper.decide.reservation_kinds import LATER_STAGES
-from webhook.sweeper.decide.reservations import ReservationInput, ReservationLedger, opened
+from webhook.sweeper.decide.reservations import ReservationInput, ReservationLedger
 from webhook.sweeper.extension import dividing
 from webhook.sweeper.observe.gang_requests import preferred_of
 from webhook.sweeper.observe.gangs import OwnerFacts, PodGang, gather
@@ -87,8 +86,8 @@ def state_for(
     uids = {pod.metadata.uid for gang in gangs for pod in gang.pods}
     others = [pod for pod in view.gated if pod.metadata.uid not in uids]
     ordered = [*gather(others, (), lambda _: OwnerFacts(), view.gang_of, lost_owner=view.lost_owner), *gangs]
-    ledger = ReservationLedger(reservations=tuple(reservations(ordered, view, settings)))
-    opening = ReservationInput(ledger, ordered, view, snapshot)
+    opening = ReservationInput(ReservationLedger(), ordered, view, snapshot)
+    ledger = reported_ledger(opening, (), settings)
     queue = ReleaseQueue(view, SentReleases(), view.now.seconds)
     divide = dividing(all_extensions())
 
@@ -97,7 +96,7 @@ def state_for(
             yield replace(each, rule=replace(each.rule, nodes=each.rule.nodes | without))
 
     given = PassInput(view, snapshot, settings, queue, timestamps_of(view, 0), divide=divided)
-    return begin(ordered, given, opened(opening, (LATER_STAGES,), settings))
+    return begin(ordered, given, ledger)
 
 
 def ask_gang(gang: PodGang, state: PassState, name: str = "") -> GangAnswer:

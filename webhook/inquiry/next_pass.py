@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property
-from typing import Any
+from typing import Any, Final
 
 from webhook.configuration.settings import Settings
 from webhook.extensions.known import all_extensions, completed, running, with_owners
@@ -30,15 +30,24 @@ from webhook.scheduling.budgets import Budgets
 from webhook.sweeper.decide.attempt import GangMemory, PassState, Stopwatch
 from webhook.sweeper.decide.kubelet_refusals import KubeletRefusals
 from webhook.sweeper.decide.missing_pods import Growth
+from webhook.sweeper.decide.moved_gangs import MOVES
 from webhook.sweeper.decide.node_rules import NodeRules, join
 from webhook.sweeper.decide.orders import GangOutcome, NewPlan
 from webhook.sweeper.decide.placement_pass import PlacingMemory
 from webhook.sweeper.decide.plan import with_valid_plans, without_overbooked
 from webhook.sweeper.decide.release_queue import sentences
-from webhook.sweeper.decide.reservations import STARVATION, Reservation, ReservationLedger
+from webhook.sweeper.decide.reservation_kinds import LATER_STAGES, reported_stage
+from webhook.sweeper.decide.reservations import (
+    STARVATION,
+    Reservation,
+    ReservationInput,
+    ReservationLedger,
+    ReservationSource,
+    opened,
+)
 from webhook.sweeper.decision import Decided, Memory, Observation, decide
 from webhook.sweeper.extension import Extension, HookInput, dividing
-from webhook.sweeper.observe.gangs import GangKey, OwnerFacts, PodGang, gather
+from webhook.sweeper.observe.gangs import GangKey, OwnerFacts, PodGang, gather, key_of
 from webhook.sweeper.observe.snapshotter import Snapshotter
 from webhook.sweeper.observe.view import Moment, View
 from webhook.sweeper.report_memory import GangReason, GangReasons, reasons_after
@@ -135,11 +144,7 @@ class NextPass:
 
 def next_pass(cluster: ClusterReading, settings: Settings, first: Pod, now: Moment) -> NextPass:
     """The pass at this moment on a reading of the cluster. first: a pod of the gang, see run_pass."""
-    namespace = first.metadata.namespace
-    lost_owner = cluster.lost_owners(
-        lambda pod: bool(pod.spec.scheduling_gates) and pod.metadata.namespace == namespace
-    )
-    snapshotter = Snapshotter(cluster, settings, owners=lambda: lost_owner)
+    snapshotter = owners_snapshotter(cluster, settings)
     view = replace(view_of(snapshotter, cluster, settings), now=now)
     memory = Memory()
     view = with_valid_plans(view, memory.refusing, memory.sent)
@@ -152,6 +157,21 @@ def next_pass(cluster: ClusterReading, settings: Settings, first: Pod, now: Mome
         cluster.budgets(), cluster.failed(), cluster.leads_since(),
     )  # fmt: skip
     return run_pass(view, snapshot, settings, facts, view.gang_of(first).placement_key)
+
+
+def owners_snapshotter(cluster: ClusterReading, settings: Settings) -> Snapshotter:
+    """One that knows of pods that wait, or whose gang has reserved nodes, whether their controllers exist."""
+    moves = (group for each in cluster.placements.values() for group in each.spec.victims if group.is_moved)
+    moved = {uid for group in moves for uid in group.pods}
+
+    def matters(pod: Pod) -> bool:
+        if pod.spec.scheduling_gates or pod.metadata.uid in moved:
+            return True
+        plan = cluster.placements.get(key_of(pod, settings.owner_rules).placement_key)
+        return plan is not None and bool(plan.spec.later_pod_nodes)
+
+    lost_owner = cluster.lost_owners(matters)
+    return Snapshotter(cluster, settings, owners=lambda: lost_owner)
 
 
 def moment() -> Moment:
@@ -182,10 +202,9 @@ def run_pass(
         asked_at = -math.inf if gang.key.placement_key == first else view.now.seconds
         return GangMemory(_growth(gang, view, facts.leads_since), asked_at=asked_at)
 
-    placing = PlacingMemory(
-        {gang.key: memory(gang) for gang in gangs},
-        ReservationLedger(reservations=tuple(reservations(gangs, view, settings))),
-    )
+    given = ReservationInput(ReservationLedger(), gangs, view, snapshot, rules)
+    ledger = reported_ledger(given, sources, settings, facts.leads_since)
+    placing = PlacingMemory({gang.key: memory(gang) for gang in gangs}, ledger)
     return NextPass(seen, decide(seen, Memory(placing=placing, refusals=refusals), settings, _guarded))
 
 
@@ -262,26 +281,61 @@ def _age(pod: Pod, now: Moment) -> float:
     return 0.0 if created is None else now.at.timestamp() - created
 
 
-def reservations(gangs: Sequence[PodGang], view: View, settings: Settings) -> Iterator[Reservation]:
-    """The nodes reserved for gangs that have waited long, as the leader has written them."""
-    for gang in gangs:
-        placement = view.placements.get(gang.key.placement_key) if gang.lost_owner is None else None
-        if placement is not None and (found := _reservation(gang, placement, view.now, settings)) is not None:
-            yield found
+def reported_ledger(
+    given: ReservationInput,
+    sources: Sequence[ReservationSource],
+    settings: Settings,
+    leads_since: float | None = None,
+) -> ReservationLedger:
+    """The reservations that the leader has, as it has reported them in the status of Placements.
+
+    given: without them. sources: of extensions. leads_since: see PassFacts.
+    """
+    now, plans, hold = given.view.now, given.view.placements, settings.reserve_hold_seconds
+    reported = ((key, _reported_end(each, now, hold, leads_since)) for key, each in plans.items())
+    ends = {key: end for key, end in reported if end is not None}
+    stages = (
+        reported_stage(plans[key], *end, hold) for key, end in ends.items() if plans[key].spec.later_pod_nodes
+    )
+    given = replace(given, ledger=ReservationLedger(reservations=tuple(stages)))
+    ledger = opened(given, (LATER_STAGES, MOVES, *sources), settings)
+    found = [_as_reported(each, ends.get(each.gang)) for each in ledger.reservations]
+    for gang in given.gangs:
+        key = gang.key.placement_key
+        nodes = frozenset(plans[key].status.reserved_nodes) - ledger.of(key) if key in ends else frozenset()
+        if nodes and gang.lost_owner is None:
+            until, at = ends[key]
+            found.append(Reservation(STARVATION, key, nodes, until - hold, until, at, str(gang.key), key))
+    return replace(ledger, reservations=tuple(found))
 
 
-def _reservation(gang: PodGang, placement: Placement, now: Moment, settings: Settings) -> Reservation | None:
-    """Those for its later pods are in its plan, from which they follow."""
-    nodes = frozenset(placement.status.reserved_nodes) - frozenset(placement.spec.later_pod_nodes)
-    ends = since_1970(placement.status.reserved_until)
-    if not nodes or ends is None:
+_End = tuple[float, datetime]
+"""Reservation.until and ends."""
+
+
+def _as_reported(reservation: Reservation, end: _End | None) -> Reservation:
+    """A reservation of new nodes begins when the leader first sees them; others follow from plans."""
+    if end is None or not reservation.kind.of_new_nodes:
+        return reservation
+    return replace(reservation, until=end[0], ends=end[1])
+
+
+def _reported_end(placement: Placement, now: Moment, hold: float, leads_since: float | None) -> _End | None:
+    """When the reservations of a gang end at the latest.
+
+    None if an earlier leader has reported that, or no sweeper: nothing is reserved for longer than twice the
+    usual time.
+    """
+    ends, at = since_1970(placement.status.reserved_until), now.at.timestamp()
+    if ends is None or ends > at + 2 * hold:
         return None
-    key, until = gang.key, now.seconds + ends - now.at.timestamp()
-    since = until - settings.reserve_hold_seconds
-    return Reservation(
-        STARVATION, key.placement_key, nodes, since, until, datetime.fromtimestamp(ends, UTC), str(key),
-        key.placement_key,
-    )  # fmt: skip
+    if leads_since is not None and ends - hold < leads_since - _WHOLE_SECOND:
+        return None
+    return now.seconds + ends - at, datetime.fromtimestamp(ends, UTC)
+
+
+_WHOLE_SECOND: Final = 1.0
+"""Times in a status have no fraction of a second."""
 
 
 @contextmanager

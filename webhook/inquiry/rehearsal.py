@@ -8,12 +8,10 @@ from webhook.configuration.settings import Settings
 from webhook.inquiry.admission_outcome import AdmissionRules
 from webhook.inquiry.cluster_state import ClusterReading
 from webhook.inquiry.gang_answer import ask_gang, state_for
+from webhook.inquiry.next_pass import owners_snapshotter
 from webhook.inquiry.resource_adder import view_of
 from webhook.inquiry.simulation import ManifestPods, Rehearsed, read_pods
-from webhook.kube.objects import Pod
 from webhook.placement import Assignment, NoFit
-from webhook.sweeper.observe.gangs import key_of
-from webhook.sweeper.observe.snapshotter import Snapshotter
 
 
 def rehearse(
@@ -37,20 +35,6 @@ def rehearse_manifest(cluster: ClusterReading, found: ManifestPods, settings: Se
     made = found.gangs()
     pods = tuple(pod for gang in made for pod in gang.pods)
     fuller = replace(cluster, pods=(*cluster.pods, *pods))
-    snapshotter = _snapshotter(fuller, settings)
+    snapshotter = owners_snapshotter(fuller, settings)
     view = view_of(snapshotter, fuller, settings)
     return Rehearsed(made, view, snapshotter.snapshot(view), found.notes, found.admitted, settings)
-
-
-def _snapshotter(cluster: ClusterReading, settings: Settings) -> Snapshotter:
-    """One that knows of each gang with planned or reserved nodes whether its controller still exists."""
-
-    def reserves(pod: Pod) -> bool:
-        plan = cluster.placements.get(key_of(pod, settings.owner_rules).placement_key)
-        is_gated = bool(pod.spec.scheduling_gates)
-        return plan is not None and bool(
-            plan.spec.later_pod_nodes or (is_gated and (plan.spec.pods or plan.status.reserved_nodes))
-        )
-
-    lost_owner = cluster.lost_owners(reserves)
-    return Snapshotter(cluster, settings, owners=lambda: lost_owner)

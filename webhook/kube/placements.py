@@ -126,8 +126,9 @@ class PlacementStatus(Struct, frozen=True, omit_defaults=True):
     pods: how many of its pods exist. spread, reason: sentences. complete: all pods have been bound at some
     time, so the gang is never rolled back; attempt: the plan that this refers to, see Placement.is_complete.
     reserved_nodes: nodes reserved for the gang while it waits, or until its later pods exist, until
-    reserved_until (RFC 3339) at the latest. fair_order: how its account stands while it waits. These three
-    are for display, and no decision reads them. In v0.1 they are called held, held_until and turn.
+    reserved_until (RFC 3339) at the latest; without nodes, that time is over, or others have the share.
+    fair_order: how its account stands while it waits. These three are for display, and no decision reads
+    them. In v0.1 they are called held, held_until and turn.
     """
 
     state: str = ""
@@ -189,7 +190,8 @@ class Placement(Struct, frozen=True):
     @property
     def holding(self) -> list[str]:
         """Nodes that are reserved for the gang: it has waited long, or pods of it do not exist yet."""
-        return self.status.reserved_nodes or ([] if self.is_complete else self.spec.later_pod_nodes)
+        is_reported = self.is_complete or bool(self.status.reserved_until)
+        return self.status.reserved_nodes or ([] if is_reported else self.spec.later_pod_nodes)
 
     @property
     def is_complete(self) -> bool:

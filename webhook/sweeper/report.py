@@ -182,7 +182,7 @@ class _Report:
     def holding(self, name: str) -> dict[str, Any]:
         """The reserved nodes of a Placement's gang, as fields of its status."""
         reservation = self.reservations.get(name)
-        if reservation is None or not reservation.nodes:
+        if reservation is None:
             return {}
         ends = f"{reservation.ends:%Y-%m-%dT%H:%M:%SZ}"
         return {"reserved_nodes": sorted(reservation.nodes), "reserved_until": ends}

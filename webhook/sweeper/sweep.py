@@ -247,7 +247,7 @@ class Sweeper:
         with self._guarded("report"):
             waiters = decided.queue.waiters.values() if decided.queue is not None else ()
             is_reported, memory = self._reporter.report(
-                view, seen.gangs, self._memory.report, self._memory.repairs.evicted, ledger.by_gang(),
+                view, seen.gangs, self._memory.report, self._memory.repairs.evicted, ledger.reported(),
                 self._hooks.sentences, sentences(waiters, view.gang_of),
             )  # fmt: skip
             self._memory = replace(self._memory, report=memory)

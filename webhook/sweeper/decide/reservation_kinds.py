@@ -13,7 +13,7 @@ pods then look for others.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Final
 
 from webhook.kube.objects import Pod
@@ -73,6 +73,17 @@ def reserve_for_later_stages(given: ReservationInput) -> Sequence[Reservation]:
 
 
 LATER_STAGES: Final = ReservationSource(LATER_STAGE, reserve_for_later_stages)
+
+
+def reported_stage(plan: Placement, until: float, ends: datetime, hold_seconds: float) -> Reservation:
+    """The reservation of a plan whose status says when its present stage ends, see Reservation."""
+    since = until - hold_seconds
+    nodes = frozenset(plan.status.reserved_nodes).intersection(plan.spec.later_pod_nodes)
+    return _Stage(
+        LATER_STAGE, plan.key, nodes, since, until, ends,
+        whose=f"{plan.metadata.namespace}/{plan.spec.gang}", holder=plan.metadata.uid, priority=0,
+        pods=len(plan.spec.pods), stage_since=since, last=until,
+    )  # fmt: skip
 
 
 def _most(ledger: ReservationLedger, begun: Sequence[Placement]) -> int:

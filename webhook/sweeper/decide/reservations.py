@@ -191,6 +191,11 @@ class ReservationLedger:
         there = (each for each in self.reservations if each.nodes and kind in (None, each.kind))
         return _merged((each.gang, each) for each in there)
 
+    def reported(self) -> dict[str, Reservation]:
+        """By Placement, what its status says: also that the time for its later stages is over."""
+        found = (each for each in self.reservations if each.nodes or each.kind is LATER_STAGE)
+        return _merged((each.gang, each) for each in found)
+
     def cooling(self, but: str = "") -> frozenset[str]:
         """Nodes that cannot be reserved now. but: a holder that may reserve again what it had."""
         return frozenset(name for name, each in self.cooldowns.items() if not but or each.holder != but)
