@@ -121,14 +121,6 @@ def lws_pod(index: int, size: int, **annotations: str) -> dict[str, Any]:
     return body
 
 
-def begin_lws(
-    cluster: Cluster, namespace: str, defined: list[str], spec: dict[str, Any], **more: Any
-) -> None:
-    """Make a LeaderWorkerSet."""
-    define(cluster, defined, "LeaderWorkerSet", "leaderworkerset.x-k8s.io", "v1")
-    make(cluster, namespace, "leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet", spec, **more)
-
-
 # --- the affinity that both controllers' webhooks write -------------------------------------------
 
 

@@ -113,11 +113,3 @@ def test_of_pods_without_devices_it_is_asked_each_time_whether_others_have_some(
     plain = decode(pod_json("a", metadata={"labels": dict.fromkeys(marks.CPU_POD_LABELS, "x")}))
     asked = {"gated": [plain], "owner": OwnerFacts(size=1, devices=lambda: next(answers))}
     assert [each.alone for each in passes(GangCache(), asked, asked)] == [False, True]
-
-
-def test_a_gang_that_was_not_asked_for_in_a_round_is_forgotten() -> None:
-    cache = GangCache()
-    (first,) = passes(cache, {})
-    cache.end_pass()
-    (later,) = passes(cache, {})
-    assert later is not first

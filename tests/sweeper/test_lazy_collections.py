@@ -60,11 +60,6 @@ def test_what_is_asked_for_is_read_at_once(cluster: Cluster, reading: Reading, n
     assert namespace in reading.lazy.read((SPACES,))[SPACES]
 
 
-def test_an_answer_is_the_very_same_while_nothing_changes(reading: Reading) -> None:
-    first = reading.lazy.read((SPACES,))[SPACES]
-    assert reading.lazy.read((SPACES,))[SPACES] is first
-
-
 def test_what_nobody_has_read_for_long_is_watched_no_more_and_read_again_when_asked_for(
     reading: Reading,
 ) -> None:
@@ -80,20 +75,29 @@ def test_what_nobody_has_read_for_long_is_watched_no_more_and_read_again_when_as
     assert reading.lazy.read((SPACES,))[SPACES] is not first
 
 
-def test_a_pass_does_not_wait_for_a_watch_that_ends_slowly(
-    reading: Reading, monkeypatch: pytest.MonkeyPatch
-) -> None:
+class Slow:
+    """A watch of namespaces that does not end while it handles an event."""
+
+    def __init__(self) -> None:
+        self.has_begun, self.may_end = threading.Event(), threading.Event()
+        self.collection = collection("namespaces", self._handle)
+
+    def _handle(self, before: object, after: object) -> bool:
+        self.has_begun.set()
+        return not self.may_end.wait(120)
+
+
+@pytest.fixture
+def slow(monkeypatch: pytest.MonkeyPatch) -> Slow:
     monkeypatch.setattr("webhook.sweeper.observe.watches.FIRST_SECONDS", 0.0)
     monkeypatch.setattr("webhook.kube.informer._STOP_SECONDS", 60.0)
-    has_begun, may_end = threading.Event(), threading.Event()
+    return Slow()
 
-    def end_slowly(before: object, after: object) -> bool:
-        has_begun.set()
-        return not may_end.wait(120)
 
-    reading.lazy.read((collection("namespaces", end_slowly),))
+def test_a_pass_does_not_wait_for_a_watch_that_ends_slowly(reading: Reading, slow: Slow) -> None:
+    reading.lazy.read((slow.collection,))
     try:
-        assert has_begun.wait(30)
+        assert slow.has_begun.wait(30)
         reading.clock.now += UNREAD_SECONDS
         begun = threading.Thread(target=reading.lazy.begin, daemon=True)
         begun.start()
@@ -101,7 +105,7 @@ def test_a_pass_does_not_wait_for_a_watch_that_ends_slowly(
         assert not begun.is_alive()
         assert not reading.lazy._copies
     finally:
-        may_end.set()
+        slow.may_end.set()
 
 
 def test_what_is_not_served_is_not_asked_for_and_is_not_there(reading: Reading) -> None:
@@ -156,27 +160,17 @@ def test_a_change_that_may_free_something_is_reported_as_that(
     cluster.wait_for("that to be told", lambda: bool(reading.freed), 30)
 
 
-def test_watches_that_end_slowly_are_ended_together(
-    reading: Reading, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("webhook.sweeper.observe.watches.FIRST_SECONDS", 0.0)
-    monkeypatch.setattr("webhook.kube.informer._STOP_SECONDS", 60.0)
-    has_begun, may_end = threading.Event(), threading.Event()
-
-    def end_slowly(before: object, after: object) -> bool:
-        has_begun.set()
-        return not may_end.wait(120)
-
-    slow, other = collection("namespaces", end_slowly), collection("configmaps")
-    reading.lazy.read((slow, other))
+def test_watches_that_end_slowly_are_ended_together(reading: Reading, slow: Slow) -> None:
+    other = collection("configmaps")
+    reading.lazy.read((slow.collection, other))
     watch = reading.lazy._copies[other]
     try:
-        assert has_begun.wait(30)
+        assert slow.has_begun.wait(30)
         stopped = threading.Thread(target=reading.lazy.stop, daemon=True)
         stopped.start()
         assert watch._stop.wait(30), "the other watch does not wait for the slow one"
         assert stopped.is_alive()
     finally:
-        may_end.set()
+        slow.may_end.set()
     stopped.join(60)
     assert not stopped.is_alive()

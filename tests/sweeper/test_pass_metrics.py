@@ -73,18 +73,6 @@ class Passes:
         return {labels: float(value) for labels, _, value in found}
 
 
-def racked(cluster: Nodes, *places: tuple[str, str]) -> Nodes:
-    """Give the nodes their block and subblock, one after the other."""
-    for number, (block, subblock) in enumerate(places):
-        name = f"n{number}"
-        labels = dict(zip(keys.GCE_TOPOLOGY, (block, subblock, name), strict=True))
-        old = cluster.nodes[name]
-        cluster.nodes[name] = msgspec.structs.replace(
-            old, metadata=msgspec.structs.replace(old.metadata, labels=labels)
-        )
-    return cluster
-
-
 @pytest.mark.parametrize(("took", "due_in"), [(0.0, 5.0), (0.2, 10.0)], ids=["at least", "by its share"])
 def test_sums_are_refreshed_so_seldom_that_they_take_a_fiftieth_of_the_time(
     took: float, due_in: float, monkeypatch: pytest.MonkeyPatch

@@ -51,7 +51,6 @@ TWO_BLOCKS = (
     ("b1", "s2"),
     ("b1", "s2"),
 )
-ONE_SUBBLOCK = (("b0", "s0"),) * 4
 
 
 def nodes_in(places: Sequence[tuple[str, str]], *pods: Pod) -> Nodes:

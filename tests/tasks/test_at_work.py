@@ -52,19 +52,6 @@ def allow_none(team: Team, lives: Lives, resource: str) -> str:
     return f"{path}/none"
 
 
-@pytest.mark.promise("O154")
-def test_what_the_api_server_refuses_is_reported_and_tried_again(team: Team, lives: Lives) -> None:
-    quota = allow_none(team, lives, "count/jobs.batch")
-    team.create("train", {})
-
-    def is_refused() -> bool:
-        return "exceeded quota" in team.tasks()["train"].get("status", {}).get("reason", "")
-
-    lives.until("the refusal is told", is_refused)
-    team.api.request("DELETE", quota)
-    lives.until("train runs after all", lambda: team.phase("train") == "Running")
-
-
 @pytest.mark.promise("R170", "O154")
 def test_why_no_pod_can_be_made_is_reported_until_one_can(team: Team, lives: Lives) -> None:
     quota = allow_none(team, lives, "requests.nvidia.com/gpu")
@@ -94,20 +81,6 @@ def test_a_task_without_a_template_gets_its_pod_in_a_restricted_namespace(team: 
     }
     team.api.request("POST", task_objects.path(team.namespace), body={**body, "spec": {}})
     lives.until("its pod is there", lambda: bool(team.pods("plain")))
-
-
-@pytest.mark.promise("O168")
-def test_a_foreign_job_with_the_tasks_name_stays_and_is_named(team: Team, lives: Lives) -> None:
-    pod = {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}
-    path = f"/apis/batch/v1/namespaces/{team.namespace}/jobs"
-    foreign = {"metadata": {"name": "train"}, "spec": {"suspend": True, "template": {"spec": pod}}}
-    uid = team.api.json("POST", path, body=foreign)["metadata"]["uid"]
-    team.create("train", {})
-    lives.until(
-        "the clash is told",
-        lambda: "Job train exists" in team.tasks()["train"].get("status", {}).get("reason", ""),
-    )
-    assert team.jobs()["train"]["metadata"]["uid"] == uid
 
 
 @pytest.mark.promise("O152")

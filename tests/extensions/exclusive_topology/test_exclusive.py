@@ -12,12 +12,10 @@ from tests.sweeper.pods import decode, gather_all, pod_json
 from tests.sweeper.sets import (
     JOB_KEY,
     affinity,
-    begin_lws,
     define,
     exclusive,
     exclusive_member,
     follow,
-    lws_pod,
     make,
     member,
     pinned_to,
@@ -71,28 +69,6 @@ def test_each_job_of_an_exclusive_jobset_gets_a_domain_of_its_own_before_its_fol
         )
 
     sweep(two_subblocks, namespace, AT_ONCE, waits, "another JobSet to wait, and to say why")
-
-
-@pytest.mark.promise("R79")
-def test_subgroups_of_a_group_get_a_domain_each(
-    two_subblocks: Cluster, namespace: str, defined: list[str]
-) -> None:
-    """All pods come at once, and of each subgroup every pod has the affinity, as LeaderWorkerSet has it."""
-    worker = {"size": 4, "subGroupPolicy": {"subGroupSize": 2}, "workerTemplate": template(8)}
-    over = {marks.LWS_SUBGROUP_EXCLUSIVE: RACK}
-    begin_lws(two_subblocks, namespace, defined, {"leaderWorkerTemplate": worker}, annotations=over)
-    for index in (0, 3, 2, 1):
-        body = lws_pod(index, 4, **over)
-        key = f"key-of-subgroup-{index // 2}"
-        body["metadata"]["labels"] |= {
-            marks.SUBGROUP_INDEX: str(index // 2),
-            marks.EXCLUSIVE_LABELS[2]: key,
-        }
-        body["spec"]["affinity"] = affinity(marks.EXCLUSIVE_LABELS[2], key, RACK)
-        create_pod(two_subblocks.api(), namespace, f"train-{index}", body)
-    pods = sweep(two_subblocks, namespace, SETTINGS, lambda pods: run_all(pods, "train", 4), "all to run")
-    found = [(pod["metadata"]["name"], pod["spec"]["nodeName"]) for pod in named(pods, "train")]
-    assert sorted(found) == [(f"train-{i}", f"node-b0-s{i // 2}-h0{i % 2}") for i in range(4)]
 
 
 # --- in memory -------------------------------------------------------------------------------------------

@@ -142,14 +142,6 @@ def test_what_an_operator_has_written_meanwhile_is_taken_over(recording: Cluster
     assert decode(text_of(recording)).use == {"a": {"H100": 3.0}}
 
 
-def test_who_leads_no_more_writes_nothing(recording: Cluster, clock: Clock) -> None:
-    leader = Leader(recording, clock, lambda: False)
-    leader.one_pass()
-    clock.now += SECONDS
-    leader.one_pass(7.0)
-    assert not text_of(recording)
-
-
 def test_what_cannot_be_read_is_logged_and_replaced(
     recording: Cluster, clock: Clock, caplog: pytest.LogCaptureFixture
 ) -> None:

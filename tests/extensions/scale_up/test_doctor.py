@@ -23,9 +23,6 @@ def request(name: str, created: str, *conditions: str) -> dict[str, Any]:
     }
 
 
-ON = f"scaleUp: {{provisioningClass: {CLASS}}}"
-
-
 class Cluster:
     """The boundary to the API server: the configuration, the sweeper's rights, and requests."""
 
