@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain, product
+from math import prod
 from typing import Final
 
 from webhook.placement import capacity
@@ -15,6 +16,12 @@ from webhook.placement.vertex import Vertex, around
 
 MOST_MINORITY: Final = 8
 """The most minority pods whose distribution is searched exactly."""
+
+FITTING: Final = 7
+"""Steps to compute the slots for workers of a node beside one state of minority pods."""
+
+EXCLUDED: Final = 4
+"""States of which a node has too few free slots, compared in one step."""
 
 Profile = tuple[int, ...]
 """Slots for workers beside each state of the minority pods; -1 if these do not fit."""
@@ -87,13 +94,15 @@ class MinorityPods:
         keys: list[tuple[object, ...]] = list(zip(alone, cards, *free, strict=True))
         for key, (node, slot_counts) in dict(zip(keys, zip(nodes, alone, strict=True), strict=True)).items():
             if key not in self.slot_counts_of:
-                self.budget.spend(2 * len(self.states))
                 self.slot_counts_of[key] = self._slot_counts(node, slot_counts)
         return keys
 
     def _slot_counts(self, node: NodeState, alone: Counts) -> tuple[int, ...]:
         if not any(alone[1:]):
+            self.budget.spend()
             return (alone[0], *(-1 for _ in self.states[1:]))
+        fitting = prod(min(free, count) + 1 for free, count in zip(alone[1:], self.counts, strict=True))
+        self.budget.spend(FITTING * fitting + len(self.states) // EXCLUDED)
         return tuple(self._free_slots(node, alone, state) for state in self.states)
 
     @cached_property
