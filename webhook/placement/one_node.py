@@ -25,6 +25,8 @@ from webhook.placement.tree import score_of
 STEPS: Final = 2
 """Budget steps per node, of which most have a cached value."""
 
+UNKNOWN: Final = -1
+
 MOST_ASKED: Final = 512
 """The most questions, and classes of pods, that have keys in caches."""
 
@@ -46,24 +48,27 @@ class _Asked:
 
 
 class _Values(NamedTuple):
-    """Values of a block's nodes in these states, such as their free slots, by the number of each node."""
+    """Values of a block's nodes in these states, such as their free slots; UNKNOWN until computed."""
 
     states: tuple[NodeState, ...]
-    values: dict[int, int]
+    values: list[int]
 
 
-def _values(block: Block, kind: str, key: object) -> dict[int, int]:
-    """The known values of a block's nodes of a kind: of those that have not changed since they were added.
+def _values(block: Block, kind: str, key: object) -> list[int]:
+    """The values of a block's nodes of a kind, known for the nodes that have not changed since.
 
-    The caller adds others. They are cached with the layout, which outlives the states.
+    The caller adds the others. They are cached with the layout, which outlives the states.
     """
     cache: dict[object, _Values] = block.of_layout.setdefault(kind, {})
     if len(cache) >= MOST_CACHED:
         cache.clear()
-    known = cache.get(key, _Values(block.states, {}))
-    values = known.values.copy()
-    for number in compress(count(), map(is_not, known.states, block.states)):
-        values.pop(number, None)
+    known = cache.get(key)
+    if known is None:
+        values = [UNKNOWN] * len(block.states)
+    else:
+        values = known.values.copy()
+        for number in compress(count(), map(is_not, known.states, block.states)):
+            values[number] = UNKNOWN
     cache[key] = _Values(block.states, values)
     return values
 
@@ -81,11 +86,12 @@ class _Candidates:
     @property
     def missing(self) -> list[int]:
         """The numbers of the candidates whose loss is not known."""
-        return [number for number in self.numbers if number not in self._losses]
+        return [number for number in self.numbers if self._losses[number] == UNKNOWN]
 
-    def keep_best(self, losses: Iterable[tuple[int, int]]) -> None:
-        """Leave those that lose the least. losses: of the missing ones, by number."""
-        self._losses.update(losses)
+    def keep_best(self, missing: Iterable[int], losses: Iterable[int]) -> None:
+        """Leave those that lose the least. losses: of the missing ones."""
+        for number, lost in zip(missing, losses, strict=True):
+            self._losses[number] = lost
         every = [self._losses[number] for number in self.numbers]
         self.lost = min(every)
         self.numbers = [n for n, lost in zip(self.numbers, every, strict=True) if lost == self.lost]
@@ -184,7 +190,7 @@ def _choose(new: Sequence[_Candidates], asked: _Asked) -> None:
     missing = [(each, each.missing) for each in new if each.numbers]
     lost = iter(_lost([each.block.states[n] for each, numbers in missing for n in numbers], asked))
     for each, numbers in missing:
-        each.keep_best(zip(numbers, islice(lost, len(numbers)), strict=True))
+        each.keep_best(numbers, islice(lost, len(numbers)))
 
 
 def _slots(question: Question, block: Block, asked: _Asked) -> Sequence[int]:
@@ -198,11 +204,12 @@ def _slots(question: Question, block: Block, asked: _Asked) -> Sequence[int]:
 
 def _all_slots(block: Block, asked: _Asked) -> list[int]:
     values = _values(block, "slots", asked.slots)
-    missing = [number for number in range(len(block.states)) if number not in values]
+    missing = [number for number, value in enumerate(values) if value == UNKNOWN]
     if missing:
         counts = count_slots_by_node(asked.pod, [block.states[number] for number in missing]).counts
-        values.update(zip(missing, counts, strict=True))
-    return [values[number] for number in range(len(block.states))]
+        for number, slots in zip(missing, counts, strict=True):
+            values[number] = slots
+    return values
 
 
 def _lost(nodes: Sequence[NodeState], asked: _Asked) -> list[int]:
