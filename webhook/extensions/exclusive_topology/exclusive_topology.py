@@ -179,7 +179,8 @@ def _in_groups(
     jobset = next(_of_jobsets(grouped), None)
     shut = others.shut()
     parts = (
-        replace(part, closed=_closed_to(part, jobset, others, shut, taken_by_label)) for part in gang.parts
+        replace(part, excluded_nodes=_closed_to(part, jobset, others, shut, taken_by_label))
+        for part in gang.parts
     )
     gang = replace(gang, parts=tuple(parts))
     all_notes = "; ".join(

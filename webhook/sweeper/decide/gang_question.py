@@ -104,8 +104,8 @@ def question(
     own = {pod.metadata.uid for pod in gang.workers}
     by_name = {pod.metadata.uid: pod for pod in pods if pod.metadata.uid in own}
 
-    def ask(some: PodGang, closed: frozenset[str], *, alone: bool) -> Gang:
-        return _asked(some, by_name, placed_on, avoid | closed, class_of, is_ours, alone=alone)
+    def ask(some: PodGang, excluded: frozenset[str], *, alone: bool) -> Gang:
+        return _asked(some, by_name, placed_on, avoid | excluded, class_of, is_ours, alone=alone)
 
     rules = _rules(gang, (*by_name.values(), *gang.later), near) if near is not None else None
     whole = ask(gang, frozenset(), alone=False)
@@ -113,7 +113,7 @@ def question(
         return GangQuestion(whole, by_name, rules=rules)
     asked = GangQuestion(whole, by_name, rules=rules, division=gang.division)
     parts = (
-        (ask(_only(gang, part), part.closed, alone=part.request is not None), part.request)
+        (ask(_only(gang, part), part.excluded_nodes, alone=part.request is not None), part.request)
         for part in gang.parts
     )
     return _in_parts(asked, parts)

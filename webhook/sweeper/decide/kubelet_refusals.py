@@ -93,7 +93,7 @@ class KubeletRefusals:
 
     @cached_property
     def by_gang(self) -> Mapping[GangKey, Mapping[str, KubeletRefusal]]:
-        """Maker -> node -> the refusal there."""
+        """Controller -> node -> the refusal there."""
         found: dict[GangKey, dict[str, KubeletRefusal]] = {}
         for (controller, node), each in self.by_key.items():
             found.setdefault(controller, {})[node] = each

@@ -16,6 +16,9 @@ Whoever keeps gangs from nodes makes rules, and nothing else in the sweeper does
 `decision.node_rules` joins the rules of a pass (NodeRules), and `PassState.nodes_for` those of a gang
 (GangNodes). All waiting pods of a gang are placed together: unless it is elastic, none uses a node of the
 last resort where they do not all fit.
+
+A rule is about all waiting pods of a gang. Nodes that only a part of it may not use, as others have topology
+domains there, are part of its question (GangPart.excluded_nodes, Division); nothing remembers them.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Set

@@ -1,7 +1,7 @@
 """The Jobs of each gang whose missing pods the Job controller may delay.
 
-It delays the pods of each Job by that Job's own failures (see decide.attempt.job_delay_seconds). So the pods
-of one Job of a gang may be back minutes before another one has any.
+It delays the pods of each Job by that Job's own failures (see decide.missing_pods.job_delay_seconds). So the
+pods of one Job of a gang may be back minutes before another one has any.
 """
 
 import math

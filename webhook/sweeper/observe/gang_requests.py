@@ -174,7 +174,7 @@ _REQUESTS: Final = (
 class GangPart:
     """Pods by uid, and their request. request: the domain that they alone want to have, of divided gangs.
 
-    closed: nodes that they may not use, since others have domains of their own there.
+    excluded_nodes: that they may not use, since others have domains of their own there.
     """
 
     uids: frozenset[str]
@@ -182,7 +182,7 @@ class GangPart:
     preferred_levels: tuple[str, ...] = ()
     slices: tuple[Slice, ...] = ()
     request: DomainRequest | None = None
-    closed: frozenset[str] = frozenset()
+    excluded_nodes: frozenset[str] = frozenset()
 
     @property
     def name(self) -> str:
