@@ -79,7 +79,7 @@ class Writes(Loaded):
                 for kind in kinds[first:] + kinds[:first]:
                     gang = kinds.index(kind)
                     after = "" if kind == BINDING else f" after release{kind}"
-                    pods, cost = self._made(gang, gated=kind != BINDING, opted_out=kind != "")
+                    pods, cost = self._made(gang, gated=kind != BINDING, is_served=kind == "")
                     found.setdefault(f"creation{after.replace('after', 'before')}", []).append(cost)
                     if kind != BINDING:
                         cost = self._cost(self._releasing(releasers[kind]), pods)
@@ -103,13 +103,12 @@ class Writes(Loaded):
         client = Api.connect(kubeconfig, user_agent="topogate-bench")
         return Releaser(client, threading.Event(), lambda: True, forgets_managers=forgets)
 
-    def _made(self, gang: int, *, gated: bool, opted_out: bool) -> tuple[list[Pod], WriteCost]:
-        """The created pods, and what their creation cost."""
-        bodies = [
-            self.pod(gang, index, gated=gated, opted_out=opted_out) for index in range(self.options.pods)
-        ]
-        cost = self._cost(self.create, bodies)
-        text = self.api.request("GET", f"/api/v1/namespaces/{self.namespace}/pods")
+    def _made(self, gang: int, *, gated: bool, is_served: bool) -> tuple[list[Pod], WriteCost]:
+        """The created pods, and the cost of that. is_served: whether the webhook is asked about them."""
+        namespace = self.namespace if is_served else self.unserved
+        bodies = [self.pod(gang, index, gated=gated) for index in range(self.options.pods)]
+        cost = self._cost(lambda some: self.create(some, namespace), bodies)
+        text = self.api.request("GET", f"/api/v1/namespaces/{namespace}/pods")
         time.sleep(0.5)
         pods = msgspec.json.decode(text, type=ObjectList[Pod]).items
         return [pod for pod in pods if pod.metadata.name.split("-")[1] == str(gang)], cost

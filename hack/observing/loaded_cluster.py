@@ -43,7 +43,7 @@ class Loaded:
         self.options = options
         self.api = cluster.api()
         self.installation = Installation(cluster)
-        self.namespace = ""
+        self.namespace = self.unserved = ""
         self.owner: dict[str, Any] = {}
         self.total = options.gangs * options.pods
 
@@ -64,6 +64,8 @@ class Loaded:
         self.installation.start(("certs", "webhook", "sweeper"))
         # Gated pods come through the webhook, which leaves their gate and empties their managedFields.
         self.namespace = create_namespace(self.cluster, {keys.INJECTION_LABEL: keys.INJECTION_ENABLED})
+        # The webhook is asked about no pod of the other one.
+        self.unserved = create_namespace(self.cluster, {})
         with contextlib.ExitStack() as stack:
             # Held still before there are nodes: kwok would renew a Lease for each of them, and the
             # controllers would call nodes without a Lease dead.
@@ -117,11 +119,8 @@ class Loaded:
 
     # --- pods -----------------------------------------------------------------------------------
 
-    def pod(self, gang: int, index: int, *, gated: bool, opted_out: bool = False) -> dict[str, Any]:
-        """A worker of a gang, with about as much beside the point as real ones have.
-
-        opted_out: the webhook is not asked about it, so a gated one keeps its managedFields.
-        """
+    def pod(self, gang: int, index: int, *, gated: bool) -> dict[str, Any]:
+        """A worker of a gang, with about as much beside the point as real ones have."""
         environment = [{"name": f"VARIABLE_{number}", "value": "x" * 24} for number in range(16)]
         spec: dict[str, Any] = {
             "terminationGracePeriodSeconds": 0,
@@ -135,7 +134,7 @@ class Loaded:
                 }
             ],
         }
-        annotations = {keys.INJECT_ANNOTATION: keys.INJECT_NO} if opted_out or not gated else {}
+        annotations = {} if gated else {keys.INJECT_ANNOTATION: keys.INJECT_NO}
         if gated:
             spec["schedulingGates"] = [{"name": keys.GATE}]
             annotations |= {
@@ -152,9 +151,9 @@ class Loaded:
             "spec": spec,
         }
 
-    def create(self, pods: Sequence[dict[str, Any]]) -> None:
-        """Create pods from several clients."""
-        path = f"/api/v1/namespaces/{self.namespace}/pods"
+    def create(self, pods: Sequence[dict[str, Any]], namespace: str = "") -> None:
+        """Create pods from several clients. namespace: self.namespace without any."""
+        path = f"/api/v1/namespaces/{namespace or self.namespace}/pods"
 
         def post(pod: dict[str, Any]) -> None:
             self.api.request("POST", path, body=pod, timeout_seconds=60)
@@ -173,13 +172,13 @@ class Loaded:
 
     def clear(self) -> None:
         """Remove all pods and wait until the sweeper has removed the plans."""
-        path = f"/api/v1/namespaces/{self.namespace}/pods"
         deadline = time.monotonic() + WAIT_SECONDS
-        while self.api.json("GET", path, query={"limit": "1"})["items"]:
-            with contextlib.suppress(ApiError):  # it may take longer than one request may
-                self.api.request("DELETE", path, query={"gracePeriodSeconds": "0"}, timeout_seconds=120)
-            if time.monotonic() > deadline:
-                raise TimeoutError("pods do not go away")
+        for path in (f"/api/v1/namespaces/{each}/pods" for each in (self.namespace, self.unserved)):
+            while self.api.json("GET", path, query={"limit": "1"})["items"]:
+                with contextlib.suppress(ApiError):  # it may take longer than one request may
+                    self.api.request("DELETE", path, query={"gracePeriodSeconds": "0"}, timeout_seconds=120)
+                if time.monotonic() > deadline:
+                    raise TimeoutError("pods do not go away")
         self.cluster.wait_for("the plans to be gone", self._has_no_plan, 120)
         time.sleep(2)
 
