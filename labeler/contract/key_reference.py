@@ -104,7 +104,7 @@ KEY_USES: Final[Mapping[str, tuple[KeyUse, ...]]] = {
         ),
         KeyUse(
             (keys.MOVABLE_ANNOTATION, keys.MOVABLE_AFTER_ANNOTATION),
-            "pod, annotation",
+            "pod, annotation; Namespace, label",
             "user",
             "sweeper",
             "`true`: the gang may be moved so that a larger one fits; not before it has run for so long",

@@ -34,7 +34,10 @@ SPREAD_TOPOLOGY_ANNOTATION: Final = "topogate.io/spread-topology"
 """The level over whose domains pods are spread: evenly, or at most so many in each (":" and a number)."""
 
 MOVABLE_ANNOTATION: Final = "topogate.io/movable"
-"""\"true\": its gang may be evicted as a whole and placed again, so that a larger one fits."""
+"""\"true\": its gang may be evicted as a whole and placed again, so that a larger one fits.
+
+Also a label of namespaces, for pods without it.
+"""
 MOVABLE_AFTER_ANNOTATION: Final = "topogate.io/movable-after"
 """Not before it has run for so long since its last start, a duration such as 30m."""
 

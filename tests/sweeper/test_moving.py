@@ -53,6 +53,26 @@ def test_no_other_gang_is_moved_and_the_reason_names_what_came_closest(
     assert reason in found
 
 
+@pytest.mark.parametrize(
+    ("labels", "annotations", "is_moved"),
+    [
+        (MOVABLE, {}, True),
+        (MOVABLE, {keys.MOVABLE_ANNOTATION: "false"}, False),
+        (MOVABLE | {keys.MOVABLE_AFTER_ANNOTATION: "99999h"}, {}, False),
+        ({}, MOVABLE, True),
+    ],
+)
+def test_labels_of_the_namespace_count_for_pods_without_the_annotation(
+    labels: dict[str, str], annotations: dict[str, str], is_moved: bool
+) -> None:
+    made = scene(annotations=annotations)
+    made.cluster.labels = {"ns": labels}
+    if is_moved:
+        assert evicted(Moving(made).look()) == ["small-0"]
+    else:
+        assert places(made.one()) == {}
+
+
 def test_nothing_is_moved_for_a_gang_that_waits_for_quantity() -> None:
     made = scene()
     made.runs("third", "n1")

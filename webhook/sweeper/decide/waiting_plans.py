@@ -24,7 +24,6 @@ from webhook.kube.objects import Pod
 from webhook.kube.placements import Placement, VictimGroup
 from webhook.kube.plan_pods import PlannedPod
 from webhook.placement import Snapshot
-from webhook.policy.annotations import movable_after
 from webhook.scheduling.budgets import Budgets
 from webhook.sweeper.decide.gang_question import is_enough_free
 from webhook.sweeper.decide.orders import Eviction, EvictionCause
@@ -338,7 +337,7 @@ def _victims_of(
         return None
     if group.whole and victims.going:  # else the others of its gang there have been placed again
         victims = _with_late(victims, _limit_of(group, plan.priority), view, promised)
-    if group.is_moved and any(movable_after(pod.metadata.annotations) is None for pod in victims.pods):
+    if group.is_moved and any(view.movable_after(pod) is None for pod in victims.pods):
         victims = replace(victims, blocked=_UNWILLING)
     return victims
 

@@ -22,7 +22,6 @@ from webhook.kube.times import since_1970
 from webhook.placement import Assignment, Budget, Gang, PlacementError, Snapshot
 from webhook.placement.moves import Moves, MoveSearch
 from webhook.placement.victims import Unit
-from webhook.policy.annotations import movable_after
 from webhook.scheduling.gpu_counts import gpus_of
 from webhook.scheduling.podrules import has_rules
 from webhook.sweeper.decide.attempt import PassState
@@ -153,7 +152,7 @@ def _why_not(key: GangKey, pods: Sequence[Pod], now: PassState) -> str:
     """Why a gang is not moved, "" if it may be."""
     limits, at = now.settings.moves, now.view.now.at.timestamp()
     for pod in pods:
-        after = movable_after(pod.metadata.annotations)
+        after = now.view.movable_after(pod)
         if after is None:
             return _NOT_WILLING
         if at - started_at(pod) < after:

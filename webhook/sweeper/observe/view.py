@@ -14,6 +14,7 @@ from webhook.kube.placements import Placement
 from webhook.kube.plan_pods import PlannedPod
 from webhook.placement import PodClass
 from webhook.placement.eligibility import reason_against
+from webhook.policy.annotations import movable_after
 from webhook.scheduling import conflicts, convert
 from webhook.scheduling.antiaffinity import NamespaceLabels
 from webhook.scheduling.conflicts import Conflicts
@@ -126,6 +127,11 @@ class View:
     def controller_of(self, pod: Pod) -> GangKey:
         """The identity of a pod and its successors, see controller_of."""
         return controller_of(pod, self.gang_of(pod))
+
+    def movable_after(self, pod: Pod) -> float | None:
+        """See movable_after; labels of its namespace count where the pod does not say."""
+        defaults = (self.namespaces or {}).get(pod.metadata.namespace, {})
+        return movable_after({**defaults, **pod.metadata.annotations})
 
     def cards_of(self, pod: Pod, node: str) -> Texts | None:
         """The cards that a plan gives to a pod on a node, None where none sends it there."""
