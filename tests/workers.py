@@ -25,7 +25,9 @@ NATIVE: Final = (
 TOGETHER: Final = {"tests/node": 0, "tests/images": 0} | dict.fromkeys(NATIVE, 1)
 """Folders and files that one worker runs as a whole, and the number of their scope."""
 
-LONGEST: Final = frozenset({"tests/cluster/test_upgrade.py", "tests/tasks/test_crash.py"})
+LONGEST: Final = frozenset(
+    {"tests/cluster/test_upgrade.py", "tests/tasks/test_at_work.py", "tests/tasks/test_crash.py"}
+)
 """Files of more than a minute, which would keep one worker busy after all others have ended."""
 
 CLUSTERS_END: Final = 0.9

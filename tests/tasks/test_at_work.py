@@ -162,19 +162,6 @@ def alone(own_cluster: Cluster) -> Iterator[tuple[Team, Lives]]:
 
 
 @pytest.mark.promise("O168")
-def test_the_job_of_an_earlier_task_is_deleted_even_where_the_garbage_collector_takes_both_for_one(
-    alone: tuple[Team, Lives],
-) -> None:
-    team, lives = alone
-    with outdated_controller_manager(team, lives):
-        first = team.jobs()["train"]["metadata"]["uid"]
-        team.api.request("DELETE", task_objects.path(team.namespace, "train"))
-        team.create("train", {"suspend": True})
-    lives.until("train is suspended", lambda: team.phase("train") == "Suspended" and not team.pods())
-    assert team.jobs()["train"]["metadata"]["uid"] != first
-
-
-@pytest.mark.promise("O168")
 def test_pods_of_an_earlier_job_are_deleted_even_where_the_garbage_collector_takes_both_for_one(
     alone: tuple[Team, Lives],
 ) -> None:
