@@ -22,11 +22,15 @@ def file(tmp_path: Path) -> Path:
 
 
 @pytest.mark.promise("O54")
-def test_a_store_keeps_the_old_configuration_while_the_file_is_broken_or_gone(file: Path) -> None:
+def test_a_store_keeps_the_old_configuration_while_the_file_is_broken_or_gone(
+    file: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     store = ConfigurationStore([file])
-    for content in ("gates: x", None):
+    for number, content in enumerate(("gates: x", None), start=1):
         file.unlink() if content is None else file.write_text(content)
         store.refresh()
+        store.refresh()
+        assert caplog.text.count("configuration_rejected") == number
         assert store.remark().startswith("the configuration on disk is not in force: ")
         assert (store.generation, len(store.policy.tiers)) == (1, 1)
     file.write_text(HEAD)

@@ -8,6 +8,7 @@ from flask import request
 from tests.ui.scenes import cluster_of, page_of, scene_of
 from tests.ui.viewers import MINE, Granted
 from webhook.admission import worker
+from webhook.configuration.store import ConfigurationStore
 from webhook.ui.rights import Viewer
 from webhook.ui.serve_page import PageServer, options
 
@@ -29,4 +30,5 @@ if __name__ == "__main__":
     worker.FIRST_BYTE_SECONDS = worker.REQUEST_SECONDS = 3600.0
     app = page_of(scene_of(cluster_of([])), Named(MINE)).application
     # gunicorn would replace a worker that has got no CPU for half a minute, and close all of its streams.
-    PageServer({**options("127.0.0.1:0"), "when_ready": report, "timeout": 0}, lambda: app).run()
+    served = {**options("127.0.0.1:0"), "when_ready": report, "timeout": 0}
+    PageServer(served, lambda: app, ConfigurationStore([])).run()

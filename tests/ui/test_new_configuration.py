@@ -6,10 +6,11 @@ import threading
 from pathlib import Path
 
 import pytest
+from gunicorn.arbiter import Arbiter
 
 from tests.ui.scenes import cluster_of, page_of, scene_of
 from webhook.configuration.store import ConfigurationStore
-from webhook.ui.serve_page import end_when_changed
+from webhook.ui.serve_page import PageServer, end_when_changed, options
 
 HEAD = "apiVersion: topogate.io/v1beta1\nkind: Configuration\n"
 
@@ -35,6 +36,31 @@ def test_a_worker_ends_once_the_configuration_has_changed_and_not_for_a_faulty_o
     file.write_text(HEAD + "gangs: {settle: 1s}\n")
     assert ended.wait(60)
     stop.set()
+
+
+@pytest.mark.promise("O54")
+def test_a_worker_that_is_started_beside_a_faulty_file_has_the_last_good_configuration(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    file, passed_on = tmp_path / "configuration.yaml", list[float]()
+    file.write_text(HEAD)
+    store = ConfigurationStore([file])
+
+    def pass_on(_: Arbiter) -> None:
+        passed_on.append(store.settings.settle_seconds)
+
+    def supervise(arbiter: Arbiter) -> None:
+        for change in ("", "gangs: {settle: 1s}\n", "broken: ["):
+            file.write_text(HEAD + change)
+            arbiter.manage_workers()
+
+    monkeypatch.setattr(Arbiter, "manage_workers", pass_on)
+    monkeypatch.setattr(Arbiter, "run", supervise)
+    with caplog.at_level("INFO"):
+        PageServer(options("127.0.0.1:0"), None, store).run()
+    assert passed_on == [5, 1, 1]
+    assert store.faults
+    assert "configuration_" not in caplog.text, "the worker reports changes, and once is enough"
 
 
 @pytest.mark.promise("O54")

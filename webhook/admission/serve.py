@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from flask import Flask
 from gunicorn.app.base import BaseApplication
+from gunicorn.arbiter import Arbiter
 
 from webhook import logs, version
 from webhook.admission.app import Dependencies, create_app
@@ -40,17 +41,40 @@ GRACE_SECONDS: Final = 15
 logger = logging.getLogger(__name__)
 
 
-class Server(BaseApplication):  # type: ignore[misc]
-    """gunicorn around the app; `load` runs in the worker, after the fork, where threads survive."""
+class Supervisor(Arbiter):  # type: ignore[misc]
+    """gunicorn's parent process: each worker begins with its configuration, the last good one."""
+
+    app: "ConfiguredServer"
+
+    def manage_workers(self) -> None:
+        """Load the configuration, which the worker logs, and replace a worker that has ended."""
+        self.app.store.load()
+        super().manage_workers()
+
+
+class ConfiguredServer(BaseApplication):  # type: ignore[misc]
+    """gunicorn around an app; `load` runs in the worker, after the fork, where threads survive."""
+
+    def __init__(self, store: ConfigurationStore) -> None:
+        """store: the configuration of the app; the parent process loads it too."""
+        self.store = store
+        super().__init__()
+
+    def run(self) -> None:
+        """Serve until SIGTERM."""
+        Supervisor(self).run()
+
+
+class Server(ConfiguredServer):
+    """The webhook's server."""
 
     def __init__(self, arguments: argparse.Namespace, api: Api, store: ConfigurationStore) -> None:
         """Take the command line, the API server from which to read PriorityClasses, and the configuration."""
         self._arguments = arguments
         self._api = api
-        self._store = store
         self._certificate = arguments.cert_dir / "tls.crt"
         self._contexts = ContextCache(self._certificate, arguments.cert_dir / "tls.key")
-        super().__init__()
+        super().__init__(store)
 
     def load_config(self) -> None:
         """Settings of gunicorn; see its documentation for their meaning."""
@@ -75,16 +99,15 @@ class Server(BaseApplication):  # type: ignore[misc]
 
     def load(self) -> Flask:
         """Start what the app reads from, and create the app."""
-        store = self._store
         informer = Informer(self._api, PRIORITY_CLASSES, PriorityClass)
         informer.start()
-        watch_files([store.refresh, self._contexts.refresh])
+        watch_files([self.store.refresh, self._contexts.refresh])
         # What is loaded by now stays loaded: the garbage collector need not scan it each time.
         gc.collect()
         gc.freeze()
         return create_app(
             Dependencies(
-                store=store,
+                store=self.store,
                 certificate=self._contexts,
                 classes=informer.items,
                 classes_synced=lambda: informer.synced,

@@ -15,7 +15,6 @@ from typing import Final
 from prometheus_client import CollectorRegistry, Gauge
 
 from webhook.configuration.document import ConfigurationError
-from webhook.configuration.file import Configuration
 from webhook.configuration.migrate import contents, parse_files
 from webhook.configuration.settings import Settings
 from webhook.policy import rendering
@@ -78,6 +77,20 @@ class ConfigurationStore:
             Gauge(name, meaning, registry=registry).set_function(value)
 
     def refresh(self) -> None:
+        """Load a new version of the files, if there is a valid one, and log what has changed."""
+        policy, generation, faults = self.policy, self.generation, self.faults
+        self.load()
+        if self.generation != generation:
+            logger.info("configuration_loaded files=%s generation=%d", self._names, self.generation)
+            if not rendering.render_equally(policy, self.policy):
+                logger.warning("configuration_to_be_rendered remedy=%r", _RENDER)
+        elif self.faults != faults:
+            logger.error(
+                "configuration_rejected files=%s generation_in_force=%d faults=%r",
+                self._names, self.generation, self.faults,
+            )  # fmt: skip
+
+    def load(self) -> None:
         """Load a new version of the files, if there is a valid one."""
         try:
             before, self._files = self._files, []  # files that cannot be read are new when they are back
@@ -86,34 +99,19 @@ class ConfigurationStore:
                 return
             configuration = parse_files(self._files)
         except ConfigurationError as error:
-            self._reject(error.faults)
+            self.faults = error.faults
             return
         except Exception as error:  # an error of ours must not look like a loaded configuration
             logger.exception("configuration_unreadable files=%s", self._names)
-            self._reject([f"cannot be read: {type(error).__name__}; see the log"])
+            self.faults = [f"cannot be read: {type(error).__name__}; see the log"]
             return
-        self._accept(configuration)
-
-    def _accept(self, configuration: Configuration) -> None:
-        earlier, self.configuration, self.faults = self.policy, configuration, []
+        self.configuration, self.faults = configuration, []
         self.generation += 1
         self.loaded_at = time.time()
-        logger.info("configuration_loaded files=%s generation=%d", self._names, self.generation)
-        if not rendering.render_equally(earlier, self.policy):
-            logger.warning("configuration_to_be_rendered remedy=%r", _RENDER)
 
     @property
     def _names(self) -> str:
         return " ".join(map(str, self._paths))
-
-    def _reject(self, faults: list[str]) -> None:
-        if faults == self.faults:
-            return
-        self.faults = faults
-        logger.error(
-            "configuration_rejected files=%s generation_in_force=%d faults=%r",
-            self._names, self.generation, faults,
-        )  # fmt: skip
 
 
 def add_flag(parser: argparse.ArgumentParser) -> None:

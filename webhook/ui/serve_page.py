@@ -14,10 +14,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from flask import Flask
-from gunicorn.app.base import BaseApplication
 
 from webhook import logs, version
-from webhook.admission.serve import connections
+from webhook.admission.serve import ConfiguredServer, connections
 from webhook.admission.tls import ContextCache
 from webhook.configuration.document import ConfigurationError
 from webhook.configuration.file import Configuration
@@ -38,14 +37,14 @@ THREADS: Final = MOST_STREAMS + 16
 """A stream occupies a thread for as long as its page is open."""
 
 
-class PageServer(BaseApplication):  # type: ignore[misc]
-    """gunicorn around the app; `load` runs in the worker, after the fork, where threads survive."""
+class PageServer(ConfiguredServer):
+    """The page's server."""
 
-    def __init__(self, options: dict[str, Any], load_app: Any) -> None:
+    def __init__(self, options: dict[str, Any], load_app: Any, store: ConfigurationStore) -> None:
         """options: gunicorn's settings; load_app: creates the app."""
         self._options = options
         self._load_app = load_app
-        super().__init__()
+        super().__init__(store)
 
     def load_config(self) -> None:
         """Apply the settings of gunicorn; see its documentation."""
@@ -116,12 +115,12 @@ def serve_laptop(api: Api, configuration: Configuration, name: str, port: int, c
         print(f"http://{address}/?secret={access.secret}", flush=True)  # noqa: T201
 
     # Print it once the server listens: earlier requests would be refused.
-    PageServer({**options(address), "when_ready": print_address}, load_app).run()
+    PageServer({**options(address), "when_ready": print_address}, load_app, ConfigurationStore([])).run()
     return 0
 
 
 def end_when_changed(store: ConfigurationStore, poll_seconds: float = POLL_SECONDS) -> threading.Event:
-    """End this worker once the configuration has changed; gunicorn starts another one, which reads it.
+    """End this worker once the configuration has changed; gunicorn starts another one, which has it.
 
     Looks until the returned event is set.
     """
@@ -181,11 +180,10 @@ def main(argv: list[str] | None = None) -> int:
 
     def load_app() -> Flask:
         access = ClusterAccess(Gatekeeper(api), proxy)
-        store.refresh()
         end_when_changed(store)
         return build(api, store.configuration, access, arguments.cluster_name, store)[0]
 
-    PageServer(served, load_app).run()
+    PageServer(served, load_app, store).run()
     return 0
 
 
