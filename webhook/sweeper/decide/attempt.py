@@ -6,7 +6,7 @@ placed makes another PassState, on which later gangs are placed.
 """
 
 import math
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Hashable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Final
@@ -18,6 +18,7 @@ from webhook.kube.placements import VictimGroup
 from webhook.placement import Assignment, Budget, Gang, NoFit, PodClass, Snapshot
 from webhook.scheduling.neighbourhood import Neighbourhood
 from webhook.scheduling.volume_counts import VolumeClaim, VolumeCounts
+from webhook.sweeper.decide.answer_basis import AnswerBasis, Emptied, NodeChanges
 from webhook.sweeper.decide.core_questions import DivideGang, Variant, undivided
 from webhook.sweeper.decide.gang_question import GangQuestion, question
 from webhook.sweeper.decide.missing_pods import Growth
@@ -25,7 +26,6 @@ from webhook.sweeper.decide.moved_gangs import with_moves
 from webhook.sweeper.decide.node_rules import GangNodes, NodeRule, NodeRules, RuleKind
 from webhook.sweeper.decide.orders import NO_HURRY, Beside, Cause, NewPlan
 from webhook.sweeper.decide.preemption import Keeps, Preemption, lowest_priority, may_preempt, none_protected
-from webhook.sweeper.decide.proofs import Proof
 from webhook.sweeper.decide.release_queue import ReleaseQueue, Timestamps
 from webhook.sweeper.decide.reservations import ReservationLedger
 from webhook.sweeper.decide.retries import RetryTable
@@ -70,8 +70,8 @@ class GangMemory:
 
     failure: its last one, if nothing but that has happened since. victims: names of its victims that were
     logged. cost_seconds: how long its last question took. asked_at: when it was last answered, by a monotonic
-    clock; of a new gang, RETRY_SECONDS ago. is_short: whether pods of it have not come in time. proven: the
-    answer to an expensive question, as long as its proof is valid.
+    clock; of a new gang, RETRY_SECONDS ago. is_short: whether pods of it have not come in time. answer: to an
+    expensive question, as long as its basis is valid.
     """
 
     growth: Growth
@@ -80,7 +80,7 @@ class GangMemory:
     cost_seconds: float = 0.0
     is_short: bool = False
     asked_at: float = -math.inf
-    proven: "KnownAnswer | None" = None
+    answer: "KnownAnswer | None" = None
 
 
 # --- the input of a pass ------------------------------------------------------------------------------
@@ -110,6 +110,11 @@ class PassInput:
     divide: DivideGang = undivided
     freed_version: int = 0
 
+    @cached_property
+    def emptied(self) -> Emptied:
+        """The nodes without possible victims."""
+        return Emptied(self.view, self.keeps)
+
 
 @dataclass(frozen=True)
 class Stopwatch:
@@ -127,8 +132,8 @@ class KnownAnswer:
     """The answer for a gang that found no place, reused for gangs with the same question.
 
     question_key: see question_key_of. lasts: whether it is valid until the cluster changes, or in this pass
-    only. capacity: for how many of its pods there is capacity. proof: that it fits nowhere, where finding it
-    was expensive; then the answer is valid as long as the proof.
+    only. capacity: for how many of its pods there is capacity. basis: where finding it was expensive; then
+    the answer is valid in later passes as long as that is.
     """
 
     to: GangKey
@@ -138,7 +143,7 @@ class KnownAnswer:
     cause: Cause
     lasts: bool = True
     capacity: int = 0
-    proof: Proof | None = None
+    basis: AnswerBasis | None = None
 
     def sentence_for(self, gang: GangKey) -> str:
         """The sentence for another gang, "" if it names pods that this one's people may know nothing of."""
@@ -228,6 +233,11 @@ class PassState:
         return replace(self, answers={**self.answers, known.question_key: known})
 
     @property
+    def node_changes(self) -> NodeChanges:
+        """The differences of the nodes since the begin of the pass."""
+        return NodeChanges(self.given.snapshot.nodes, self.snapshot.nodes)
+
+    @property
     def near(self) -> Neighbourhood | None:
         """The pods that have a node by now, see View.near."""
         return self.view.near if self.beside is None else self.beside
@@ -278,7 +288,7 @@ class Attempt:
     of that answer, None where it has none. beside: the places of its CPU-only pods. without_refusals: the
     answer if no node had refused it, None where that does not matter. ledger: with its current reservation,
     None where it has none. moves: the sentence on what moving gangs would do. is_limited: whether the budget
-    is smaller than that of a gang in a pass. below: of its possible victims, see Proof. is_undecided: whether
+    is smaller than that of a gang in a pass. below: of its victims, see AnswerBasis. is_undecided: whether
     there may be a place that was not found.
     """
 
@@ -287,7 +297,7 @@ class Attempt:
     memory: GangMemory
     budget: Budget
     nodes: GangNodes = field(default_factory=GangNodes)
-    variants: Iterator[Variant] = field(default_factory=lambda: iter(()))
+    variants: tuple[Variant, ...] = ()
     tried: tuple[GangNodes, ...] = ()
     failure: Failure | None = None
     question_key: Hashable = None

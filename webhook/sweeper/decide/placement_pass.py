@@ -21,7 +21,8 @@ from typing import Final
 from webhook.configuration.settings import Settings
 from webhook.grouping import grouped
 from webhook.kube.objects import Pod
-from webhook.placement import Assignment, Budget, Snapshot
+from webhook.placement import Assignment, Budget
+from webhook.sweeper.decide.answer_basis import AnswerBasis, NodeChanges, States
 from webhook.sweeper.decide.attempt import (
     RETRY_SECONDS,
     Attempt,
@@ -47,7 +48,6 @@ from webhook.sweeper.decide.moved_gangs import MOVES
 from webhook.sweeper.decide.node_rules import RuleKind, nodes_of
 from webhook.sweeper.decide.orders import NO_HURRY, Cause, GangOutcome, Orders
 from webhook.sweeper.decide.plan import new_plan
-from webhook.sweeper.decide.proofs import Emptied, Proof, States, gaining
 from webhook.sweeper.decide.reservation_kinds import LATER_STAGES
 from webhook.sweeper.decide.reservations import (
     STARVATION,
@@ -133,7 +133,8 @@ logger = logging.getLogger(__name__)
 class PlacingMemory:
     """What passes remember of placing; losing it delays, and repeats questions of gangs without a place.
 
-    ledger: the reservations. stamp: the last gas-ts given. nodes: those after the last pass, by Proof.below.
+    ledger: the reservations. stamp: the last gas-ts given. nodes: those after the last pass, by emptied_below
+    of AnswerBasis.
     """
 
     gangs: Mapping[GangKey, GangMemory] = field(default_factory=dict)
@@ -197,8 +198,7 @@ def place(
     memory: of this pass; a gang that it lacks, after a defect there, counts as new.
     """
     new = {gang.key: _known(None, gang, given.view) for gang in gangs if gang.key not in memory.gangs}
-    emptied = Emptied(given.view)
-    memories = _with_valid_proofs({**memory.gangs, **new}, memory.nodes, given.snapshot, emptied)
+    memories = _with_valid_answers({**memory.gangs, **new}, memory.nodes, given)
     found = _Results(memories, due_seconds=given.settings.interval_seconds)
     due, now = _checked(gangs, begin(gangs, given, memory.ledger), found)
     for attempt in _in_time(due, given.settings.pass_seconds, watch, found):
@@ -221,33 +221,31 @@ def place(
         due_seconds=found.due_seconds,
         unasked=frozenset(found.unasked),
     )
-    nodes = {below: emptied.states(now.snapshot, below) for below in _proofs(found.memories)}
+    nodes = {
+        below: given.emptied.states(now.snapshot, below)
+        for below in {each.emptied_below for each in _bases(found.memories)}
+    }
     return orders, PlacingMemory(found.memories, now.ledger, given.timestamps.last, nodes), now
 
 
-def _proofs(memories: Mapping[GangKey, GangMemory]) -> dict[int | None, set[Proof]]:
-    """The proofs that are kept, by Proof.below; several gangs may share one."""
-    known = (each.proven for each in memories.values())
-    proofs = (each.proof for each in known if each is not None and each.proof is not None)
-    return {below: set(some) for below, some in grouped((each.below, each) for each in proofs).items()}
+def _bases(memories: Mapping[GangKey, GangMemory]) -> set[AnswerBasis]:
+    """What remembered answers depend on; several gangs may share one."""
+    known = (each.answer for each in memories.values())
+    return {each.basis for each in known if each is not None and each.basis is not None}
 
 
-def _with_valid_proofs(
-    memories: dict[GangKey, GangMemory],
-    before: Mapping[int | None, States],
-    snapshot: Snapshot,
-    emptied: Emptied,
+def _with_valid_answers(
+    memories: dict[GangKey, GangMemory], before: Mapping[int | None, States], given: PassInput
 ) -> dict[GangKey, GangMemory]:
-    """The memories without proofs that are not valid on these nodes. before: see PlacingMemory.nodes."""
-    invalid = set[Proof]()
-    for below, proofs in _proofs(memories).items():
-        earlier, current = before.get(below, {}), emptied.states(snapshot, below)
-        gained = tuple(gaining(earlier, current))
-        invalid |= {each for each in proofs if not each.is_valid(earlier, current, gained)}
+    """The memories without answers that are not valid any more. before: see PlacingMemory.nodes."""
+    invalid = set[AnswerBasis]()
+    for below, bases in grouped((each.emptied_below, each) for each in _bases(memories)).items():
+        changes = NodeChanges(before.get(below, {}), given.emptied.states(given.snapshot, below))
+        invalid |= {each for each in bases if not each.is_valid(changes)}
     if not invalid:
         return memories
     return {
-        key: replace(each, proven=None) if each.proven and each.proven.proof in invalid else each
+        key: replace(each, answer=None) if each.answer and each.answer.basis in invalid else each
         for key, each in memories.items()
     }
 
@@ -393,8 +391,8 @@ def _conclude(gang: PodGang, outcome: Outcome, now: PassState, found: _Results) 
         found.memories[gang.key] = GangMemory(memory.growth, victims=outcome.victims)
         return now.with_plan(outcome.plan)
     is_short = outcome.cause is Cause.MISSING_PODS
-    proven = outcome.known if outcome.known is not None and outcome.known.proof is not None else None
-    found.memories[gang.key] = replace(memory, failure=outcome.failure, is_short=is_short, proven=proven)
+    answer = outcome.known if outcome.known is not None and outcome.known.basis is not None else None
+    found.memories[gang.key] = replace(memory, failure=outcome.failure, is_short=is_short, answer=answer)
     return _conclude_waits(gang, outcome, now, found)
 
 

@@ -1,6 +1,6 @@
 """Steps that give a gang a place, or the reason why it has none; `placement_pass` has their table. Pure."""
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -23,6 +23,7 @@ from webhook.sweeper.decide.attempt import (
 )
 from webhook.sweeper.decide.core_questions import (
     DivisionInput,
+    Variant,
     ask,
     ask_around,
     beside,
@@ -42,15 +43,13 @@ from webhook.sweeper.decide.missing_pods import (
     seconds_to_report,
     seconds_to_settle,
 )
-from webhook.sweeper.decide.moved_gangs import nodes_after_move
 from webhook.sweeper.decide.node_rules import GangNodes, RuleKind, nodes_of
 from webhook.sweeper.decide.orders import Cause, cause_of
 from webhook.sweeper.decide.plan import new_plan
 from webhook.sweeper.decide.preemption import VictimSearch
-from webhook.sweeper.decide.proofs import EXPENSIVE_STEPS, Proof
+from webhook.sweeper.decide.remembered_answers import basis_of, own_nodes, remembered_answer
 from webhook.sweeper.decide.reservation_kinds import (
     fits_on_reserved,
-    is_due,
     later_sentence,
     reserve_for_starving,
     why_not_reserved,
@@ -153,8 +152,8 @@ def divide(attempt: Attempt, now: PassState) -> Attempt:
     """The ways to ask about it, see variants_of."""
     given = DivisionInput(attempt.gang, now.view, now.plans, now.settings.topology)
     variants = variants_of(given, now.given.divide)
-    first = next(variants)
-    return replace(attempt, gang=first.gang, nodes=GangNodes((first.rule,)), variants=variants)
+    first, *others = variants
+    return replace(attempt, gang=first.gang, nodes=GangNodes((first.rule,)), variants=tuple(others))
 
 
 def only_cpu_pods(attempt: Attempt, now: PassState) -> Attempt | GangPlaced:
@@ -200,11 +199,13 @@ def skip_unchanged(attempt: Attempt, now: PassState) -> Attempt | PassedOver | G
 def make_question(attempt: Attempt, now: PassState) -> Attempt | GangWaits:
     """Make the question; a gang with the same question as one that found no place gets the same answer.
 
-    So does a gang whose own answer of an earlier pass has a proof that is still valid.
+    So does a gang whose own answer of an earlier pass is still valid.
     """
-    asked = now.question(attempt.gang, attempt.workers, attempt.nodes.hard)
-    attempt = replace(attempt, asked=asked, question_key=question_key_of(attempt.gang, asked))
-    known = now.answers.get(attempt.question_key) or _proven(attempt, now)
+    gang, nodes = attempt.gang, attempt.nodes
+    asked = now.question(gang, attempt.workers, nodes.hard)
+    key = question_key_of(gang, asked), _of_variants(attempt, now), _of_refusals(attempt, now)
+    attempt = replace(attempt, asked=asked, question_key=key)
+    known = now.answers.get(attempt.question_key) or remembered_answer(attempt, now)
     sentence = known.sentence_for(attempt.gang.key) if known is not None else ""
     if known is None or not sentence:
         return attempt
@@ -212,20 +213,25 @@ def make_question(attempt: Attempt, now: PassState) -> Attempt | GangWaits:
     return GangWaits(known.cause, note, known, attempt.failure if known.lasts else None)
 
 
-def _proven(attempt: Attempt, now: PassState) -> KnownAnswer | None:
-    """The answer of an earlier pass, unless it may be time to reserve nodes for the gang."""
-    known = attempt.memory.proven
-    if known is None or known.proof is None or known.question_key != attempt.question_key:
+def _of_variants(attempt: Attempt, now: PassState) -> Hashable:
+    """What distinguishes the question's further variants: mostly they differ by their nodes alone."""
+    return tuple(
+        hard if each.gang is attempt.gang else now.question(each.gang, attempt.workers, hard).question_key
+        for each, hard in ((other, _nodes_of(other, attempt).hard) for other in attempt.variants)
+    )
+
+
+def _of_refusals(attempt: Attempt, now: PassState) -> Hashable:
+    """What decides whether kube-scheduler may choose among the nodes that have refused the gang."""
+    nodes = attempt.nodes
+    if not nodes.of_kind(RuleKind.REFUSED):
         return None
-    not_reservable = _not_reservable(attempt, now)
-    return known if not_reservable in (None, known.proof.closed) else None
+    return nodes.hard_but(RuleKind.REFUSED), _may_be_unpinned(attempt, now)
 
 
 def place_on_reserved_nodes(attempt: Attempt, now: PassState) -> Attempt:
     """Later pods, and those of a moved gang, go where capacity is reserved for them, if all fit there."""
-    placement = now.view.placements.get(attempt.gang.key.placement_key)
-    later = placement.spec.later_pod_nodes if placement is not None else ()
-    own = frozenset(later) | nodes_after_move(attempt.gang, now.ledger)
+    own = own_nodes(attempt, now)
     if not own:
         return attempt
     others = now.snapshot.nodes.keys() - own
@@ -237,14 +243,24 @@ def place_anywhere(attempt: Attempt, now: PassState) -> Attempt:
     """The best place on allowed nodes, variant by variant."""
     if isinstance(attempt.answer, NoFit):
         attempt = replace(attempt, answer=_ask(attempt, attempt.asked, now))
-    while isinstance(attempt.answer, NoFit) and (other := next(attempt.variants, None)):
-        nodes = GangNodes((other.rule, *attempt.nodes.without(RuleKind.DOMAIN).rules))
+    for other in attempt.variants:
+        if not isinstance(attempt.answer, NoFit):
+            break
+        nodes = _nodes_of(other, attempt)
         asked = now.question(other.gang, attempt.workers, nodes.hard)
         answer = _ask(attempt, asked, now)
-        attempt = replace(attempt, asked=asked, answer=answer, tried=(*attempt.tried, nodes))
+        is_undecided = attempt.is_undecided or not attempt.answer.proven
+        attempt = replace(
+            attempt, asked=asked, answer=answer, tried=(*attempt.tried, nodes), is_undecided=is_undecided
+        )
         if not isinstance(answer, NoFit):
-            return replace(attempt, gang=other.gang, nodes=nodes)
+            attempt = replace(attempt, gang=other.gang, nodes=nodes)
     return attempt
+
+
+def _nodes_of(other: Variant, attempt: Attempt) -> GangNodes:
+    """The nodes that a further variant of the gang does not use."""
+    return GangNodes((other.rule, *attempt.nodes.without(RuleKind.DOMAIN).rules))
 
 
 def await_former_pods(attempt: Attempt, now: PassState) -> Attempt | GangWaits:
@@ -342,7 +358,8 @@ def preempt(attempt: Attempt, now: PassState) -> Attempt:
     )
     found = search.find(attempt.asked, attempt.nodes.last_resort)
     if found is None or found.is_too_large:
-        return replace(attempt, below=search.below(attempt.asked), is_undecided=found is not None)
+        is_undecided = attempt.is_undecided or found is not None
+        return replace(attempt, below=search.below(attempt.asked), is_undecided=is_undecided)
     return replace(attempt, answer=found.assignment, preemption=found)
 
 
@@ -361,11 +378,10 @@ def move_gangs(attempt: Attempt, now: PassState) -> Attempt:
 
 def ask_without_refusals(attempt: Attempt, now: PassState) -> Attempt:
     """Whether there is capacity but for nodes that have refused it, which kube-scheduler may choose then."""
-    gang, nodes = attempt.gang, attempt.nodes
-    is_refused = bool(nodes.of_kind(RuleKind.REFUSED))
-    if not is_refused or attempt.cpu_pods or not may_run_unpinned(gang, attempt.workers, now.view):
+    nodes = attempt.nodes
+    if not nodes.of_kind(RuleKind.REFUSED) or not _may_be_unpinned(attempt, now):
         return attempt
-    asked = now.question(gang, attempt.workers, nodes.hard_but(RuleKind.REFUSED))
+    asked = now.question(attempt.gang, attempt.workers, nodes.hard_but(RuleKind.REFUSED))
     answer = _ask(attempt, asked, now)
     return replace(attempt, without_refusals=replace(attempt, asked=asked, answer=answer))
 
@@ -400,40 +416,13 @@ def explain(attempt: Attempt, now: PassState) -> GangWaits:
         cause = Cause.RESERVED if is_reserved else Cause.INSUFFICIENT_CAPACITY
     known = KnownAnswer(
         gang.key, attempt.question_key, attempt.asked.gang, sentence, cause, capacity=answer.free_slots,
-        proof=_proof_of(attempt, now) if cause in _PROVEN else None,
+        basis=basis_of(attempt, now, cause),
     )  # fmt: skip
     note = joined(sentence, attempt.note(answer.free_slots, now.settings))
     return GangWaits(
         cause, note, known, attempt.failure, ledger=attempt.ledger, unpinned=attempt.without_refusals,
         attempt=attempt,
     )  # fmt: skip
-
-
-_PROVEN: Final = Cause.RESERVED, Cause.INSUFFICIENT_CAPACITY
-
-
-def _proof_of(attempt: Attempt, now: PassState) -> Proof | None:
-    """The proof to keep of a gang that fits nowhere; None where more matters to it than capacity.
-
-    With rules on other pods or over several domains, less capacity may help. Nodes that refused the gang are
-    asked about again, since kube-scheduler may choose among them at another time.
-    """
-    asked = attempt.asked
-    is_plain = asked.rules is None and asked.gang.spread is None and not asked.parts
-    if attempt.is_undecided or not is_plain or len(attempt.tried) > 1:
-        return None
-    if now.settings.moves.is_on:  # for which time matters, and what pods say of themselves
-        return None
-    if attempt.budget.spent < EXPENSIVE_STEPS or attempt.nodes.of_kind(RuleKind.REFUSED):
-        return None
-    return Proof(asked.gang, attempt.below, _not_reservable(attempt, now))
-
-
-def _not_reservable(attempt: Attempt, now: PassState) -> frozenset[str] | None:
-    """The nodes that cannot be reserved for a gang, None while nothing is to be reserved for it."""
-    if now.none_begins or not is_due(now.ledger, attempt.gang, now.snapshot):
-        return None
-    return now.ledger.taken | now.ledger.cooling()
 
 
 def _reserved_nodes(attempt: Attempt) -> frozenset[str]:
@@ -479,6 +468,10 @@ def _may_begin(attempt: Attempt, answer: Assignment, now: PassState) -> Attempt 
     has_waited = not now.none_begins and now.ledger.has_waited_long(gang)
     known = KnownAnswer(gang.key, attempt.question_key, attempt.asked.gang, note, Cause.RESERVED, lasts=False)
     return GangWaits(Cause.RESERVED, note, known, none_begins=_OTHERS_FIRST if has_waited else "")
+
+
+def _may_be_unpinned(attempt: Attempt, now: PassState) -> bool:
+    return not attempt.cpu_pods and may_run_unpinned(attempt.gang, attempt.workers, now.view)
 
 
 def may_run_unpinned(gang: PodGang, waiting: Sequence[Pod], view: View) -> bool:
