@@ -54,5 +54,7 @@ def cluster(pods: list[Pod], parallelism: int = 0) -> ClusterReading:
     return ClusterReading(tuple(pods), made, {}, lambda _: OwnerFacts(parallelism or None))
 
 
-def explained(of: ClusterReading, name: str = "train-0", settings: Settings | None = None) -> str:
-    return "\n".join(explain(of, "ns", name, settings or Settings()))
+def explained(
+    of: ClusterReading, name: str = "train-0", settings: Settings | None = None, namespace: str = "ns"
+) -> str:
+    return "\n".join(explain(of, namespace, name, settings or Settings()))

@@ -162,8 +162,9 @@ class ClusterReading:
 
 
 def _objects(api: Api, collection: WatchedCollection[Any]) -> Mapping[str, Any] | None:
+    query = {"labelSelector": collection.label_selector} if collection.label_selector else {}
     try:
-        return {key_of(each): each for each in read_all(api, collection.path, collection.struct)}
+        return {key_of(each): each for each in read_all(api, collection.path, collection.struct, **query)}
     except ApiError as error:
         if error.status not in (401, 403, 404):
             raise

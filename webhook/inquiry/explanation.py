@@ -102,6 +102,8 @@ def _of_planned(pod: Pod, gang: PodGang, made: NextPass, named: Callable[[str], 
     node = view.planned[pod.metadata.uid].node or "no node of our choice"
     if victims := _victims(gang, view, named):
         yield f"It is planned on {node}, and waits for the eviction of {victims}."
+    elif pod.metadata.uid in view.not_released:
+        yield f"It is planned on {node}, and is not released yet."
     else:
         yield f"It is planned on {node} and about to be released."
     if reason := made.reason(gang.key):

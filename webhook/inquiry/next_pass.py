@@ -34,7 +34,7 @@ from webhook.sweeper.decide.moved_gangs import MOVES
 from webhook.sweeper.decide.node_rules import NodeRules, join
 from webhook.sweeper.decide.orders import GangOutcome, NewPlan
 from webhook.sweeper.decide.placement_pass import PlacingMemory
-from webhook.sweeper.decide.plan import with_valid_plans, without_overbooked
+from webhook.sweeper.decide.plan import with_fitting_plans, with_valid_plans
 from webhook.sweeper.decide.release_queue import sentences
 from webhook.sweeper.decide.reservation_kinds import LATER_STAGES, reported_stage
 from webhook.sweeper.decide.reservations import (
@@ -46,7 +46,7 @@ from webhook.sweeper.decide.reservations import (
     opened,
 )
 from webhook.sweeper.decision import Decided, Memory, Observation, decide
-from webhook.sweeper.extension import Extension, HookInput, dividing
+from webhook.sweeper.extension import Extension, HookInput, PlanCheck, dividing, with_plan_checks
 from webhook.sweeper.observe.gangs import GangKey, OwnerFacts, PodGang, gather, key_of
 from webhook.sweeper.observe.snapshotter import Snapshotter
 from webhook.sweeper.observe.view import Moment, View
@@ -146,17 +146,44 @@ def next_pass(cluster: ClusterReading, settings: Settings, first: Pod, now: Mome
     """The pass at this moment on a reading of the cluster. first: a pod of the gang, see run_pass."""
     snapshotter = owners_snapshotter(cluster, settings)
     view = replace(view_of(snapshotter, cluster, settings), now=now)
-    memory = Memory()
-    view = with_valid_plans(view, memory.refusing, memory.sent)
-    snapshot = snapshotter.snapshot(view)
-    without = without_overbooked(view, snapshot, memory.sent)
-    if without is not view:
-        view, snapshot = without, snapshotter.snapshot(without)
     facts = PassFacts(
         cluster.size_of, cluster.owners, cluster.record, cluster.policy(), cluster.namespace_labels(),
         cluster.budgets(), cluster.failed(), cluster.leads_since(),
     )  # fmt: skip
+    memory = Memory(refusals=_refusals_since_plans(view, settings, facts))
+    view = with_valid_plans(view, memory.refusing, memory.sent, refusals=memory.refusals)
+    view = with_plan_checks(view, _plan_checks(view, cluster, settings), memory.sent)
+    view, snapshot = with_fitting_plans(view, snapshotter.snapshot, memory.sent)
     return run_pass(view, snapshot, settings, facts, view.gang_of(first).placement_key)
+
+
+def _refusals_since_plans(view: View, settings: Settings, facts: PassFacts) -> KubeletRefusals:
+    """The refusals of pods that plans still name: such a plan is older than the refusal."""
+    planned = {entry.uid for each in view.placements.values() for entry in each.spec.pods}
+    failed = [pod for pod in facts.failed if pod.metadata.uid in planned]
+    return _refusals(failed, view, settings)
+
+
+def _refusals(failed: Iterable[Pod], view: View, settings: Settings) -> KubeletRefusals:
+    at, seconds = view.now.at.timestamp(), settings.bad_nodes.avoid_seconds
+    return KubeletRefusals().after(failed, view.controller_of, at, seconds)
+
+
+def _plan_checks(view: View, cluster: ClusterReading, settings: Settings) -> Iterator[PlanCheck]:
+    """The checks of plans by the extensions that are on.
+
+    Those that watch objects are left out where the cluster serves none, or the user may not read them.
+    """
+    for extension in running(settings, cluster.policy(), view):
+        if not extension.has("check_plans"):
+            continue
+        seen = with_owners(extension, view, cluster.owners)
+        objects = cluster.read_collections(extension.collections)
+        if extension.collections and not objects:
+            continue
+        seen = replace(seen, objects={**seen.objects, **objects})
+        with _guarded(extension.name):
+            yield extension.check_plans(HookInput(seen, settings))
 
 
 def owners_snapshotter(cluster: ClusterReading, settings: Settings) -> Snapshotter:
@@ -188,8 +215,7 @@ def run_pass(
     """
     extensions = running(settings, facts.policy, view)
     gangs = _ordered(_gangs(view, settings, facts), view, settings, facts, extensions)
-    at = view.now.at.timestamp()
-    refusals = KubeletRefusals().after(facts.failed, view.controller_of, at, settings.bad_nodes.avoid_seconds)
+    refusals = _refusals(facts.failed, view, settings)
     rules = join(_node_rules(gangs, view, settings, facts, extensions))
     sources = [each.source for each in extensions if each.source is not None]
     seen = Observation(

@@ -23,6 +23,8 @@ from webhook.scheduling.antiaffinity import NamespaceLabels
 from webhook.sweeper.decide.core_questions import DivideGang, DivisionInput, Variant, undivided
 from webhook.sweeper.decide.node_rules import NodeRules
 from webhook.sweeper.decide.orders import NO_HURRY, Cause, NewPlan
+from webhook.sweeper.decide.plan import without_plans
+from webhook.sweeper.decide.release_queue import SentReleases
 from webhook.sweeper.decide.reservations import Reservation, ReservationSource
 from webhook.sweeper.metrics import CounterSpec, GaugeSpec
 from webhook.sweeper.observe.gangs import GangKey, PodGang
@@ -221,6 +223,17 @@ class PlanCheck:
 
     not_released: Set[str] = frozenset()
     invalid: Set[str] = frozenset()
+
+
+def with_plan_checks(view: View, checks: Iterable[PlanCheck], sent: SentReleases) -> View:
+    """The view with the plans that are valid by all checks, and with the pods that are not released."""
+    invalid, not_released = set[str](), set(view.not_released)
+    for each in checks:
+        invalid |= each.invalid
+        not_released |= each.not_released
+    if not_released:
+        view = replace(view, not_released=not_released)
+    return without_plans(view, invalid, sent)
 
 
 @dataclass(frozen=True)

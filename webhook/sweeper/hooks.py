@@ -19,7 +19,6 @@ from webhook.sweeper.context import Pass, Retries
 from webhook.sweeper.decide.core_questions import DivideGang
 from webhook.sweeper.decide.node_rules import NodeRules, join, nodes_of
 from webhook.sweeper.decide.orders import NO_HURRY, Cause, Done, NewPlan
-from webhook.sweeper.decide.plan import without_plans
 from webhook.sweeper.decide.release_queue import SentReleases
 from webhook.sweeper.decide.reservations import Reservation, ReservationInput, ReservationSource
 from webhook.sweeper.extension import (
@@ -28,9 +27,11 @@ from webhook.sweeper.extension import (
     Gauges,
     HookInput,
     NodeEvent,
+    PlanCheck,
     Switch,
     WriteResult,
     dividing,
+    with_plan_checks,
     with_resources,
 )
 from webhook.sweeper.extension_objects import ExtensionObjects, RecordStore
@@ -179,18 +180,14 @@ class ExtensionHooks:
 
     def check_plans(self, view: View, sent: SentReleases) -> View:
         """The view with the plans that hold, and with the pods that are not released."""
-        invalid, not_released = set[str](), set(view.not_released)
-        given = replace(self._given, view=view, sent=sent)
+        checks, given = list[PlanCheck](), replace(self._given, view=view, sent=sent)
         for running in self._having("check_plans"):
             with self._guarded(running):
-                found = running.extension.check_plans(given)
-                invalid |= found.invalid
-                not_released |= found.not_released
+                checks.append(running.extension.check_plans(given))
         if self._failed:
-            not_released |= {pod.metadata.uid for pod in view.gated if self._waits_for_repair(pod)}
-        if not_released:
-            view = replace(view, not_released=not_released)
-        return without_plans(view, invalid, sent)
+            unready = {pod.metadata.uid for pod in view.gated if self._waits_for_repair(pod)}
+            checks.append(PlanCheck(not_released=unready))
+        return with_plan_checks(view, checks, sent)
 
     def _waits_for_repair(self, pod: Pod) -> bool:
         """Whether a pod needs an extension that has had a defect in this pass."""

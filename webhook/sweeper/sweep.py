@@ -44,7 +44,7 @@ from webhook.sweeper.apply.applier import Applier
 from webhook.sweeper.context import Pass, Retries
 from webhook.sweeper.decide.attempt import Stopwatch
 from webhook.sweeper.decide.orders import NO_HURRY, Done, Orders
-from webhook.sweeper.decide.plan import with_valid_plans, without_overbooked
+from webhook.sweeper.decide.plan import with_fitting_plans, with_valid_plans
 from webhook.sweeper.decide.release_queue import sentences
 from webhook.sweeper.decide.reservations import LATER_STAGE, MOVE, STARVATION
 from webhook.sweeper.decide.ungated_pods import Ungated, UngatedCause, UngatedPods
@@ -142,10 +142,7 @@ class Sweeper:
         self._pass.heartbeat()
         with self._timed("snapshot"):
             if view.gated or self._measurements.is_stale:
-                snapshot = self._snapshotter.snapshot(view)
-                without = without_overbooked(view, snapshot, memory.sent)
-                if without is not view:
-                    view, snapshot = without, self._snapshotter.snapshot(without)
+                view, snapshot = with_fitting_plans(view, self._snapshotter.snapshot, memory.sent)
         self._memory = replace(memory, given_up=frozenset(written - view.planned.keys()))
         cache, budgets = self._pass.cache, Budgets(is_read=False)  # until then any pod may be protected
         with self._guarded("observe"):

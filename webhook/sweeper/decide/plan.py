@@ -338,6 +338,15 @@ def without_overbooked(view: View, snapshot: Snapshot, sent: SentReleases) -> Vi
     return without_plans(view, dropped, sent)
 
 
+def with_fitting_plans(
+    view: View, snapshot_of: Callable[[View], Snapshot], sent: SentReleases
+) -> tuple[View, Snapshot]:
+    """The view without overbooked entries of plans, see without_overbooked, and its snapshot."""
+    snapshot = snapshot_of(view)
+    fitting = without_overbooked(view, snapshot, sent)
+    return (view, snapshot) if fitting is view else (fitting, snapshot_of(fitting))
+
+
 def _displaced_pods(view: View, snapshot: Snapshot, unreleased: Set[str]) -> Callable[[str, int], bool]:
     """Whether a pod makes way for a plan that preempts, by uid and the priority of the plan's pod.
 
