@@ -41,9 +41,16 @@
 {{- $_ := set $object.metadata "annotations" . }}
 {{- end }}
 {{- end }}
+{{- /* A monitor or alerts, with the labels by which Prometheus selects them. */ -}}
+{{- define "topogate.monitoringLabels" -}}
+{{- with (index . 0).Values.monitoring.labels }}
+{{- $_ := set (index $ 1).metadata "labels" . }}
+{{- end }}
+{{- end }}
 {{- /* A PodMonitor, which becomes a ServiceMonitor of the same pods; the Service that it needs stands before it. */ -}}
 {{- define "topogate.monitor" -}}
 {{- $object := index . 1 }}
+{{- include "topogate.monitoringLabels" . }}
 {{- if eq (index . 0).Values.monitoring.kind "ServiceMonitor" }}
 {{- $name := printf "%s-metrics" (trimPrefix "topogate-" $object.metadata.name) }}
 {{- $labels := dict "app.kubernetes.io/part-of" "topogate" "app.kubernetes.io/component" $name }}
@@ -63,6 +70,7 @@
 {{- end }}
 {{- /* Alerts, with the address of their runbooks. */ -}}
 {{- define "topogate.rules" -}}
+{{- include "topogate.monitoringLabels" . }}
 {{- $base := (index . 0).Values.monitoring.runbookBase | trimSuffix "/" }}
 {{- range (index . 1).spec.groups }}
 {{- range .rules }}

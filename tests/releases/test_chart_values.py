@@ -93,6 +93,7 @@ WRONG: Final[list[tuple[str, ...]]] = [
     (f"ui.affinity.nodeAffinity.{AT_SCHEDULING}.nodeSelectorTerms={{}}", "/ui/affinity/nodeAffinity"),
     (f"ui.affinity.podAntiAffinity.{AT_SCHEDULING}[0].topologyKey=a b", "/ui/affinity/podAntiAffinity"),
     ("monitoring.kind=Prometheus", "/monitoring/kind"),
+    ("monitoring.labels.release=a b", "/monitoring/labels/release"),
     ("webhook.extraArgs[0]=", "/webhook/extraArgs/0"),
     ("webhook.extraArgs[0]=--no-such-flag", "/webhook/extraArgs/0"),
     ("webhook.extraArgs[0]=--bind=0.0.0.0:high", "/webhook/extraArgs/0"),
@@ -293,6 +294,23 @@ def test_a_service_monitor_scrapes_the_same_ports_of_the_same_pods_as_the_pod_mo
         assert service["spec"]["selector"] == each["spec"]["selector"]["matchLabels"]
         ports = {port["name"]: port["targetPort"] for port in service["spec"]["ports"]}
         assert ports == {endpoint["port"]: endpoint["port"] for endpoint in found["endpoints"]}
+
+
+@pytest.mark.usefixtures("control_plane")
+@pytest.mark.parametrize("kind", ["PodMonitor", "ServiceMonitor"])
+def test_all_monitors_and_alerts_get_the_labels_by_which_prometheus_selects_them(kind: str) -> None:
+    values = (
+        "monitoring.enabled=true",
+        f"monitoring.kind={kind}",
+        "allocator.enabled=true",
+        "ui.enabled=true",
+    )
+    before, after = templated(values), templated((*values, "monitoring.labels.release=stack"))
+    changed = {name for name in after if after[name] != before[name]}
+    assert changed == {name for name in before if name[0] in (kind, "PrometheusRule")}
+    assert {each["metadata"]["labels"]["release"] for name, each in after.items() if name in changed} == {
+        "stack"
+    }
 
 
 @pytest.mark.promise("O341")
