@@ -153,7 +153,7 @@ def test_a_gang_whose_nodes_cannot_be_reserved_has_the_reason() -> None:
     assert len(orders.plans) == 2
     assert [each.reason for each in orders.outcomes] == [
         "3 nodes are to be reserved for the 3 pods that are created once its first ones run, and other gangs "
-        "have 6 of the 8 that may be reserved at once (reserve_share)"
+        "have 6 of the 8 that may be reserved at once (reservations.share)"
     ]
 
 

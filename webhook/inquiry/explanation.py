@@ -58,7 +58,8 @@ def _of_no_gang(pod: Pod, made: NextPass) -> str:
     """Why a gated pod is of no gang that waits, see gather."""
     namespace, name = pod.metadata.namespace, f"{pod.metadata.namespace}/{pod.metadata.name}"
     if namespace in made.settings.ignored_namespaces:
-        return f"Pod {name} has a gate of topogate, and waits for ever: ignored_namespaces names {namespace}."
+        rule = f"the configuration leaves namespace {namespace} alone (namespaces.excluded)"
+        return f"Pod {name} has a gate of topogate, and waits for ever: {rule}."
     lost = made.view.lost_owner(pod)
     why = lost.sentence if lost is not None else "the sweeper has not seen it yet"
     return f"Pod {name} waits for topogate, apart from its gang. Now: {why}."

@@ -172,8 +172,9 @@ def why_not_reserved(gang: PodGang, nodes: frozenset[str], ledger: ReservationLe
         return ""
     return (
         f"{counted(len(own), 'node is', 'nodes are')} to be reserved for the "
-        f"{counted(len(gang.later), 'pod that is', 'pods that are')} created once its first ones run, and "
-        f"other gangs have {len(others)} of the {ledger.most} that may be reserved at once (reserve_share)"
+        f"{counted(len(gang.later), 'pod that is', 'pods that are')} created once its first ones run, "
+        f"and other gangs have {len(others)} of the {ledger.most} that may be reserved at once "
+        "(reservations.share)"
     )
 
 
