@@ -1,6 +1,5 @@
 """Gated pods of schedulers that topogate does not serve: they lose their gate, and nothing else is done."""
 
-from collections.abc import Set
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +13,6 @@ from webhook.sweeper.decide.admission_followup import model_label_step
 from webhook.sweeper.decide.orders import Orders
 from webhook.sweeper.observe.view import View
 
-SERVED = frozenset({"default-scheduler"})
 VIEW = View([], [], {}, {})
 RULE = 'topogate neither gates nor places pods with schedulerName "volcano"'
 
@@ -28,8 +26,8 @@ def released(orders: Orders) -> list[tuple[str, str]]:
     return [(planned.name, planned.node) for _, planned in orders.releases]
 
 
-def step(*pods: Pod, view: View = VIEW, policy: Policy | None = None, served: Set[str] = SERVED) -> Orders:
-    return model_label_step(gather_all(*pods), view, policy or Policy(), served)
+def step(*pods: Pod, view: View = VIEW, policy: Policy | None = None) -> Orders:
+    return model_label_step(gather_all(*pods), view, policy or Policy())
 
 
 @pytest.mark.promise("O58")
@@ -47,7 +45,7 @@ def test_the_gates_of_a_gang_that_an_extension_leaves_to_kube_scheduler_are_remo
     pods = [pod("a"), pod("b")]
     planned = {pods[0].metadata.uid: PlannedPod(name="a", uid=pods[0].metadata.uid, node="n0")}
     left = [replace(gang, left="its PodGroup is in a tree") for gang in gather_all(*pods)]
-    orders = model_label_step(left, replace(VIEW, planned=planned), Policy(), SERVED)
+    orders = model_label_step(left, replace(VIEW, planned=planned), Policy())
     assert released(orders) == [("b", "")]
     (warning,) = orders.warnings
     note = "its PodGroup is in a tree: its gate is removed"
@@ -55,22 +53,13 @@ def test_the_gates_of_a_gang_that_an_extension_leaves_to_kube_scheduler_are_remo
 
 
 def test_pods_of_served_schedulers_are_placed() -> None:
-    orders = step(pod("a"), pod("b", "default-scheduler"))
+    policy = Policy(scheduler_names=("default-scheduler", "volcano"))
+    orders = step(pod("a"), pod("b", "default-scheduler"), pod("c", "volcano"), policy=policy)
     assert (orders.releases, orders.outcomes) == ((), ())
-
-
-@pytest.mark.promise("O58")
-@pytest.mark.parametrize("by", ["policy", "settings"])
-def test_a_pod_waits_where_policy_and_settings_disagree_on_its_scheduler(by: str) -> None:
-    """To remove the gate would start it anywhere, for a mistake of the operator."""
-    both = ("default-scheduler", "volcano")
-    policy = Policy(scheduler_names=both) if by == "policy" else Policy()
-    served = frozenset(both) if by == "settings" else SERVED
-    assert step(pod("a", "volcano"), policy=policy, served=served).releases == ()
 
 
 def test_no_release_is_ordered_while_one_is_not_observed_yet_or_was_refused() -> None:
     one = pod("a", "volcano")
     entry = PlannedPod(name="a", uid=one.metadata.uid, node="")
     assert step(one, view=replace(VIEW, planned={one.metadata.uid: entry})).releases == ()
-    assert model_label_step(gather_all(one), VIEW, Policy(), SERVED, lambda _: True).releases == ()
+    assert model_label_step(gather_all(one), VIEW, Policy(), lambda _: True).releases == ()

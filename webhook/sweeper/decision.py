@@ -276,7 +276,7 @@ def add_model_labels(seen: Observation, now: Decided) -> Decided:
     def is_paused(gang: GangKey) -> bool:
         return retries.seconds_left((Write.GANG, gang), view.now.seconds) > 0
 
-    orders = model_label_step(owned, view, seen.policy, now.settings.schedulers, is_paused)
+    orders = model_label_step(owned, view, seen.policy, is_paused)
     return _with_orders(now, "add-node-selectors", orders)
 
 

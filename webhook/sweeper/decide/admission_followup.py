@@ -14,7 +14,7 @@ Admission warnings become Events for the owner of a gang: the author of a Job ne
 """
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Final, NamedTuple
 
@@ -23,7 +23,7 @@ from labeler.contract.event_reasons import EventReason
 from webhook.kube.objects import Pod
 from webhook.kube.plan_pods import PlannedPod
 from webhook.policy import annotations
-from webhook.policy.values import DEFAULT_SCHEDULER_NAMES, GpuModel, NamespaceRules, Policy
+from webhook.policy.values import GpuModel, NamespaceRules, Policy
 from webhook.scheduling.antiaffinity import NamespaceLabels
 from webhook.scheduling.gpu_requests import whole_number
 from webhook.sweeper.decide.orders import Cause, GangOutcome, ModelLabelOrder, Orders, Warn
@@ -47,40 +47,32 @@ def model_label_step(
     gangs: Iterable[PodGang],
     view: View,
     policy: Policy,
-    schedulers: Set[str] = frozenset(DEFAULT_SCHEDULER_NAMES),
     paused: Callable[[GangKey], bool] = lambda _: False,
 ) -> Orders:
     """Labels and warnings of gangs whose members wait. A gang with an outcome is not placed in this pass.
 
-    Planned members are left out: they were handled in an earlier pass. schedulers: those to which pods are
-    released with a node. paused: whether the API server has just refused something for a gang.
+    Planned members are left out: they were handled in an earlier pass. paused: whether the API server has
+    just refused something for a gang.
     """
-    return Orders.together(_guarded_orders(gang, view, policy, schedulers, paused) for gang in gangs)
+    return Orders.together(_guarded_orders(gang, view, policy, paused) for gang in gangs)
 
 
-def _guarded_orders(
-    gang: PodGang, view: View, policy: Policy, schedulers: Set[str], paused: Callable[[GangKey], bool]
-) -> Orders:
+def _guarded_orders(gang: PodGang, view: View, policy: Policy, paused: Callable[[GangKey], bool]) -> Orders:
     """The same for one gang."""
     try:
-        left = None if paused(gang.key) else _left_to_schedulers(gang, view, policy, schedulers)
+        left = None if paused(gang.key) else _left_to_schedulers(gang, view, policy)
         return left if left is not None else _orders_of(gang, view, policy)
     except Exception:  # one bad gang never stops the others; nor is it placed without its model
         logger.exception("model_labels_failed gang=%s", gang.key)
         return Orders(outcomes=(GangOutcome(gang, OWN_ERROR, Cause.INTERNAL_ERROR),))
 
 
-def _left_to_schedulers(gang: PodGang, view: View, policy: Policy, schedulers: Set[str]) -> Orders | None:
-    """The release of pods that an extension leaves to kube-scheduler, or of another scheduler; None for none.
-
-    Only schedulers count that neither the policy nor the sweeper's settings name. Where only one of the two
-    names a scheduler, one of them is to be corrected: such pods go on waiting.
-    """
+def _left_to_schedulers(gang: PodGang, view: View, policy: Policy) -> Orders | None:
+    """The release of pods that an extension leaves to kube-scheduler, or of another scheduler, if any."""
     waiting = [pod for pod in gang.gated if pod.metadata.uid not in view.planned]
     if gang.left:
         return _release(gang, waiting, EventReason.LEFT_TO_KUBE_SCHEDULER, gang.left)
-    served = {*policy.scheduler_names, *schedulers}
-    pods = [pod for pod in waiting if scheduler_of(pod) not in served]
+    pods = [pod for pod in waiting if scheduler_of(pod) not in policy.scheduler_names]
     if not pods:
         return None
     name = quote(scheduler_of(pods[0]))
