@@ -13,7 +13,7 @@ from tests.sweeper.sets import pinned_to
 from webhook.configuration.settings import BadNodes, MoveLimits, Settings
 from webhook.extensions.known import SWITCHES
 from webhook.extensions.node_health.avoided_nodes import encoded
-from webhook.extensions.node_health.failing_nodes import GangFailure
+from webhook.extensions.node_health.failing_nodes import FailureState, GangFailure
 from webhook.inquiry.cluster_state import ClusterReading, _lost_owners
 from webhook.inquiry.explanation import explain
 from webhook.kube.client import Api, ApiError
@@ -258,7 +258,9 @@ class World:
     def fail(self, node: str) -> None:
         """The record of failing nodes has this one."""
         at = int(self.moment.at.timestamp())
-        failure = GangFailure("ns", "ns/Job/lost", at - 60, at - 30, 30, "OOM", 1, "{}", (("uid", node),))
+        failure = GangFailure(
+            "ns", "ns/Job/lost", at - 60, at - 30, 30, "OOM", 1, "{}", (("uid", node),), FailureState.PROVEN
+        )
         self.record = {"failures": encoded((failure,))}
         self.api.owners[RECORD] = {"metadata": {"resourceVersion": "1"}, "data": self.record}
 

@@ -1,6 +1,7 @@
-"""`topogate simulate` leaves out the nodes that are reserved for gangs that wait, as the sweeper does."""
+"""`topogate simulate` leaves out the same nodes as the sweeper: reserved, spare, new and failing ones."""
 
 import json
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -12,15 +13,21 @@ import pytest
 from hack.local.nodes import SimulatedNode
 from tests.cli.explanations import GRID, cluster, job_pods
 from tests.cli.simulations import job
-from webhook.configuration.settings import Settings
+from webhook.configuration.settings import Avoid, BadNodes, Settings, SpareNodes
+from webhook.extensions.node_health.avoided_nodes import encoded
+from webhook.extensions.node_health.failing_nodes import FailureState, GangFailure
 from webhook.inquiry.cluster_state import ClusterReading
 from webhook.inquiry.rehearsal import rehearse_manifest
-from webhook.inquiry.simulation import PlacedGang, place_each, read_manifest, shipped_rules
+from webhook.inquiry.simulation import PlacedGang, place_each, read, read_manifest, shipped_rules
 from webhook.kube.objects import Metadata
 from webhook.kube.placements import Placement, PlacementSpec, PlacementStatus
 from webhook.kube.plan_pods import PlannedPod
 from webhook.sweeper.observe.gangs import key_of
 from webhook.sweeper.observe.membership import LostOwner
+
+ALL_RESERVED = Settings(reserve_share=1.0)
+AVOIDS = Settings(bad_nodes=BadNodes(avoid=Avoid.HARD, failures=1, share=1.0))
+SPARES = Settings(spare_nodes=SpareNodes(per_block=1))
 
 
 @pytest.mark.promise("R325")
@@ -60,11 +67,53 @@ def waiting_with(nodes: Sequence[SimulatedNode], is_planned: bool = False) -> Cl
     return replace(cluster(waiting, 5), placements={key.placement_key: placement})
 
 
-def simulated_beside(reading: ClusterReading, tmp_path: Path, count: int) -> PlacedGang:
+def failing(node: str) -> dict[str, str]:
+    """The record of failing nodes, in which a gang of the same namespace has failed on this one."""
+    at = int(time.time())
+    failure = GangFailure(
+        "team", "team/Job/lost", at - 60, at - 30, 30, "OOM", 1, "{}", (("uid", node),), FailureState.PROVEN
+    )
+    return {"failures": encoded((failure,))}
+
+
+@pytest.mark.parametrize(
+    ("settings", "most", "why"),
+    [(AVOIDS, 3, f"avoids the node {GRID[0].name}"), (SPARES, 2, "reserved for replacements")],
+    ids=["failing", "spare"],
+)
+def test_a_gang_finds_no_place_on_nodes_that_the_sweeper_excludes(
+    settings: Settings, most: int, why: str, tmp_path: Path
+) -> None:
+    """One of the four nodes is failing, or one of each block is to replace a lost one."""
+    reading = replace(cluster([]), read_record=lambda _: failing(GRID[0].name))
+    nodes = {each.node for each in simulated_beside(reading, tmp_path, most, settings).answer.placed}
+    assert len(nodes) == most
+    assert settings is not AVOIDS or GRID[0].name not in nodes
+    assert why in simulated_beside(reading, tmp_path, most + 1, settings).answer.sentence
+
+
+def test_from_files_alone_spare_nodes_are_left_out(tmp_path: Path) -> None:
+    nodes = [each.manifest(each.topology_labels) for each in GRID]
+    (tmp_path / "nodes.json").write_text(json.dumps({"kind": "List", "items": nodes}))
+    write_job(tmp_path, 4)
+    scene = read([tmp_path / "nodes.json"], tmp_path / "job.json", namespace="team")
+    (placed,) = place_each(scene)
+    assert len(placed.answer.placed) == 4
+    (placed,) = place_each(replace(scene, settings=SPARES))
+    assert "reserved for replacements of failed pods" in placed.answer.sentence
+
+
+def simulated_beside(
+    reading: ClusterReading, tmp_path: Path, count: int, settings: Settings = ALL_RESERVED
+) -> PlacedGang:
     """A Job of `count` pods of another namespace, each with a node."""
+    write_job(tmp_path, count)
+    manifest = read_manifest(tmp_path / "job.json", shipped_rules(), "team")
+    (placed,) = place_each(rehearse_manifest(reading, manifest, settings))
+    return placed
+
+
+def write_job(folder: Path, count: int) -> None:
     body = job(count)
     body["spec"]["template"]["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpu"] = 8
-    (tmp_path / "job.json").write_text(json.dumps(body))
-    manifest = read_manifest(tmp_path / "job.json", shipped_rules(), "team")
-    (placed,) = place_each(rehearse_manifest(reading, manifest, Settings(reserve_share=1.0)))
-    return placed
+    (folder / "job.json").write_text(json.dumps(body))

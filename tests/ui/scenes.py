@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Any, cast
 
 import msgspec
@@ -80,7 +81,11 @@ class StillLive:
     """A scene that does not change, where the live ones would be."""
 
     def __init__(
-        self, scene: Scene | None, size: int | None = None, owners: Mapping[str, Any] | None = None
+        self,
+        scene: Scene | None,
+        size: int | None = None,
+        owners: Mapping[str, Any] | None = None,
+        records: Mapping[str, Mapping[str, str]] = MappingProxyType({}),
     ) -> None:
         self._scene = scene
         self._size = size
@@ -88,6 +93,7 @@ class StillLive:
         self.owners = self
         self.history = History()
         self.cache = self
+        self.record_of = records.get
         if scene is not None:
             self.history.add(sample(scene.at, scene.picture, scene.gangs))
 
@@ -123,9 +129,13 @@ def page_of(
     size: int | None = None,
     owners: Mapping[str, Any] | None = None,
     store: ConfigurationStore | None = None,
+    records: Mapping[str, Mapping[str, str]] = MappingProxyType({}),
 ) -> FlaskClient:
-    """A client of the page, logged in on the laptop unless `access` says otherwise. owners: by kind."""
-    live, api = cast(Live, StillLive(scene, size, owners)), cast(Api, NoEvents())
+    """A client of the page, logged in on the laptop unless `access` says otherwise.
+
+    owners: by kind. records: of extensions.
+    """
+    live, api = cast(Live, StillLive(scene, size, owners, records)), cast(Api, NoEvents())
     login = access or LaptopAccess("me", SECRET)
     app = create_app(PageDependencies(live, SETTINGS, COUNTING, login, api, store=store))
     client = app.test_client()

@@ -1,6 +1,7 @@
 """The page's answers, from a fixed scene."""
 
 import json
+import time
 from dataclasses import replace
 from typing import Any, cast
 
@@ -21,6 +22,8 @@ from tests.ui.scenes import (
     waiting_job,
 )
 from webhook.configuration.settings import Settings
+from webhook.extensions.node_health.avoided_nodes import NAME, encoded
+from webhook.extensions.node_health.failing_nodes import FailureState, GangFailure
 from webhook.inquiry.explanation import explain
 from webhook.kube.objects import Pod
 from webhook.sweeper.observe.membership import LostOwner
@@ -200,6 +203,24 @@ def test_what_if_places_a_manifest_and_writes_nothing(page: FlaskClient) -> None
     assert body["fits"]
     assert len(set(body["places"].values())) == 2
     assert FIRST not in body["places"].values()
+
+
+def test_what_if_avoids_failing_nodes_as_the_sweeper_does(page: FlaskClient) -> None:
+    body: Any = page.post("/api/what-if", json={"manifest": JOB}).json
+    at, node = int(time.time()), min(body["places"].values())
+    failures = tuple(
+        GangFailure(
+            "default", f"default/Job/lost-{number}", at - 60, at - 30, 30, "OOM", 1, "{}", (("uid", node),),
+            FailureState.PROVEN,
+        )
+        for number in range(3)
+    )  # fmt: skip
+    avoiding = page_of(
+        scene_of(cluster_of([bound_pod("a", FIRST)])), records={NAME: {"failures": encoded(failures)}}
+    )
+    there: Any = avoiding.post("/api/what-if", json={"manifest": JOB}).json
+    assert there["fits"]
+    assert node not in there["places"].values()
 
 
 @pytest.mark.promise("R193")

@@ -180,7 +180,7 @@ def _show(placed: Sequence[PlacedGang], scene: Rehearsed, args: argparse.Namespa
 
 def _print_moves(placed: Sequence[PlacedGang], scene: Rehearsed) -> None:
     """Print what moving gangs would do for those without a place. Limits in time are not checked."""
-    state = state_for(scene.gangs, scene.view, scene.snapshot, scene.settings)
+    state = state_for(scene.gangs, scene.view, scene.snapshot, scene.settings, scene.facts)
     for each in placed:
         if isinstance(each.answer.found, NoFit):
             now = replace(state, snapshot=each.before)

@@ -56,17 +56,22 @@ def read(api: Api) -> dict[str, Any]:
     return dict(api.json("GET", path_of(NAME), timeout_seconds=5).get("data") or {})
 
 
+def known(api: Api) -> dict[str, Any]:
+    """The same, empty if it does not exist or may not be read. Raises ApiError."""
+    try:
+        return read(api)
+    except ApiError as error:
+        if error.status not in (401, 403, 404):
+            raise
+        return {}
+
+
 def avoided(api: Api, now: float) -> dict[str, str]:
     """Node -> why all gangs avoid it; empty if that may not be read.
 
     now: seconds since 1970. Raises ApiError.
     """
-    try:
-        return reasons(read(api), now)
-    except ApiError as error:
-        if error.status not in (401, 403, 404):
-            raise
-        return {}
+    return reasons(known(api), now)
 
 
 class AvoidedNodes:
@@ -81,14 +86,20 @@ class AvoidedNodes:
         self._now = now
         self._due_at = float("-inf")
         self._known: Mapping[str, str] = {}
+        self._data: Mapping[str, str] = {}
 
     def __call__(self) -> Mapping[str, str]:
         """Node -> why it is avoided."""
         if self._clock() >= self._due_at:
             self._due_at = self._clock() + AGAIN_SECONDS
             with contextlib.suppress(ApiError):
-                self._known = avoided(self._api, self._now())
+                self._data = known(self._api)
+                self._known = reasons(self._data, self._now())
         return self._known
+
+    def record(self, name: str) -> Mapping[str, str] | None:
+        """The record that they were read from, None for any other, see PassFacts."""
+        return self._data if name == NAME else None
 
 
 def day_and_time(seconds: int) -> str:

@@ -2,12 +2,13 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 from msgspec import structs
 
 from webhook.configuration.settings import Settings
-from webhook.extensions.known import all_extensions
-from webhook.inquiry.next_pass import moment, reported_ledger
+from webhook.extensions.known import all_extensions, running
+from webhook.inquiry.next_pass import PassFacts, moment, node_rules, reported_ledger, with_objects
 from webhook.placement import Assignment, Gang, NoFit, PlacementError, Snapshot, check
 from webhook.placement.model import Placed
 from webhook.sweeper.decide.attempt import GangPlaced, GangWaits, PassInput, PassState
@@ -23,6 +24,9 @@ from webhook.sweeper.observe.gang_requests import preferred_of
 from webhook.sweeper.observe.gangs import OwnerFacts, PodGang, gather
 from webhook.sweeper.observe.view import View
 from webhook.text import counted
+
+VIEW_ALONE: Final = PassFacts(lambda _: OwnerFacts())
+"""Nothing is known but the view."""
 
 
 @dataclass(frozen=True)
@@ -74,20 +78,25 @@ def state_for(
     view: View,
     snapshot: Snapshot,
     settings: Settings,
+    facts: PassFacts = VIEW_ALONE,
     without: frozenset[str] = frozenset(),
 ) -> PassState:
     """The state of a pass in which these gangs are asked about after all that wait, and evict nobody.
 
-    Gangs that wait are not placed before, but the nodes reserved for them are. without: nodes that are not
-    used.
+    Gangs that wait are not placed before, but the nodes reserved for them are. Node rules are those of the
+    sweeper. without: further nodes that are not used.
     """
     limits = replace(settings.moves, is_on=False)
     settings, view = replace(settings, preempt=False, moves=limits), replace(view, now=moment())
     uids = {pod.metadata.uid for gang in gangs for pod in gang.pods}
     others = [pod for pod in view.gated if pod.metadata.uid not in uids]
     ordered = [*gather(others, (), lambda _: OwnerFacts(), view.gang_of, lost_owner=view.lost_owner), *gangs]
-    opening = ReservationInput(ReservationLedger(), ordered, view, snapshot)
-    ledger = reported_ledger(opening, (), settings)
+    extensions = running(settings, facts.policy, view)
+    view = with_objects(view, extensions, facts)
+    rules = node_rules(ordered, view, settings, facts, extensions).on(snapshot)
+    sources = [each.source for each in extensions if each.source is not None]
+    opening = ReservationInput(ReservationLedger(), ordered, view, snapshot, rules)
+    ledger = reported_ledger(opening, sources, settings, facts.leads_since)
     queue = ReleaseQueue(view, SentReleases(), view.now.seconds)
     divide = dividing(all_extensions())
 
@@ -95,7 +104,7 @@ def state_for(
         for each in divide(given):
             yield replace(each, rule=replace(each.rule, nodes=each.rule.nodes | without))
 
-    given = PassInput(view, snapshot, settings, queue, timestamps_of(view, 0), divide=divided)
+    given = PassInput(view, snapshot, settings, queue, timestamps_of(view, 0), rules, divide=divided)
     return begin(ordered, given, ledger)
 
 

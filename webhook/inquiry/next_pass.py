@@ -46,7 +46,14 @@ from webhook.sweeper.decide.reservations import (
     opened,
 )
 from webhook.sweeper.decision import Decided, Memory, Observation, decide
-from webhook.sweeper.extension import Extension, HookInput, PlanCheck, dividing, with_plan_checks
+from webhook.sweeper.extension import (
+    Extension,
+    HookInput,
+    PlanCheck,
+    ReadCollections,
+    dividing,
+    with_plan_checks,
+)
 from webhook.sweeper.observe.gangs import GangKey, OwnerFacts, PodGang, gather, key_of
 from webhook.sweeper.observe.snapshotter import Snapshotter
 from webhook.sweeper.observe.view import Moment, View
@@ -62,7 +69,8 @@ class PassFacts:
 
     size_of: the facts of a gang's controller. owners_of: the owners of a kind ("jobs.batch") by
     "namespace/name", None if they are unknown. record_of: the record of an extension, None if it is unknown.
-    policy: of admission, None if unknown. namespaces: their labels, None likewise. failed: pods.
+    policy: of admission, None if unknown. namespaces: their labels, None likewise. failed: pods. read: of
+    the collections that extensions watch, those that are served and that the user may read.
     leads_since: when the sweeper's leader first saw gangs, in seconds since 1970, None likewise.
     """
 
@@ -74,6 +82,7 @@ class PassFacts:
     budgets: Budgets = field(default_factory=Budgets)
     failed: Sequence[Pod] = ()
     leads_since: float | None = None
+    read: ReadCollections = lambda _: {}
 
     def job(self, namespace: str, name: str, uid: str) -> Job | None:
         """A Job, None if it is unknown."""
@@ -144,17 +153,21 @@ class NextPass:
 
 def next_pass(cluster: ClusterReading, settings: Settings, first: Pod, now: Moment) -> NextPass:
     """The pass at this moment on a reading of the cluster. first: a pod of the gang, see run_pass."""
-    snapshotter = owners_snapshotter(cluster, settings)
+    snapshotter, facts = owners_snapshotter(cluster, settings), facts_of(cluster)
     view = replace(view_of(snapshotter, cluster, settings), now=now)
-    facts = PassFacts(
-        cluster.size_of, cluster.owners, cluster.record, cluster.policy(), cluster.namespace_labels(),
-        cluster.budgets(), cluster.failed(), cluster.leads_since(),
-    )  # fmt: skip
     memory = Memory(refusals=_refusals_since_plans(view, settings, facts))
     view = with_valid_plans(view, memory.refusing, memory.sent, refusals=memory.refusals)
-    view = with_plan_checks(view, _plan_checks(view, cluster, settings), memory.sent)
+    view = with_plan_checks(view, _plan_checks(view, settings, facts), memory.sent)
     view, snapshot = with_fitting_plans(view, snapshotter.snapshot, memory.sent)
     return run_pass(view, snapshot, settings, facts, view.gang_of(first).placement_key)
+
+
+def facts_of(cluster: ClusterReading) -> PassFacts:
+    """What a reading of the cluster has beside its view. Raises ApiError."""
+    return PassFacts(
+        cluster.size_of, cluster.owners, cluster.record, cluster.policy(), cluster.namespace_labels(),
+        cluster.budgets(), cluster.failed(), cluster.leads_since(), cluster.read_collections,
+    )  # fmt: skip
 
 
 def _refusals_since_plans(view: View, settings: Settings, facts: PassFacts) -> KubeletRefusals:
@@ -169,21 +182,19 @@ def _refusals(failed: Iterable[Pod], view: View, settings: Settings) -> KubeletR
     return KubeletRefusals().after(failed, view.controller_of, at, seconds)
 
 
-def _plan_checks(view: View, cluster: ClusterReading, settings: Settings) -> Iterator[PlanCheck]:
+def _plan_checks(view: View, settings: Settings, facts: PassFacts) -> Iterator[PlanCheck]:
     """The checks of plans by the extensions that are on.
 
     Those that watch objects are left out where the cluster serves none, or the user may not read them.
     """
-    for extension in running(settings, cluster.policy(), view):
-        if not extension.has("check_plans"):
-            continue
-        seen = with_owners(extension, view, cluster.owners)
-        objects = cluster.read_collections(extension.collections)
-        if extension.collections and not objects:
-            continue
-        seen = replace(seen, objects={**seen.objects, **objects})
-        with _guarded(extension.name):
-            yield extension.check_plans(HookInput(seen, settings))
+    for extension in running(settings, facts.policy, view):
+        seen = with_objects(view, [extension], facts)
+        is_read = not extension.collections or any(
+            each.of(seen) is not None for each in extension.collections
+        )
+        if is_read and extension.has("check_plans"):
+            with _guarded(extension.name):
+                yield extension.check_plans(HookInput(seen, settings))
 
 
 def owners_snapshotter(cluster: ClusterReading, settings: Settings) -> Snapshotter:
@@ -214,12 +225,13 @@ def run_pass(
     first: of the gangs for which a pass may lack the time, the one with this Placement comes first.
     """
     extensions = running(settings, facts.policy, view)
+    view = with_objects(view, extensions, facts)
     gangs = _ordered(_gangs(view, settings, facts), view, settings, facts, extensions)
     refusals = _refusals(facts.failed, view, settings)
     rules = join(_node_rules(gangs, view, settings, facts, extensions))
     sources = [each.source for each in extensions if each.source is not None]
     seen = Observation(
-        with_objects(view, extensions, facts), snapshot, gangs, 0, facts.budgets, facts.job,
+        view, snapshot, gangs, 0, facts.budgets, facts.job,
         Stopwatch(time.monotonic), rules, facts.policy, sources=sources, divide=dividing(all_extensions()),
     )  # fmt: skip
 
@@ -243,9 +255,11 @@ def _gangs(view: View, settings: Settings, facts: PassFacts) -> Sequence[PodGang
 
 
 def with_objects(view: View, extensions: Sequence[Extension], facts: PassFacts) -> View:
-    """The view with the owners that these extensions read."""
+    """The view with the owners and other objects that these extensions read."""
     for extension in extensions:
         view = with_owners(extension, view, facts.owners_of)
+        if extension.collections:
+            view = replace(view, objects={**view.objects, **facts.read(extension.collections)})
     return view
 
 
@@ -264,6 +278,19 @@ def _ordered(
     return gangs
 
 
+def node_rules(
+    gangs: Sequence[PodGang],
+    view: View,
+    settings: Settings,
+    facts: PassFacts,
+    extensions: Sequence[Extension],
+) -> NodeRules:
+    """Which of these gangs do not use which nodes: the rules that are known without a leader's memory."""
+    refused = NodeRules(tuple(_refusals(facts.failed, view, settings).rules(gangs, view.nodes)))
+    found = join([refused, *_node_rules(gangs, view, settings, facts, extensions)])
+    return found.at(view.now.at.timestamp())
+
+
 def _node_rules(
     gangs: Sequence[PodGang],
     view: View,
@@ -271,12 +298,11 @@ def _node_rules(
     facts: PassFacts,
     extensions: Sequence[Extension],
 ) -> list[NodeRules]:
-    """The nodes that gangs do not use, by the records of extensions."""
+    """The nodes that gangs do not use, by the records of extensions. view: see with_objects."""
     found: list[NodeRules] = []
     for extension in extensions:
-        seen = with_owners(extension, view, facts.owners_of)
         record = _record(extension, facts)
-        given = HookInput(seen, settings, record=record, failed=facts.failed, gangs=gangs)
+        given = HookInput(view, settings, record=record, failed=facts.failed, gangs=gangs)
         with _guarded(extension.name):
             found.append(extension.exclude_nodes(given, extension.memory)[0])
     return found

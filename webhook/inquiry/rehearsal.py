@@ -8,7 +8,7 @@ from webhook.configuration.settings import Settings
 from webhook.inquiry.admission_outcome import AdmissionRules
 from webhook.inquiry.cluster_state import ClusterReading
 from webhook.inquiry.gang_answer import ask_gang, state_for
-from webhook.inquiry.next_pass import owners_snapshotter
+from webhook.inquiry.next_pass import facts_of, owners_snapshotter
 from webhook.inquiry.resource_adder import view_of
 from webhook.inquiry.simulation import ManifestPods, Rehearsed, read_pods
 from webhook.placement import Assignment, NoFit
@@ -24,7 +24,7 @@ def rehearse(
     found = read_pods([{**job, "apiVersion": "batch/v1", "kind": "Job"}], "the Job", rules=rules)
     scene = rehearse_manifest(cluster, found, settings)
     (gang,) = scene.gangs
-    return ask_gang(gang, state_for([gang], scene.view, scene.snapshot, settings)).found
+    return ask_gang(gang, state_for([gang], scene.view, scene.snapshot, settings, scene.facts)).found
 
 
 def rehearse_manifest(cluster: ClusterReading, found: ManifestPods, settings: Settings) -> Rehearsed:
@@ -37,4 +37,5 @@ def rehearse_manifest(cluster: ClusterReading, found: ManifestPods, settings: Se
     fuller = replace(cluster, pods=(*cluster.pods, *pods))
     snapshotter = owners_snapshotter(fuller, settings)
     view = view_of(snapshotter, fuller, settings)
-    return Rehearsed(made, view, snapshotter.snapshot(view), found.notes, found.admitted, settings)
+    snapshot, facts = snapshotter.snapshot(view), facts_of(cluster)
+    return Rehearsed(made, view, snapshot, found.notes, found.admitted, settings, facts)

@@ -18,9 +18,10 @@ from webhook.configuration.shipped_configuration import shipped_classes, shipped
 from webhook.inquiry import defaults, documents
 from webhook.inquiry.admission_outcome import NOT_GATED, AdmissionRules, Admitted, admit
 from webhook.inquiry.documents import InputError, in_namespace, name_of
-from webhook.inquiry.gang_answer import GangAnswer, ask_gang, state_for
+from webhook.inquiry.gang_answer import VIEW_ALONE, GangAnswer, ask_gang, state_for
 from webhook.inquiry.lint import amount_faults, misplaced_annotations, not_gated
 from webhook.inquiry.manifest import ManifestOwner, ManifestPod, owner_of
+from webhook.inquiry.next_pass import PassFacts
 from webhook.kube import objects
 from webhook.placement import PlacementError, Snapshot, Usage
 from webhook.scheduling import antiaffinity, conflicts, convert, pod_mix, unmodelled_rules
@@ -36,7 +37,7 @@ class Rehearsed:
     """Waiting gangs, the most urgent first, and the cluster in which to place them.
 
     notes: what is not modelled, and what admission reports. admitted: its decision on each template, by the
-    name of its first pod. settings: the sweeper's.
+    name of its first pod. settings: the sweeper's. facts: what is known beside the view.
     """
 
     gangs: list[PodGang]
@@ -45,6 +46,7 @@ class Rehearsed:
     notes: list[str]
     admitted: dict[str, Admitted]
     settings: Settings = field(default_factory=Settings)
+    facts: PassFacts = VIEW_ALONE
 
 
 def shipped_rules() -> AdmissionRules:
@@ -135,7 +137,7 @@ class PlacedGang:
 
 def place_each(scene: Rehearsed) -> Iterator[PlacedGang]:
     """Place one gang after the other, each among those placed before. Raises PlacementError."""
-    state = state_for(scene.gangs, scene.view, scene.snapshot, scene.settings)
+    state = state_for(scene.gangs, scene.view, scene.snapshot, scene.settings, scene.facts)
     for gang in scene.gangs:
         answer, before = ask_gang(gang, replace(state, answers={}), gang.key.name), state.snapshot
         if answer.plan is not None:

@@ -148,8 +148,10 @@ class Live:
         history: History,
         clock: Callable[[], float] = time.monotonic,
         avoided: Callable[[], Mapping[str, str]] = dict,
+        record_of: Callable[[str], Mapping[str, str] | None] = lambda _: None,
     ) -> None:
-        """Nothing is read before start(). avoided: see Artist."""
+        """Nothing is read before start(). avoided: see Artist. record_of: see PassFacts."""
+        self.record_of = record_of
         self._cache = cache
         self._artist = Artist(cache, settings, counting, avoided, cache.existence.lookup)
         self._history = history

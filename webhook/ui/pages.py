@@ -195,20 +195,20 @@ class Pages:
     def what_if(self) -> Response:
         """Place a manifest, or a changed gang, on the scene. See _Wanted."""
         scene, seen = self._seen()
-        wanted = _body()
+        wanted, facts = _body(), self._facts()
         change, counting = whatif.WhatIfChange(wanted.size, wanted.level, wanted.model), self._of.counting
         if wanted.manifest:
             with self._alone():
                 settings, rights = self._of.settings, seen.rights
-                found = whatif.of_manifest(wanted.manifest, scene, settings, change, counting, rights)
+                found = whatif.of_manifest(wanted.manifest, scene, settings, change, counting, rights, facts)
             return self._placed(found, scene, seen)
         row = self._row(scene, seen, wanted.gang)
-        gang = find(row, scene, self._of.settings, self._facts()) if row is not None else None
+        gang = find(row, scene, self._of.settings, facts) if row is not None else None
         if gang is None or not gang.gated:
             raise InputError("no waiting gang has that name; pass a manifest instead")
         view, settings = whatif.listed(scene.view, seen.rights), self._of.settings
         with self._alone():
-            found = whatif.answer(gang, view, scene.snapshot, settings, change, counting)
+            found = whatif.answer(gang, view, scene.snapshot, settings, change, counting, facts=facts)
         return self._placed(found, scene, seen)
 
     @staticmethod
@@ -236,7 +236,7 @@ class Pages:
 
     def _facts(self) -> PassFacts:
         cache = self._of.live.cache
-        return PassFacts(cache.size_of, cache.owners.all_of)
+        return PassFacts(cache.size_of, cache.owners.all_of, self._of.live.record_of)
 
     def _alone(self) -> "_QuestionLock":
         return _QuestionLock(self._thinking)

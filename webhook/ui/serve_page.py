@@ -63,9 +63,8 @@ def build(
 ) -> tuple[Flask, Live]:  # fmt: skip
     """The app over a live cluster that is already being read; see PageDependencies."""
     settings, counted = configuration.settings, configuration.counting
-    live = Live(
-        ClusterCache(api, settings.gate_prefix), settings, counted, History(), avoided=AvoidedNodes(api)
-    )
+    avoided, cache = AvoidedNodes(api), ClusterCache(api, settings.gate_prefix)
+    live = Live(cache, settings, counted, History(), avoided=avoided, record_of=avoided.record)
     live.start()
     return create_app(PageDependencies(live, settings, counted, access, api, cluster, store)), live
 

@@ -8,7 +8,8 @@ import msgspec
 from webhook.configuration.settings import Settings
 from webhook.inquiry import documents, simulation
 from webhook.inquiry.documents import InputError
-from webhook.inquiry.gang_answer import GangAnswer, ask_gang, resized, state_for, with_levels
+from webhook.inquiry.gang_answer import VIEW_ALONE, GangAnswer, ask_gang, resized, state_for, with_levels
+from webhook.inquiry.next_pass import PassFacts
 from webhook.kube.objects import Node, Pod, SchedulingGate
 from webhook.kube.placements import Placement
 from webhook.placement import NoFit, PlacementError, Snapshot, Usage
@@ -121,6 +122,7 @@ def of_manifest(
     change: WhatIfChange,
     counting: Counting,
     rights: Rights = EVERYTHING,
+    facts: PassFacts = VIEW_ALONE,
 ) -> WhatIf:
     """The nodes that the pods of a manifest would get now. Raises InputError for an invalid manifest."""
     if len(text.encode()) > LARGEST_TEXT:
@@ -150,8 +152,8 @@ def of_manifest(
     seen = listed(view, rights, waiting)
     if len(gangs) == 1:
         (gang,) = gangs
-        return answer(gang, seen, snapshot, settings, change, counting, notes, gang.key.name)
-    return _each(gangs, seen, snapshot, settings, change, counting, notes)
+        return answer(gang, seen, snapshot, settings, change, counting, notes, gang.key.name, facts)
+    return _each(gangs, seen, snapshot, settings, change, counting, notes, facts)
 
 
 def _gangs(name: str, pods: Sequence[Pod]) -> list[PodGang]:
@@ -198,11 +200,12 @@ def _each(
     change: WhatIfChange,
     counting: Counting,
     notes: Iterable[str],
+    facts: PassFacts,
 ) -> WhatIf:
     """Place independent gangs one after the other. Raises InputError."""
     found: list[WhatIf] = []
     gangs = [_changed(gang, change, counting) for gang in gangs]
-    state = _state(gangs, view, snapshot, settings, change, counting)
+    state = _state(gangs, view, snapshot, settings, change, counting, facts)
     for gang in gangs:
         asked = _ask(gang, state, gang.key.name)
         found.append(_of_answer(asked, ()))
@@ -233,13 +236,14 @@ def answer(
     counting: Counting,
     notes: Iterable[str] = (),
     name: str = "",
+    facts: PassFacts = VIEW_ALONE,
 ) -> WhatIf:
     """The answer for a changed gang, as the sweeper would place it. name: its name in the answer.
 
     Raises InputError for an invalid change.
     """
     gang = _changed(gang, change, counting)
-    state = _state([gang], view, snapshot, settings, change, counting)
+    state = _state([gang], view, snapshot, settings, change, counting, facts)
     return _of_answer(_ask(gang, state, name), notes)
 
 
@@ -250,6 +254,7 @@ def _state(
     settings: Settings,
     change: WhatIfChange,
     counting: Counting,
+    facts: PassFacts,
 ) -> PassState:
     """The state in which gangs are asked about, on nodes of the wanted model. Raises InputError."""
     others = frozenset[str]()
@@ -258,7 +263,7 @@ def _state(
         others = frozenset(name for name, model in models.items() if model != change.model)
         if len(others) == len(snapshot.nodes):
             raise InputError(f"no node has GPUs of the model {change.model!r}")
-    return state_for(gangs, view, snapshot, settings, others)
+    return state_for(gangs, view, snapshot, settings, facts, others)
 
 
 def _ask(gang: PodGang, state: PassState, name: str) -> GangAnswer:
