@@ -270,7 +270,7 @@ CAUSES: Final[dict[str, Callable[[Place], str]]] = {
     "A GPU pod has no gate": not_gated,
     "A pod is refused": refused,
     "A pod's priority is refused": above_the_maximum,
-    "The GPUs are in use": no_capacity,
+    "The GPUs are in use, or look free": no_capacity,
     "The gang waits for a model": no_model,
     "The gang waits for a label": no_label,
     "The gang waits for a level": no_level,
