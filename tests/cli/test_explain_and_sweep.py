@@ -93,3 +93,23 @@ def test_a_reservation_that_the_present_leader_cannot_have_made_excludes_nothing
 ) -> None:
     """A leader reserves nodes for twice reserve_hold_seconds at most, and keeps reservations in memory."""
     assert "next pass places it" in beside_reserved(until, leads_since)
+
+
+@pytest.mark.parametrize(
+    ("last", "is_noted"),
+    [("", False), ("the same", False), ("no node is usable.", True)],
+    ids=["no last attempt", "the same", "another reason"],
+)
+def test_where_the_last_attempt_has_another_reason_explain_notes_what_only_the_leader_knows(
+    last: str, is_noted: bool
+) -> None:
+    pods = job_pods(5, creationTimestamp="2026-01-01T00:00:00Z")
+    reading, key = cluster(pods, parallelism=5), key_of(pods[0])
+    (now,) = (line for line in explain(reading, "ns", "train-0", Settings()) if line.startswith("Now: "))
+    body = {
+        "metadata": {"namespace": "ns", "name": key.placement_name, "uid": "p"},
+        "status": {"reason": now.removeprefix("Now: ") if last == "the same" else last},
+    }
+    reading = dataclasses.replace(reading, placements={key.placement_key: msgspec.convert(body, Placement)})
+    text = "\n".join(explain(reading, "ns", "train-0", Settings()))
+    assert ("are not known here: they exclude more nodes" in text) is is_noted

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator
+from typing import Final
 
 from labeler.contract import keys
 from webhook.configuration.settings import Settings
@@ -22,6 +23,9 @@ from webhook.sweeper.observe.plans import is_gated, occupied_node, pinned_node
 from webhook.sweeper.observe.view import Moment, View
 from webhook.sweeper.report_memory import GangReason
 from webhook.text import counted, few
+
+_NOT_KNOWN: Final = "Refusals of the API server or of a node in the last minutes are not known here"
+_OF_NODES: Final = (Cause.INSUFFICIENT_CAPACITY, Cause.RESERVED, Cause.WORK_BUDGET)
 
 
 class ExplainError(Exception):
@@ -92,7 +96,7 @@ def explain_gated(
     elif reason is None:
         yield from _undecided(gang, made, named)
     else:
-        yield _now(reason, view.placements.get(gang.key.placement_key))
+        yield from _now(reason, view.placements.get(gang.key.placement_key))
         yield from _of_cause(gang, reason.cause, made.settings)
         yield from what_would_help(gang, reason.cause, made, named)
 
@@ -118,7 +122,7 @@ def _placed(plan: NewPlan, made: NextPass) -> Iterator[str]:
     yield from describe_spread(plan.asked.gang)
     if preferred := describe_preferred(plan.asked.gang, plan.answer.nodes.values(), made.state.snapshot):
         yield preferred
-    yield "Refusals of the API server or of a node in the last minutes are not known here: they delay it."
+    yield f"{_NOT_KNOWN}: they delay it."
 
 
 def _undecided(gang: PodGang, made: NextPass, named: Callable[[str], str]) -> Iterator[str]:
@@ -132,10 +136,15 @@ def _undecided(gang: PodGang, made: NextPass, named: Callable[[str], str]) -> It
         yield from what_would_help(gang, outcome.cause, made, named)
 
 
-def _now(reason: GangReason, placement: Placement | None) -> str:
+def _now(reason: GangReason, placement: Placement | None) -> Iterator[str]:
     """The sweeper's sentence, unless the last attempt has it."""
-    is_same = placement is not None and placement.status.reason.startswith(reason.reason.removesuffix("."))
-    return "Now: the same." if is_same else f"Now: {reason.reason}"
+    last = placement.status.reason if placement is not None else ""
+    if last.startswith(reason.reason.removesuffix(".")):
+        yield "Now: the same."
+        return
+    yield f"Now: {reason.reason}"
+    if last and reason.cause in _OF_NODES:
+        yield f"{_NOT_KNOWN}: they exclude more nodes."
 
 
 def _of_cause(gang: PodGang, cause: Cause | None, settings: Settings) -> Iterator[str]:
