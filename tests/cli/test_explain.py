@@ -345,7 +345,7 @@ def test_a_pod_that_does_not_wait_for_us_is_shown_with_its_state(spec: dict[str,
 
 
 def test_a_gated_pod_of_an_ignored_namespace_waits_for_ever() -> None:
-    ignoring = dataclasses.replace(Settings(), ignored_namespaces=frozenset({"ns"}))
+    ignoring = dataclasses.replace(Settings(), excluded_namespaces=frozenset({"ns"}))
     rule = "waits for ever: the configuration leaves namespace ns alone (namespaces.excluded)."
     assert rule in explained(cluster(job_pods(1)), settings=ignoring)
 

@@ -1,6 +1,7 @@
 """The configuration: what it means, and that every fault is named by its path."""
 
 import json
+from dataclasses import replace
 from operator import attrgetter
 from typing import Any
 
@@ -24,7 +25,12 @@ from webhook.extensions.node_health import failing_nodes
 from webhook.kube.plan_pods import PLAIN_PODS
 from webhook.placement import Mode, Options
 from webhook.policy.fair import HOUR, FairOrder
-from webhook.policy.values import DEFAULT_EXCLUDED_NAMESPACES, Policy, normal_model_name
+from webhook.policy.values import (
+    DEFAULT_EXCLUDED_NAMESPACES,
+    DEFAULT_GPU_RESOURCES,
+    Policy,
+    normal_model_name,
+)
 from webhook.sweeper.decide.refusing_nodes import AVOID_SECONDS
 from webhook.sweeper.extension import RecordSpec
 from webhook.sweeper.observe.pods import ENDING_SECONDS
@@ -47,7 +53,8 @@ def faults_of(text: str) -> list[str]:
 @pytest.mark.promise("R2")
 def test_the_shipped_configuration_is_whole() -> None:
     found = parse(shipped_configuration())
-    assert found.settings == Settings()
+    assert {*found.settings.gpu_resources} == {*DEFAULT_GPU_RESOURCES}
+    assert replace(found.settings, gpu_resources=DEFAULT_GPU_RESOURCES) == Settings()
     assert found.policy.gate == keys.GATE
     assert [tier.name for tier in found.policy.tiers] == ["low", "medium", "high"]
     shipped = yaml.safe_load_all((MANIFESTS / "priorityclasses.yaml").read_text())
@@ -100,7 +107,7 @@ DEFAULTS = {
     "settings.repair": True,
     "settings.start_with_fewer": False,
     "settings.keep_managed_fields": False,
-    "settings.schedulers": {"default-scheduler"},
+    "settings.scheduler_names": ("default-scheduler",),
     "settings.gpu_device_classes": {"*gpu*"},
     "settings.bad_nodes": BadNodes(Avoid.SOFT, 3, 600, 10, 3600, 86400, 0.1),
     "settings.spare_nodes.per_block": 0,
@@ -169,9 +176,9 @@ def test_a_fact_that_several_programs_need_is_set_once() -> None:
     own, policy = found.settings, found.policy
     assert (own.gate_prefix, policy.gate_prefix) == ("example.com/wait-", "example.com/wait-")
     assert policy.gate == "example.com/wait-topogate"
-    assert (sorted(own.schedulers), policy.scheduler_names) == (["a"], ("a",))
-    assert own.ignored_namespaces == policy.excluded_namespaces == {"b", *DEFAULT_EXCLUDED_NAMESPACES}
-    assert (sorted(own.gpu_resources), policy.gpu_resources) == (["c.io/d"], ("c.io/d",))
+    assert own.scheduler_names == policy.scheduler_names == ("a",)
+    assert own.excluded_namespaces == policy.excluded_namespaces == {"b", *DEFAULT_EXCLUDED_NAMESPACES}
+    assert own.gpu_resources == policy.gpu_resources == ("c.io/d",)
     assert (sorted(own.gpu_device_classes), policy.device_classes) == (["e"], ("e",))
     assert policy.resource_claims
     assert (own.topology.level_names, policy.topology_levels) == (("f", "g"), ("f", "g"))

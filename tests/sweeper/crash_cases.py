@@ -41,7 +41,7 @@ class Case:
 
     @property
     def settings(self) -> Settings:
-        return Settings(settle_seconds=10, patience_seconds=10, ignored_namespaces=_AllBut({self.namespace}))
+        return Settings(settle_seconds=10, patience_seconds=10, excluded_namespaces=_AllBut({self.namespace}))
 
     def agent(self, life: str) -> str:
         return f"sweeper-{life}-of-{self.namespace}"

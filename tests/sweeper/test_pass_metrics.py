@@ -245,7 +245,7 @@ def test_thirty_two_classes_models_and_accounts_have_series_of_their_own() -> No
 
 @pytest.mark.promise("O200")
 def test_the_operator_sets_what_counts_as_a_gpu() -> None:
-    settings = Settings(gpu_resources=frozenset({"example.com/chip"}), model_label="chip")
+    settings = Settings(gpu_resources=("example.com/chip",), model_label="chip")
     assert settings.counting.names([GPU, "example.com/chip"]) == ("example.com/chip",)
     assert settings.counting.model({"chip": "C1", keys.GPU_MODEL_LABEL: "other"}) == "C1"
 

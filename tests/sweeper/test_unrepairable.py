@@ -167,6 +167,6 @@ def test_a_pod_of_a_protected_namespace_is_nobody_s_victim_whatever_its_class(
     running = gpu_pod("low", node="n0", metadata={"namespace": where}, priority=1)
     case = Placing(
         Nodes(1, running, gpu_pod("high", priority=100)),
-        Settings(ignored_namespaces=frozenset({"topogate-system"})),
+        Settings(excluded_namespaces=frozenset({"topogate-system"})),
     )
     assert places(case.one()) == ({"high": "n0"} if is_victim else {})

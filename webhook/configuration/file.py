@@ -6,7 +6,6 @@ from typing import Any
 
 import msgspec
 
-from labeler.contract import keys as labels
 from webhook.configuration import keys
 from webhook.configuration.document import ConfigurationError, read_yaml
 from webhook.configuration.keys import Document, MoveKeys
@@ -56,21 +55,35 @@ def from_document(document: Any, source: str) -> Configuration:
         raise ConfigurationError(source, faults.faults)
     given = msgspec.convert(checked, Document)
     topology = _topology(given.topology.levels, faults)
-    configuration = Configuration(_policy(given, topology, faults), _settings(given, topology, faults))
+    facts = _common_facts(given)
+    configuration = Configuration(
+        _policy(given, facts, topology, faults), _settings(given, facts, topology, faults)
+    )
     if faults.faults:
         raise ConfigurationError(source, faults.faults)
     return configuration
 
 
+def _common_facts(given: Document) -> dict[str, Any]:
+    """What both parts have, see CommonFacts."""
+    return {
+        "gate_prefix": given.gate_prefix,
+        "gpu_resources": given.gpus.resources,
+        "excluded_namespaces": frozenset((*DEFAULT_EXCLUDED_NAMESPACES, *given.namespaces.excluded)),
+        "scheduler_names": given.scheduler_names,
+        "keep_managed_fields": given.admission.keep_managed_fields,
+    }
+
+
 # --- the sweeper's part -------------------------------------------------------------------------------
 
 
-def _settings(given: Document, topology: Topology, faults: FaultList) -> Settings:
+def _settings(given: Document, facts: dict[str, Any], topology: Topology, faults: FaultList) -> Settings:
     gangs, health, layout = given.gangs, given.node_health, given.placement
     for each in sorted({*gangs.owners} & {*gangs.loose_owners}):
         faults.add("gangs.looseOwners", f"{each} is in gangs.owners too")
     return Settings(
-        gate_prefix=given.gate_prefix,
+        **facts,
         settle_seconds=seconds_of(gangs.settle),
         patience_seconds=seconds_of(gangs.patience),
         bind_seconds=seconds_of(given.binding.timeout),
@@ -81,11 +94,7 @@ def _settings(given: Document, topology: Topology, faults: FaultList) -> Setting
         start_with_fewer=gangs.start_with_fewer,
         repair=given.repair.enabled,
         repair_owners=frozenset(given.repair.owners),
-        schedulers=frozenset(given.scheduler_names),
         preempt=given.preemption.enabled,
-        keep_managed_fields=given.admission.keep_managed_fields,
-        ignored_namespaces=_excluded(given),
-        gpu_resources=frozenset(given.gpus.resources),
         gpu_device_classes=frozenset(given.gpus.device_classes) - {"*"} or frozenset(DEFAULT_GPU_CLASSES),
         model_label=given.gpus.model_label,
         gang_labels=gangs.labels,
@@ -114,10 +123,6 @@ def _moves(given: MoveKeys) -> MoveLimits:
     )
 
 
-def _excluded(given: Document) -> frozenset[str]:
-    return frozenset((*DEFAULT_EXCLUDED_NAMESPACES, *given.namespaces.excluded))
-
-
 def _topology(given: Any, faults: FaultList) -> Topology:
     """The levels, coarsest first, each with the label key of each family, or with a list of such keys.
 
@@ -142,7 +147,7 @@ def _topology(given: Any, faults: FaultList) -> Topology:
 # --- the part of admission and the task controller ----------------------------------------------------
 
 
-def _policy(given: Document, topology: Topology, faults: FaultList) -> Policy:
+def _policy(given: Document, facts: dict[str, Any], topology: Topology, faults: FaultList) -> Policy:
     faults.once([each.name for each in given.tiers], "tiers[{}].name")
     faults.once([each.priority_class_name for each in given.tiers], "tiers[{}].priorityClassName")
     models = _models(given.models, faults)
@@ -155,19 +160,14 @@ def _policy(given: Document, topology: Topology, faults: FaultList) -> Policy:
 
     classes = given.gpus.device_classes
     return Policy(
-        gate=given.gate_prefix + labels.GATE_NAME,
-        gate_prefix=given.gate_prefix,
-        gpu_resources=given.gpus.resources,
+        **facts,
         gpu_models=models,
         tiers=tuple(Tier(each.name, each.priority_class_name) for each in given.tiers),
         namespaces=dict(_rules(given, model, faults)),
-        excluded_namespaces=_excluded(given),
         topology_levels=topology.level_names,
-        scheduler_names=given.scheduler_names,
         resource_claims=bool(classes),
         fair_order=_fair_order(given.fair_order, model, faults) if given.fair_order else None,
         device_classes=EVERY_CLASS if "*" in classes or not classes else classes,
-        keep_managed_fields=given.admission.keep_managed_fields,
         adopts_native_gangs=given.gangs.native == "adopt",
         binds_by_pod_group=given.binding.mode == "podgroup",
     )

@@ -5,9 +5,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
 
-from labeler.contract import keys
 from webhook.placement import Options, Topology
-from webhook.policy.values import DEFAULT_EXCLUDED_NAMESPACES, DEFAULT_GPU_RESOURCES
+from webhook.policy.values import CommonFacts
 from webhook.scheduling.gpus import DEFAULT_GPU_CLASSES, MODEL_LABELS, Counting
 from webhook.workloads.owners import RECREATING, OwnerRules
 
@@ -84,7 +83,7 @@ class MoveLimits:
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(CommonFacts):
     """What the sweeper is to do; the sections of `keys` say what each means that an operator can set.
 
     The others have one right value, which tests alone change: interval_seconds: a pass happens at least this
@@ -95,7 +94,6 @@ class Settings:
     below its minimum; twenty times as long where an autoscaler is asked for nodes.
     """
 
-    gate_prefix: str = keys.GATE_PREFIX
     settle_seconds: float = 5.0
     patience_seconds: float = 60.0
     interval_seconds: float = 30.0
@@ -110,13 +108,9 @@ class Settings:
     start_with_fewer: bool = False
     repair: bool = True
     repair_owners: frozenset[str] = RECREATING
-    schedulers: frozenset[str] = frozenset({"default-scheduler"})
     preempt: bool = True
     evict_broken: bool = True
     broken_seconds: float = 30.0
-    keep_managed_fields: bool = False
-    ignored_namespaces: frozenset[str] = frozenset(DEFAULT_EXCLUDED_NAMESPACES)
-    gpu_resources: frozenset[str] = frozenset(DEFAULT_GPU_RESOURCES)
     gpu_device_classes: frozenset[str] = frozenset(DEFAULT_GPU_CLASSES)
     model_label: str = MODEL_LABELS[0]
     gang_labels: tuple[str, ...] = ()

@@ -61,7 +61,7 @@ def explain(
 def _of_no_gang(pod: Pod, made: NextPass) -> str:
     """Why a gated pod is of no gang that waits, see gather."""
     namespace, name = pod.metadata.namespace, f"{pod.metadata.namespace}/{pod.metadata.name}"
-    if namespace in made.settings.ignored_namespaces:
+    if namespace in made.settings.excluded_namespaces:
         rule = f"the configuration leaves namespace {namespace} alone (namespaces.excluded)"
         return f"Pod {name} has a gate of topogate, and waits for ever: {rule}."
     lost = made.view.lost_owner(pod)

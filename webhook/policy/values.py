@@ -110,38 +110,50 @@ _NO_RULES: Final = NamespaceRules()
 
 
 @dataclass(frozen=True)
-class Policy:
-    """The whole policy.
+class CommonFacts:
+    """What admission and the sweeper both need to know.
 
-    gate: what pods get; gate_prefix: its beginning, as of every gate that the sweeper serves. tiers: lowest
-    first, so that a maximum allows all before it. namespaces: by name; the entry "*" applies to namespaces
-    without an entry (entries are not merged). topology_levels: the names that topology requests may use,
-    coarsest first. excluded_namespaces: those of the file, and always the cluster's own and ours.
-    scheduler_names: the kube-schedulers whose pods are placed; pods of others are left alone.
-    resource_claims: whether a pod that refers to ResourceClaims is a GPU pod too; device_classes: the
-    DeviceClasses, names or shell patterns, one of which its claims must name for that. fair_order: the order
-    among gangs of one priority, None for the oldest first. keep_managed_fields: whether gated pods keep their
-    managedFields; see admission.managers. adopts_native_gangs: whether pods of Kubernetes' own PodGroups
-    (spec.schedulingGroup) are gated and placed like others (gangs.native: adopt), or left to kube-scheduler
-    (leave). binds_by_pod_group: whether gangs get a PodGroup of ours, by which kube-scheduler binds each as
-    one (binding.mode: podgroup), or each pod is bound by itself (pinned).
+    gate_prefix: the beginning of every gate that the sweeper serves. gpu_resources: names or shell patterns.
+    excluded_namespaces: those of the file, and always the cluster's own and ours. scheduler_names: the
+    kube-schedulers whose pods are placed; pods of others are left alone. keep_managed_fields: whether gated
+    and released pods keep their managedFields; see admission.managers.
     """
 
-    gate: str = keys.GATE
     gate_prefix: str = keys.GATE_PREFIX
     gpu_resources: tuple[str, ...] = DEFAULT_GPU_RESOURCES
+    excluded_namespaces: frozenset[str] = frozenset(DEFAULT_EXCLUDED_NAMESPACES)
+    scheduler_names: tuple[str, ...] = DEFAULT_SCHEDULER_NAMES
+    keep_managed_fields: bool = False
+
+
+@dataclass(frozen=True)
+class Policy(CommonFacts):
+    """What admission and the task controller need.
+
+    tiers: lowest first, so that a maximum allows all before it. namespaces: by name; the entry "*" applies to
+    namespaces without an entry (entries are not merged). topology_levels: the names that topology requests
+    may use, coarsest first. resource_claims: whether a pod that refers to ResourceClaims is a GPU pod too;
+    device_classes: the DeviceClasses, names or shell patterns, one of which its claims must name for that.
+    fair_order: the order among gangs of one priority, None for the oldest first. adopts_native_gangs: whether
+    pods of Kubernetes' own PodGroups (spec.schedulingGroup) are gated and placed like others (gangs.native:
+    adopt), or left to kube-scheduler (leave). binds_by_pod_group: whether gangs get a PodGroup of ours, by
+    which kube-scheduler binds each as one (binding.mode: podgroup), or each pod is bound by itself (pinned).
+    """
+
     gpu_models: tuple[GpuModel, ...] = ()
     tiers: tuple[Tier, ...] = ()
     namespaces: dict[str, NamespaceRules] = field(default_factory=dict)
-    excluded_namespaces: frozenset[str] = frozenset(DEFAULT_EXCLUDED_NAMESPACES)
     topology_levels: tuple[str, ...] = keys.LEVEL_NAMES
-    scheduler_names: tuple[str, ...] = DEFAULT_SCHEDULER_NAMES
     resource_claims: bool = False
     fair_order: FairOrder | None = None
     device_classes: tuple[str, ...] = EVERY_CLASS
-    keep_managed_fields: bool = False
     adopts_native_gangs: bool = True
     binds_by_pod_group: bool = False
+
+    @property
+    def gate(self) -> str:
+        """The scheduling gate that pods get."""
+        return self.gate_prefix + keys.GATE_NAME
 
     @cached_property
     def _gpu_names(self) -> frozenset[str]:

@@ -296,7 +296,7 @@ class Reporter:
             and self._is_known_as_bound(placement, now.view)
         ):
             return [placements.BOUND]
-        if placement.metadata.namespace in self._settings.ignored_namespaces:
+        if placement.metadata.namespace in self._settings.excluded_namespaces:
             return []
         members = now.view.pods_of(placement)
         if not members:

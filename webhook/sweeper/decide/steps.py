@@ -98,10 +98,10 @@ def not_gated_by_others(attempt: Attempt, now: PassState) -> Attempt | GangWaits
 
 def of_served_schedulers(attempt: Attempt, now: PassState) -> Attempt | GangWaits:
     """Pods are released to the schedulers of the settings alone."""
-    strange = {scheduler_of(pod) for pod in attempt.waiting} - now.settings.schedulers
+    strange = {scheduler_of(pod) for pod in attempt.waiting}.difference(now.settings.scheduler_names)
     if not strange:
         return attempt
-    served = ", ".join(sorted(now.settings.schedulers))
+    served = ", ".join(sorted(now.settings.scheduler_names))
     reason = f"its scheduler {min(strange)!r} is not one that topogate serves: {served}"
     return GangWaits(Cause.OTHER_SCHEDULER, reason, is_final=True)
 

@@ -97,7 +97,7 @@ class Snapshotter:
         self._terms = IdentityCache[str, tuple[AntiAffinityTerm, ...]]()
         self._namespaces: NamespaceLabels | None = None
         self._usages_on_nodes = UsagesOnNodes()
-        self._pods = Pods(TraitRules(self._waits, self._gang_of, PROTECTED | settings.ignored_namespaces))
+        self._pods = Pods(TraitRules(self._waits, self._gang_of, PROTECTED | settings.excluded_namespaces))
         self._changes: dict[str, Pod | None] = {}
         self._plans = Plans()
         self._domains = LabelDomains({})
@@ -177,7 +177,7 @@ class Snapshotter:
         return (
             bool(pod.spec.scheduling_gates)
             and is_gated(pod, self._settings.gate_prefix)
-            and pod.metadata.namespace not in self._settings.ignored_namespaces
+            and pod.metadata.namespace not in self._settings.excluded_namespaces
             and not pod.metadata.deletion_timestamp
         )
 

@@ -334,7 +334,7 @@ def repair_released(
     # not wait for that.
     staying = [found[uid] for uid in _for_long(memory.ordered, now)]
     # While its scheduler is away no pod is released after it: else all are bound at once when it is back.
-    away = away_schedulers(released) & settings.schedulers
+    away = away_schedulers(released).intersection(settings.scheduler_names)
     passed_over = [repair for repair in untried if scheduler_of(repair.pod) not in away]
     unrepairable = [*passed_over, *(repair for repair, _ in not_deleted), *staying]
     # For writes that an overloaded API server defers it is unknown whether we can delete the pod.
