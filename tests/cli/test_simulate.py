@@ -368,6 +368,9 @@ def test_a_pod_of_a_namespace_that_the_files_show_as_not_opted_in_has_no_place(
     assert ("namespace default is not opted in" in capsys.readouterr().out) == (not is_opted_in)
 
 
+PLACED = "kube-scheduler places them, perhaps elsewhere"
+
+
 @pytest.mark.promise("R325")
 @pytest.mark.parametrize(
     ("spec", "remedy"),
@@ -381,11 +384,15 @@ def test_a_pod_of_a_namespace_that_the_files_show_as_not_opted_in_has_no_place(
             "annotate their pod template, for example with topogate.io/preferred-topology",
         ),
         (
+            {"containers": [{"name": "c", "resources": {"limits": {"nvidia.com/gpu": 0}}}]},
+            "annotate their pod template, for example with topogate.io/preferred-topology",
+        ),
+        (
             {"containers": [{"name": "c"}], "resourceClaims": [{"name": "gpu", "resourceClaimName": "g"}]},
             "set gpus.deviceClasses in the configuration",
         ),
     ],
-    ids=["another vendor", "CPU only", "claims"],
+    ids=["another vendor", "CPU only", "no GPU of a known kind", "claims"],
 )
 def test_pods_that_admission_does_not_gate_are_placed_with_a_note_on_what_would_gate_them(
     spec: dict[str, Any], remedy: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -399,6 +406,12 @@ def test_pods_that_admission_does_not_gate_are_placed_with_a_note_on_what_would_
     assert f"To have topogate place them, {remedy}" in found.err
     assert simulated(tmp_path, there, job(2)) == 0
     assert "admission gates none" not in capsys.readouterr().err
+    made["metadata"]["name"] = "other"
+    assert simulated(tmp_path, there, {"kind": "List", "apiVersion": "v1", "items": [job(2), made]}) == 0
+    found = capsys.readouterr()
+    assert "Gang train: 2 pods on" in found.out
+    assert f"gates none of pods other-0, other-1, as they ask for no GPU that it knows: {PLACED}" in found.err
+    assert f"To have topogate place them, {remedy}" in found.err
 
 
 @pytest.mark.promise("R238")

@@ -25,11 +25,13 @@ from webhook.inquiry.next_pass import PassFacts
 from webhook.kube import objects
 from webhook.placement import PlacementError, Snapshot, Usage
 from webhook.scheduling import antiaffinity, conflicts, convert, pod_mix, unmodelled_rules
+from webhook.scheduling.gpu_requests import whole_number
 from webhook.scheduling.nodes import node_of
 from webhook.sweeper.observe import gangs
 from webhook.sweeper.observe.gangs import GangKey, PodGang, key_of
 from webhook.sweeper.observe.plans import is_gated
 from webhook.sweeper.observe.view import View
+from webhook.text import few
 
 
 @dataclass(frozen=True)
@@ -225,15 +227,13 @@ class ManifestPods:
         """The gangs that the sweeper would see, in its order. Raises PlacementError."""
         by_key: dict[GangKey, tuple[list[objects.Pod], list[objects.Pod]]] = {}
         pods = list(self._made())
-        some_gated = any(is_gated(pod, keys.GATE_PREFIX) for pod in pods)
+        ungated = [pod for pod in pods if not is_gated(pod, keys.GATE_PREFIX)]
+        is_any_gated = len(ungated) < len(pods)
         for pod in pods:
-            is_free = some_gated and not is_gated(pod, keys.GATE_PREFIX)
+            is_free = is_any_gated and not is_gated(pod, keys.GATE_PREFIX)
             by_key.setdefault(key_of(pod), ([], []))[is_free].append(pod)
-            if is_free:
-                name = pod.metadata.name
-                self.notes.append(f"pod {name} asks for no GPU and is not gated: kube-scheduler places it")
-        if self.admitted and pods and not some_gated:
-            self.notes.append(_why_none_is_gated(pods))
+        if ungated and (self.admitted or is_any_gated):
+            self.notes.append(_why_not_gated(ungated, is_any_gated))
         made = [self._gang(key, waiting, free) for key, (waiting, free) in by_key.items() if waiting]
         return sorted(made, key=gangs.by_age)
 
@@ -369,19 +369,25 @@ def _notes_of(gang: PodGang) -> Iterator[str]:
         yield f"the manifest has {len(gang.pods)} of its {gang.size} pods; the others are not placed"
 
 
-def _why_none_is_gated(pods: Sequence[objects.Pod]) -> str:
-    """That admission gates none of these pods, and what makes it do so."""
-    containers = (each for pod in pods for each in (*pod.spec.containers, *pod.spec.init_containers))
-    amounts = ({**each.resources.limits, **each.resources.requests} for each in containers)
-    asked = sorted({name for each in amounts for name in each if "/" in name})
+def _devices_of(pod: objects.Pod) -> Iterator[str]:
+    """Names of the extended resources of which any container asks for some."""
+    for each in (*pod.spec.containers, *pod.spec.init_containers):
+        amounts = {**each.resources.limits, **each.resources.requests}
+        yield from (name for name, amount in amounts.items() if "/" in name and whole_number(amount))
+
+
+def _why_not_gated(pods: Sequence[objects.Pod], is_any_gated: bool) -> str:
+    """That admission gates none of these pods, and what makes it do so. is_any_gated: others are."""
+    asked = sorted({name for pod in pods for name in _devices_of(pod)})
     if any(pod.spec.resource_claims for pod in pods):
         remedy = "set gpus.deviceClasses in the configuration"
     elif asked:
         remedy = f"add {', '.join(asked)} to gpus.resources of the configuration"
     else:
         remedy = f"annotate their pod template, for example with {keys.PREFERRED_TOPOLOGY_ANNOTATION}"
+    names = f"pods {few([pod.metadata.name for pod in pods])}" if is_any_gated else "these pods"
     return (
-        "admission gates none of these pods, as they ask for no GPU that it knows: kube-scheduler "
+        f"admission gates none of {names}, as they ask for no GPU that it knows: kube-scheduler "
         f"places them, perhaps elsewhere. To have topogate place them, {remedy}"
     )
 
