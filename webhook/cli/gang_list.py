@@ -50,9 +50,9 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _print(
-    rows: "Sequence[GangRow]", options: argparse.Namespace, elsewhere: int, namespace: str | None
+    rows: "Sequence[GangRow]", options: argparse.Namespace, in_others: int, namespace: str | None
 ) -> None:
-    """Print the rows. elsewhere: how many gangs are in other namespaces than this one."""
+    """Print the rows. in_others: how many gangs are in other namespaces than this one."""
     if options.output in session.DOCUMENTS:
         session.show(msgspec.to_builtins(rows), options.output)
         return
@@ -64,8 +64,8 @@ def _print(
         print(table([_HEAD, *map(_cells, rows)], is_full_width=options.output == "wide"))
     else:
         print(f"No gang waits or runs{f' in namespace {namespace}' if namespace else ''}.")
-    if elsewhere:
-        complain(f"{elsewhere} more in other namespaces: topogate gangs -A")
+    if in_others:
+        complain(f"{in_others} more in other namespaces: topogate gangs -A")
 
 
 def _cells(row: "GangRow") -> tuple[str, ...]:

@@ -261,9 +261,9 @@ class Api:
                     return response
                 refusal = _refusal(method, path, response)
             except errors as error:
-                nobody = f"{method} {path}: got no answer from {self._host}: {error}"
+                message = f"{method} {path}: got no answer from {self._host}: {error}"
                 is_sent = not isinstance(error, unsent)
-                raise ApiError(0, "Unreachable", nobody, is_sent=is_sent) from error
+                raise ApiError(0, "Unreachable", message, is_sent=is_sent) from error
             # An unauthenticated request has changed nothing, so it is safe to retry with a newer token.
             if response.status != 401 or not self._renewed(token):
                 raise refusal

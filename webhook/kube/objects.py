@@ -233,8 +233,8 @@ class PodSpec(Struct, frozen=True):
     def __post_init__(self) -> None:
         """Drop the other volumes; share the rest with other pods."""
         if self.volumes:
-            claims = tuple(each for each in self.volumes if each.is_claimed)
-            force_setattr(self, "volumes", claims)
+            claimed = tuple(each for each in self.volumes if each.is_claimed)
+            force_setattr(self, "volumes", claimed)
         for name in _SHARED_TEXTS:
             force_setattr(self, name, sharing.text(getattr(self, name)))
         for name in _SHARED_PARTS:

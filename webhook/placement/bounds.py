@@ -188,31 +188,31 @@ def census(vertex: Vertex) -> list[tuple[int, int]]:
     return known
 
 
-def shape(vertex: Vertex) -> object:
+def canonical_form(vertex: Vertex) -> object:
     """A key that is equal for two domains, or nodes, that differ only in their names to the gang."""
-    if "shape" not in vertex.notes:
+    if "form" not in vertex.notes:
         leaves = vertex.leaves
         if leaves is not None:
             nodes = zip(leaves.slot_counts, leaves.every[0], leaves.kinds, leaves.penalties, strict=True)
             inside = Counter[object](nodes)
         else:
-            inside = Counter(map(shape, vertex.parts))
+            inside = Counter(map(canonical_form, vertex.parts))
         mine = vertex.top, vertex.bottom, vertex.own, vertex.free_slots, vertex.slot_counts[:1], vertex.kind
-        vertex.notes["shape"] = _same((*mine, frozenset(inside.items())))
-    return vertex.notes["shape"]
+        vertex.notes["form"] = _same((*mine, frozenset(inside.items())))
+    return vertex.notes["form"]
 
 
-MOST_SHAPES: Final = 10_000
-"""The most shapes of which one object is cached."""
+MOST_FORMS: Final = 10_000
+"""The most forms of which one object is cached."""
 
-_shapes: dict[object, object] = {}
-"""By shape the same object for all that are equal, since comparing two objects visits everything below."""
+_forms: dict[object, object] = {}
+"""By form the same object for all that are equal, since comparing two objects visits everything below."""
 
 
 def _same(form: object) -> object:
-    if len(_shapes) >= MOST_SHAPES:
-        _shapes.clear()
-    return _shapes.setdefault(form, form)
+    if len(_forms) >= MOST_FORMS:
+        _forms.clear()
+    return _forms.setdefault(form, form)
 
 
 def first_of_equals(parts: Sequence[Vertex], numbers: Iterable[int], most: int) -> list[int]:
@@ -220,7 +220,7 @@ def first_of_equals(parts: Sequence[Vertex], numbers: Iterable[int], most: int) 
     seen = Counter[object]()
     found = []
     for number in numbers:
-        form = shape(parts[number])
+        form = canonical_form(parts[number])
         seen[form] += 1
         if seen[form] <= most:
             found.append(number)

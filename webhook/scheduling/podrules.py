@@ -179,8 +179,8 @@ def _near(
                 "namespaces cannot be read"
             )
         if each.label_selector is None:  # this selects no pod
-            nobody = term_of(frozenset(), ())
-            yield Near(each.topology_key, nobody)
+            no_pod = term_of(frozenset(), ())
+            yield Near(each.topology_key, no_pod)
             continue
         chosen = chosen_by(pod, each, namespaces)
         if size_of(each.label_selector) > MOST_VALUES:

@@ -118,7 +118,7 @@ class Storage:
         claim = self.claim_of(pod, volume)
         if claim is None:
             raise _UnusableError(f"there is no {what}")
-        if volume.ephemeral is not None and (claim.metadata.controller or _NOBODY).uid != pod.metadata.uid:
+        if volume.ephemeral is not None and (claim.metadata.controller or _NO_OWNER).uid != pod.metadata.uid:
             raise _UnusableError(f"the {what} was not created for this pod")
         if claim.metadata.deletion_timestamp:
             raise _UnusableError(f"the {what} is being deleted")
@@ -233,7 +233,7 @@ class Storage:
         ]
 
 
-_NOBODY: Final = objects.OwnerReference()
+_NO_OWNER: Final = objects.OwnerReference()
 
 
 def claim_name(pod: objects.Pod, volume: objects.Volume) -> str:

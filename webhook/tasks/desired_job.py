@@ -26,7 +26,7 @@ DEFAULT_IMAGE: Final = "busybox:stable"
 DEFAULT_COMMAND: Final = ("sleep", "infinity")
 CONTAINER: Final = "task"
 _DIGEST: Final = 10
-_NOBODY: Final = 65532
+_NON_ROOT_UID: Final = 65532
 """The user of the default image where root is not allowed: waiting needs no rights."""
 
 _IGNORE_DISRUPTION: Final = {
@@ -280,7 +280,7 @@ def _security_context(task: Task, rules: TaskRules) -> dict[str, Any]:
         # Many images run as root, so this is set only where a pod is not accepted without it.
         security["runAsNonRoot"] = True
         if not task.spec.image:
-            security["runAsUser"] = _NOBODY
+            security["runAsUser"] = _NON_ROOT_UID
     return security
 
 

@@ -36,7 +36,7 @@ PlacedPod = tuple[Pod, str, str]
 Holder = tuple[str, str]
 """The gang that a node is reserved for, and until when; see NodeTile."""
 
-NOBODY: Final[Holder] = ("", "")
+NOT_RESERVED: Final[Holder] = ("", "")
 
 NO_PLACE: Final = "no topology labels"
 """The name of the domain of nodes without a complete family of topology labels."""
@@ -154,7 +154,7 @@ def draw(
             state,
             counting,
             places.get(state.name, []),
-            holders.get(state.name, NOBODY),
+            holders.get(state.name, NOT_RESERVED),
             avoided.get(state.name, ""),
         )
         for state in snapshot.nodes.values()
@@ -223,7 +223,7 @@ def node_tile(
     state: NodeState,
     counting: Counting,
     pods: Iterable[PlacedPod] = (),
-    holder: Holder = NOBODY,
+    holder: Holder = NOT_RESERVED,
     avoided: str = "",
 ) -> NodeTile:
     """The tile of a node with these pods."""

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from webhook.placement import capacity
-from webhook.placement.bounds import first_of_equals, shape
+from webhook.placement.bounds import canonical_form, first_of_equals
 from webhook.placement.budget import Budget
 from webhook.placement.costs import SCORE_BITS
 from webhook.placement.evaluate import Solution
@@ -75,7 +75,7 @@ class CandidateSearch:
         self._heap: list[_Entry] = []
         self._entries = 0
         self._seen: set[tuple[int, object]] = set()
-        """The shapes of domains, with the costs of the domains around them."""
+        """The canonical forms of domains, with the costs of the domains around them."""
 
     def solve(self) -> Solution:
         """The best solution found within the steps, and whether none is better."""
@@ -178,8 +178,8 @@ class CandidateSearch:
         return fitting[:most]
 
     def _is_repeated(self, domain: DomainRange, around: int) -> bool:
-        """Whether a domain of this shape is a candidate already."""
-        key = around, shape(domain.vertex)
+        """Whether a domain of this form is a candidate already."""
+        key = around, canonical_form(domain.vertex)
         is_repeated = key in self._seen
         self._seen.add(key)
         return is_repeated
@@ -289,7 +289,7 @@ class CandidateSearch:
 def _distinct_sets(domains: Sequence[DomainRange], size: int) -> Iterable[tuple[int, ...]]:
     """Sets of so many domains, by number: of those that differ only in names the first one."""
     known: dict[object, int] = {}
-    forms = [known.setdefault(shape(each.vertex), len(known)) for each in domains]
+    forms = [known.setdefault(canonical_form(each.vertex), len(known)) for each in domains]
     first = dict[tuple[int, ...], tuple[int, ...]]()
     for numbers in combinations(range(len(domains)), size):
         first.setdefault(tuple(sorted(map(forms.__getitem__, numbers))), numbers)

@@ -10,12 +10,12 @@ it small in large clusters:
 * A single domain with capacity for the whole gang beats any two of its level. Domains whose capacity, an
   upper bound, suffices are tried in order of their cost bounds, each before the domain around it. If a domain
   lacks the spare slots, the search continues in the domain around it.
-* Of domains that differ only in their names (see bounds.shape), the first is searched for all of them. So a
-  new cluster of equal blocks takes no longer than one block.
+* Of domains that differ only in their names (see bounds.canonical_form), the first is searched for all of
+  them. So a new cluster of equal blocks takes no longer than one block.
 * In a domain whose children share the gang, most children cannot be in a solution with the fewest children
-  (see screening). If the knapsack over the others finds a solution with so few, it is the optimum. Otherwise
-  the knapsack takes all children that differ. Beside anchors, if one more child suffices, a few are tried
-  alone (see beside_anchors).
+  (see candidate_children). If the knapsack over the others finds a solution with so few, it is the optimum.
+  Otherwise the knapsack takes all children that differ. Beside anchors, if one more child suffices, a few are
+  tried alone (see beside_anchors).
 """
 
 import heapq
@@ -27,10 +27,10 @@ from typing import Final
 from webhook.placement.bounds import (
     SmallestSets,
     anchored_children,
+    canonical_form,
     census,
     first_of_equals,
     least_cost,
-    shape,
     smallest_sets,
 )
 from webhook.placement.budget import Budget
@@ -64,7 +64,7 @@ class CoveringSearch:
         self.least = self.workers + spare.most
         """The fewest free slots of the nodes in any solution."""
         self.bounds: dict[object, int] = {}
-        """By shape the lower bounds of the costs of domains."""
+        """By canonical form the lower bounds of the costs of domains."""
 
     def solve(self, root: Vertex) -> _Found | None:
         """The optimum and its cost. Raises OutOfSteps."""
@@ -91,11 +91,11 @@ class CoveringSearch:
         return sorted(bounded, key=itemgetter(0))
 
     def _is_repeated(self, domain: Vertex, seen: set[object]) -> bool:
-        """Whether a domain differs only in its names from one that was searched. seen: their shapes."""
+        """Whether a domain differs only in its names from one that was searched. seen: their forms."""
         if self.question.anchored and domain.state is None:
             return False  # few domains are left then
         self.budget.spend()
-        form = shape(domain)
+        form = canonical_form(domain)
         is_repeated = form in seen
         seen.add(form)
         return is_repeated
@@ -170,7 +170,7 @@ class CoveringSearch:
             return child.own
         if not is_raised:
             return child.own + least_cost(child, self.least, self.costs)
-        form = shape(child)
+        form = canonical_form(child)
         if form not in self.bounds:
             smallest = smallest_sets(child, self.least, self.budget)
             self.bounds[form] = child.own + least_cost(child, self.least, self.costs, smallest)
