@@ -74,27 +74,20 @@ def ask(
         return whole
     if any(request is not None for request in asked.domain_requests):
         return _checked(_apart(asked, snapshot, options, budget), asked, snapshot)
-    answer: Assignment | NoFit = whole
-    for outside in (_outside_of(whole.nodes.values(), snapshot), frozenset[str]()):
-        answer = _in_either_order(asked, outside, snapshot, options, budget)
+    largest_first = sorted(asked.parts, key=lambda part: -len(part.members))
+    far = _outside_of(whole.nodes.values(), snapshot)
+    return _first_placed(
+        _checked(_one_by_one(asked, parts, outside, snapshot, options, budget), asked, snapshot)
+        for outside in (far, frozenset[str]())
+        for parts in (largest_first, largest_first[::-1])
+    )
+
+
+def _first_placed(answers: Iterable[Assignment | NoFit]) -> Assignment | NoFit:
+    """The first place among these answers, else the last of the refusals."""
+    for answer in answers:
         if not isinstance(answer, NoFit):
-            return answer
-    return answer
-
-
-def _in_either_order(
-    asked: GangQuestion,
-    outside: frozenset[str],
-    snapshot: Snapshot,
-    options: Options,
-    budget: Budget | None,
-) -> Assignment | NoFit:
-    """Its parts on the nodes that are not outside, the largest first, else the smallest first."""
-    parts = sorted(asked.parts, key=lambda part: -len(part.members))
-    answer = _checked(_one_by_one(asked, parts, outside, snapshot, options, budget), asked, snapshot)
-    if isinstance(answer, NoFit):
-        answer = _one_by_one(asked, parts[::-1], outside, snapshot, options, budget)
-        answer = _checked(answer, asked, snapshot)
+            break
     return answer
 
 
@@ -153,10 +146,11 @@ def _apart(
         return together(asked.gang, answers, snapshot)
     for part, answer in layout.answers:
         snapshot = snapshot.assume(answer, part)
-    near = _one_by_one(asked, rest, _outside_of(layout.nodes, snapshot), snapshot, options, budget, answers)
-    if not isinstance(near, NoFit):
-        return near
-    return _one_by_one(asked, rest, frozenset(), snapshot, options, budget, answers)
+    far = _outside_of(layout.nodes, snapshot)
+    return _first_placed(
+        _one_by_one(asked, rest, outside, snapshot, options, budget, answers)
+        for outside in (far, frozenset[str]())
+    )
 
 
 def _outside_of(nodes: Iterable[str], snapshot: Snapshot) -> frozenset[str]:
