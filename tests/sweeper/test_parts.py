@@ -97,6 +97,17 @@ def test_the_smaller_part_is_placed_first_where_the_larger_would_take_its_only_p
     assert len(placed) == 5
 
 
+def test_parts_share_the_block_of_the_whole_gang_though_each_alone_would_fill_a_smaller_one() -> None:
+    placed = found(grid([2, 3], [2]), *part(0, 2, {REQUIRED: "subblock"}), *part(1, 2, {REQUIRED: "block"}))
+    assert where(placed, 0, BLOCK) == where(placed, 1, BLOCK) == {"b0"}
+
+
+def test_a_part_lies_in_another_block_where_the_block_of_the_whole_gang_has_no_domain_for_it() -> None:
+    nodes = grid([1, 1, 1, 1], [2])
+    placed = found(nodes, *part(0, 2, {REQUIRED: "subblock"}), *part(1, 2, {REQUIRED: "block"}))
+    assert (where(placed, 0, BLOCK), where(placed, 1, BLOCK)) == ({"b1"}, {"b0"})
+
+
 @pytest.mark.promise("R68")
 def test_none_of_it_is_placed_where_one_part_does_not_fit() -> None:
     made = placing(
