@@ -55,9 +55,9 @@ class AzureMetadataSource:
 
 
 def _place(known: dict[str, str]) -> tuple[str, str, str] | None:
-    if "group" not in known:
-        return None
     if missing := [name for name in ("region", "machine") if name not in known]:
         raise SourceError(f"the document compute has no {_PLACE[missing[0]]}, it has {known}")
+    if "group" not in known:
+        return None
     zone = f"{known['region']}-{known['zone']}" if "zone" in known else known["region"]
     return zone, known["group"], known["machine"]

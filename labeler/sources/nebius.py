@@ -53,7 +53,7 @@ class NebiusSource:
         if answer is None:  # an older service has single texts alone
             paths = {key: f"{_DOCUMENT}/{field}" for key, field in _IDENTITY.items()}
             return look.result(Facts(identity=look.texts(paths)))
-        document = look.attempt(lambda: parse_object(answer.text, _DOCUMENT)) or {}
+        document = parse_object(answer.text, _DOCUMENT)
         place = look.attempt(lambda: self._place(document))
         return look.result(Facts(topology=place, identity=look.fields(document, _IDENTITY)))
 
@@ -62,6 +62,10 @@ class NebiusSource:
 
     def _place(self, document: Mapping[str, Any]) -> tuple[str, ...] | None:
         path, instance = document.get(_PATH), document.get("id")
+        if not instance:
+            raise SourceError(
+                f"{_DOCUMENT} has no id, so it is no instance's: {reprlib.repr(dict(document))}"
+            )
         if not path:
             return None
         switches = path if isinstance(path, list) else []

@@ -479,9 +479,8 @@ def test_an_instance_at_nebius_outside_a_gpu_cluster_has_no_place(nebius: Metada
         {"infiniband_topology_path": ["a", "b", "c", "d"]},
         {"infiniband_topology_path": ["root", "", "leaf"]},
         {"infiniband_topology_path": "root/spine/leaf"},
-        {"id": None},
     ],
-    ids=["two", "four", "a gap", "a text", "no instance"],
+    ids=["two", "four", "a gap", "a text"],
 )
 def test_an_unknown_path_at_nebius_is_shown_and_does_not_cost_the_identity(
     nebius: MetadataService, change: dict[str, Any]

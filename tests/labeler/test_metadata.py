@@ -153,6 +153,24 @@ def test_a_field_that_is_no_short_text_costs_neither_the_last_facts_nor_the_othe
     assert sizes == ("size-1" if name == "vmSize" else "size-2")
 
 
+@pytest.mark.promise("O306")
+@pytest.mark.parametrize("left", [{}, {"region": "eu-2"}, {"location": "westus"}], ids=str)
+@pytest.mark.parametrize(("cloud", "path"), [("azure", COMPUTE), ("nebius", "/v1/instance-data")])
+def test_a_document_that_is_of_no_machine_costs_none_of_the_last_facts(
+    server: RawServer, cloud: str, path: str, left: dict[str, str]
+) -> None:
+    known = {"id": "i-1", "infiniband_topology_path": ["a", "b", "c"], "region": "eu-1"}
+    server.answers[path] = document(AZURE if cloud == "azure" else known)
+    agent = agent_of(cloud, server)
+    before = agent.discover()
+    assert before.labels[keys.PRERELEASE_TOPOLOGY[0]]
+    server.answers[path] = document(left)
+    after = agent.discover()
+    assert after.labels == before.labels
+    assert after.annotations.keys() == before.annotations.keys()
+    assert re.search(r"has no (vmId|location|id)\b", agent.failed[cloud])
+
+
 @pytest.mark.parametrize(
     "token", ["sec\nret", "sec\r\nX-Forged: yes", "s\u00e9cret", "s\u4e00cret", "sec\tret"], ids=ascii
 )
