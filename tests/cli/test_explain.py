@@ -237,6 +237,17 @@ def test_a_leader_in_the_wrong_place_is_named_with_where_all_would_fit() -> None
     assert "Misplaced" not in explained(cluster([*pods, busy_pod("node-b1-s0-h00")], 2), "train-1")
 
 
+def test_a_placed_pod_on_the_only_node_for_the_other_one_is_why_that_waits_and_nothing_else() -> None:
+    """It would fit as written, if its own pod were elsewhere."""
+    there, waiting = job_pods(2)
+    spec = msgspec.structs.replace(there.spec, node_name="node-b0-s0-h00", scheduling_gates=[])
+    only = msgspec.structs.replace(waiting.spec, node_selector={keys.HOSTNAME_LABEL: "node-b0-s0-h00"})
+    pods = [msgspec.structs.replace(there, spec=spec), msgspec.structs.replace(waiting, spec=only)]
+    text = explained(cluster(pods, parallelism=2), "train-1")
+    assert "Misplaced: ns/train-0 on node-b0-s0-h00. If they were recreated with the rest" in text
+    assert "empty cluster" not in text
+
+
 def test_a_request_for_slices_that_alone_prevents_it_is_named() -> None:
     request = {"annotations": {keys.SLICE_TOPOLOGY_ANNOTATION: "host", keys.SLICE_SIZE_ANNOTATION: "2"}}
     text = explained(cluster(job_pods(4, **request), parallelism=4))

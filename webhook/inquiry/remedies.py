@@ -86,17 +86,19 @@ class _Remedies:
             yield f"Nearest miss: {answer.nearest.sentence}."
         if sentence := most_excluding(asked, snapshot):
             yield sentence
+        misplaced = tuple(self._misplaced())
         if self.attempt.asked.parts:
             parts = ", ".join(part.name for part in self.attempt.gang.parts)
             yield f"Pod sets with their own topology requests are placed all or none: {parts}."
         elif impossible(asked, snapshot, self.state.settings.counting):
             yield "What would help: change the requests or add such nodes; waiting does not help."
         else:
-            yield from self._help()
+            yield from self._help(is_misplaced=bool(misplaced))
             yield from what_moves_would_do(self.gang, self.attempt.asked, self.state, self.named)
-        yield from self._misplaced()
+        yield from misplaced
 
-    def _help(self) -> Iterator[str]:
+    def _help(self, is_misplaced: bool) -> Iterator[str]:
+        """is_misplaced: whether its own placed pods are why it does not fit."""
         constraints = list(_constraints(self.gang))
         for constraint, without in constraints:
             if plan := self._plan(without, self.state):
@@ -116,7 +118,8 @@ class _Remedies:
                     "preempted."
                 )
             return
-        yield self._help_in_an_empty_cluster(constraints)
+        if not is_misplaced:
+            yield self._help_in_an_empty_cluster(constraints)
 
     def _plan(self, gang: PodGang, state: PassState) -> NewPlan | None:
         """The plan of a gang in another state, None without a place."""
