@@ -28,11 +28,16 @@ def finding(*nodes: dict[str, Any]) -> tuple[State, str]:
 
 
 @pytest.mark.promise("O379")
-def test_a_node_that_offers_cards_without_their_labels_is_named_with_the_label_and_what_to_run() -> None:
+@pytest.mark.parametrize(
+    "labels",
+    [{"gpu.intel.com/product": "Max_1550"}, {"gpu.intel.com/cards": ""}, {"gpu.intel.com/tiles": "4"}],
+    ids=["another label", "no card in it", "tiles alone"],
+)
+def test_a_node_that_offers_cards_without_their_labels_is_named_with_the_label_and_what_to_run(
+    labels: dict[str, str],
+) -> None:
     labelled = node("labelled", {"gpu.intel.com/gpu-numbers": "0.1"}, i915="2")
-    state, text = finding(
-        labelled, node("bare", {"gpu.intel.com/product": "Max_1550"}, xe="8"), node("none", {})
-    )
+    state, text = finding(labelled, node("bare", labels, xe="8"), node("none", {}))
     assert state is State.ODD
     assert "Intel cards without the label gpu.intel.com/gpu-numbers on 1 node of 2" in text
     assert ": bare Run topogate's labeler there" in text

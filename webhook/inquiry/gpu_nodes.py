@@ -14,8 +14,6 @@ from webhook.kube.client import Api
 from webhook.scheduling.gpus import MODEL_LABELS
 from webhook.text import counted
 
-_LABELS_OF_CARDS: Final = {keys.GPU_NUMBERS_LABEL, keys.CARDS_LABEL, keys.TILES}
-"""Where all cards are out of use, the labeler writes the last alone."""
 _BY_IDS: Final = re.compile(r"(intel|nvidia|amd|pci-[0-9a-f]{4})-[0-9a-f]{4}")
 """The labeler's name of a GPU whose product it does not know."""
 
@@ -56,7 +54,7 @@ def models(api: Api, now: datetime) -> Iterator[Finding]:
 def card_labels(api: Api, now: datetime) -> Iterator[Finding]:
     """Without labels that number its cards, a node of Intel's plugin serves whole devices alone."""
     offering = [item for item in _nodes(api) if _offers_cards(item)]
-    unlabelled = [_name(item) for item in offering if not _LABELS_OF_CARDS & _labels(item).keys()]
+    unlabelled = [_name(item) for item in offering if not _has_labels_of_cards(_labels(item))]
     if unlabelled:
         yield found(
             State.ODD,
@@ -143,6 +141,12 @@ def _has_gpus(node: dict[str, Any]) -> bool:
 def _offers_cards(node: dict[str, Any]) -> bool:
     amounts = (node.get("status") or {}).get("allocatable") or {}
     return any(amounts.get(name, "0") != "0" for name in keys.PLUGIN_RESOURCES)
+
+
+def _has_labels_of_cards(labels: dict[str, str]) -> bool:
+    """Whether they name cards, or say that all are out of use: no tiles, and nothing else."""
+    names_cards = labels.get(keys.GPU_NUMBERS_LABEL) or labels.get(keys.CARDS_LABEL)
+    return bool(names_cards) or labels.get(keys.TILES) == "0"
 
 
 def _is_gpu(resource: str) -> bool:
