@@ -112,4 +112,4 @@ def test_where_the_last_attempt_has_another_reason_explain_notes_what_only_the_l
     }
     reading = dataclasses.replace(reading, placements={key.placement_key: msgspec.convert(body, Placement)})
     text = "\n".join(explain(reading, "ns", "train-0", Settings()))
-    assert ("are not known here: they exclude more nodes" in text) is is_noted
+    assert ("are not known here: they may exclude more nodes" in text) is is_noted

@@ -144,7 +144,7 @@ def _now(reason: GangReason, placement: Placement | None) -> Iterator[str]:
         return
     yield f"Now: {reason.reason}"
     if last and reason.cause in _OF_NODES:
-        yield f"{_NOT_KNOWN}: they exclude more nodes."
+        yield f"{_NOT_KNOWN}: they may exclude more nodes."
 
 
 def _of_cause(gang: PodGang, cause: Cause | None, settings: Settings) -> Iterator[str]:

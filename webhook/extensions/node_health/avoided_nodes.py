@@ -156,7 +156,7 @@ def avoided_line(placement: Placement | None, there: Mapping[str, str]) -> Itera
     if placement is not None and placement.spec.avoided:
         yield f"Its plan {avoided_sentence(placement.spec.avoided)}."
     elif there:
-        yield f"It {avoided_sentence(there)}, or uses them where nothing else fits, as is set (bad_nodes)."
+        yield f"It {avoided_sentence(there)}; with nodeHealth.avoid: soft it uses them as a last resort."
 
 
 def unreadable_resets(annotations: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
