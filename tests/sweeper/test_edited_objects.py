@@ -59,7 +59,13 @@ SPEC: Final = {
     "gang": TEXT, "gangId": TEXT, "size": COUNT, "attempt": COUNT, "usableNodes": COUNT, "minimum": COUNT,
     "proven": st.booleans(), "preempts": st.booleans(), "laterPodNodes": TEXTS,
     "domains": st.dictionaries(TEXT, TEXT), "kept": TEXTS,
-    "victims": st.lists(st.fixed_dictionaries({"pods": TEXTS, "whole": st.booleans()}), max_size=3),
+    "victims": st.lists(
+        st.fixed_dictionaries({
+            "pods": TEXTS, "whole": st.booleans(), "nodes": TEXTS, "movedGang": TEXT, "moves": TEXTS,
+        }),
+        max_size=3,
+    ),
+    "moves": TEXTS,
     "packed": st.one_of(TEXT, st.sampled_from(BOMBS)), "pods": PODS,
 }  # fmt: skip
 STATUS: Final = {
@@ -187,6 +193,9 @@ class EditedPasses:
         self.cache.stop()
 
 
+MOVED_AT: Final = "2026-01-01T00:00:00Z"
+
+
 def valid_document() -> dict[str, Any]:
     """The Placement that a sweeper has written when it ran and waits for a place."""
     (gang,) = Placing(Nodes(2, gpu_pod("run", metadata=GANG)), SETTINGS).gangs()
@@ -198,7 +207,10 @@ def valid_document() -> dict[str, Any]:
         "gang": "Gang/train", "gangId": gang.key.id, "size": 2, "attempt": 1, "minimum": 1, "usableNodes": 2,
         "proven": True, "preempts": False, "laterPodNodes": ["n1"], "domains": {"": "b0"},
         "avoided": {"n2": "x"},
-        "victims": [{"pods": ["uid-x"], "whole": True}], "pods": entries, "packed": "",
+        "victims": [
+            {"pods": ["uid-x"], "whole": True, "nodes": ["n0"], "movedGang": "p", "moves": [MOVED_AT]}
+        ],
+        "moves": [MOVED_AT], "pods": entries, "packed": "",
     }  # fmt: skip
     status = {
         "state": "Waiting", "pods": 2, "released": 1, "bound": 1, "spread": "1 node", "complete": True,
