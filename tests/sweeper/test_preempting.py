@@ -432,6 +432,29 @@ def test_a_second_gang_of_a_pass_uses_what_the_first_one_s_victims_leave() -> No
     assert first.victims == second.victims
 
 
+@pytest.mark.parametrize("is_of_another_pass", [False, True])
+def test_many_gangs_that_preempt_on_one_node_name_each_victim_once_and_all_get_their_place(
+    is_of_another_pass: bool,
+) -> None:
+    """Each plan also names the victims of earlier plans there: repeated, they doubled from plan to plan."""
+    low = [member(f"low-{number}", 0, "n0") for number in range(20)]
+    high = [member(f"high-{number}", 0, priority=100) for number in range(20)]
+    cluster = Nodes(1, *low, *high[: 10 if is_of_another_pass else 20], gpus=20)
+    placing = Placing(cluster, SETTINGS)
+    placing.owner_facts = lambda _: OwnerFacts(size=1)
+    plans = placing.one().plans
+    if is_of_another_pass:
+        for each in plans:
+            pods = {entry.uid: entry.node for entry in each.entries}
+            name, victims = each.gang.key.placement_name, msgspec.to_builtins(list(each.victims))
+            cluster.placements |= dict([plan(name, pods, preempts=True, victims=victims)])
+        cluster.pods = [*low, *high]
+        plans = (*plans, *placing.one().plans)
+    assert len(plans) == 20
+    named = [uid for group in plans[-1].victims for uid in group.pods]
+    assert sorted(named) == sorted(pod.metadata.uid for pod in low)
+
+
 class WithBudget(Scene):
     """The Job low has three pods, of which two are enough, and can spare the one on n0."""
 

@@ -181,13 +181,18 @@ def candidates(
     def all_may_be_evicted(uids: Iterable[str]) -> bool:
         return all(may_evict(pod) for uid in uids if (pod := view.by_uid.get(uid)) is not None)
 
-    going = tuple(group for group in promised if all_may_be_evicted(group.pods))
+    going = tuple(group for group in _distinct(promised) if all_may_be_evicted(group.pods))
     leaving = {pod.metadata.uid for pod in view.leaving if may_evict(pod)}.union(
         *(each.pods for each in going)
     )
     alone = (_unit(name_of(pod), [pod]) for pod in view.bound_foreign_pods if may_evict(pod))
     units = (*_gang_units(view, leaving, may_evict, keeps), *alone)
     return PossibleVictims(units, frozenset(leaving), going)
+
+
+def _distinct(groups: Iterable[VictimGroup]) -> Iterable[VictimGroup]:
+    """Each group once: a plan also names the victims of earlier plans for its nodes."""
+    return {(each.whole, each.moved_gang, *each.pods): each for each in groups}.values()
 
 
 def _gang_units(
