@@ -11,13 +11,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+import yaml
+
 from hack.local.build import ROOT
 from hack.releases import chart_arguments
+from labeler.contract.keys import TOPOLOGY_FAMILIES
 from labeler.sources import known_sources
 from webhook.configuration.schema import DEFAULTS, SCHEMA
 from webhook.policy.values import DEFAULT_EXCLUDED_NAMESPACES
 
 CHART: Final = ROOT / "manifests"
+_SHIPPED: Final = ROOT / "webhook/configuration/shipped-configuration.yaml"
 
 _DECIDING: Final = ("gatePrefix", "schedulerNames", "gpus", "namespaces", "gangs", "tiers")
 """Keys of the configuration that the API server's own conditions follow from."""
@@ -63,7 +67,7 @@ def _written(name: str) -> str:
 
 def _configuration() -> tuple[str, str]:
     """What stands in values.yaml for the shipped configuration, and that."""
-    shipped = (ROOT / "webhook/configuration/shipped-configuration.yaml").read_text().splitlines()
+    shipped = _SHIPPED.read_text().splitlines()
     lines = [line for line in shipped if not line.startswith(("apiVersion:", "kind:"))]
     return "  CONFIGURATION", "\n".join(f"  {line}" if line else "" for line in lines).strip("\n")
 
@@ -72,7 +76,9 @@ def _defaults() -> str:
     """What holds in the API server's own conditions where the configuration has no such key."""
     configuration = {key: DEFAULTS[key] for key in _DECIDING}
     excluded = sorted(DEFAULT_EXCLUDED_NAMESPACES)
-    return json.dumps({"configuration": configuration, "excludedNamespaces": excluded}, indent=2) + "\n"
+    topology = sorted({key for family in TOPOLOGY_FAMILIES for key in family})
+    made = {"configuration": configuration, "excludedNamespaces": excluded, "topologyKeys": topology}
+    return json.dumps(made, indent=2) + "\n"
 
 
 def _schema() -> str:
@@ -85,7 +91,11 @@ def _schema() -> str:
     # A tier without one of its keys changes the shipped tier at its place, and the chart checks the result.
     own["definitions"]["TierItem"] |= {"type": ["object", "null"], "required": []}
     made["definitions"] |= own["definitions"]
-    made["properties"]["config"] = {key: own[key] for key in ("type", "additionalProperties", "properties")}
+    # A key without a value would take the shipped tiers and models away.
+    own["required"] = sorted({*yaml.safe_load(_SHIPPED.read_text())} - {*own["required"]})
+    made["properties"]["config"] = {
+        key: own[key] for key in ("type", "additionalProperties", "properties", "required")
+    }
     for program, special in _PROGRAMS.items():
         names = (*special, *_COMMON)
         properties: dict[str, Any] = {name: {"$ref": f"#/definitions/program/{name}"} for name in names}

@@ -20,7 +20,6 @@ from webhook.ui import serve_page
 
 _ANY: Final = ".+"
 _NUMBER: Final = r"[0-9]+(\.[0-9]+)?"
-_PORT: Final = "([1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])"
 _VALUES: Final[Mapping[Any, str]] = {
     None: _ANY,
     Path: _ANY,
@@ -33,10 +32,15 @@ _VALUES: Final[Mapping[Any, str]] = {
     certs._days: r"[1-9][0-9]{0,2}(\.[0-9]+)?|[12][0-9]{3}|3[0-5][0-9]{2}|36[0-4][0-9]|3650",
 }
 """Expressions of the texts that a type of argparse takes; a new type needs one here."""
-_PORTS: Final[Mapping[str, str]] = {"--bind": f".*:{_PORT}", "--metrics-port": _PORT, "--health-port": _PORT}
-"""Options whose value must be, or end in, a port."""
-NEVER: Final = frozenset({"--help", "--version", "--oneshot", "--dry-run", "--source", "--facts"})
-"""Options after which a program ends, or which contradict the chart's own arguments."""
+_PORTS: Final[Mapping[str, str]] = {"webhook": "8443", "ui": "8090"}
+"""The port of --bind, which the Service of the program has."""
+NEVER: Final = frozenset(
+    {
+        "--help", "--version", "--oneshot", "--dry-run", "--source", "--facts", "--config", "--policy",
+        "--kubeconfig", "--context", "--cert-dir", "--metrics-port", "--health-port",
+    }
+)  # fmt: skip
+"""Options after which a program ends, or which contradict the chart's own arguments, mounts and probes."""
 
 
 def _certs() -> argparse.ArgumentParser:
@@ -63,17 +67,18 @@ PARSERS: Final[Mapping[str, Callable[[], argparse.ArgumentParser]]] = {
 
 def pattern(program: str) -> str:
     """An expression of the arguments that a program takes."""
-    return f"^({'|'.join(_options(PARSERS[program]()))})$"
+    return f"^({'|'.join(_options(program))})$"
 
 
-def _options(parser: argparse.ArgumentParser) -> Iterator[str]:
-    for action in parser._actions:
+def _options(program: str) -> Iterator[str]:
+    for action in PARSERS[program]()._actions:
         for name in action.option_strings:
             if name.startswith("--") and name not in NEVER:
-                yield name if action.nargs == 0 else f"{name}=({_value(name, action)})"
+                value = f".*:{_PORTS[program]}" if name == "--bind" else _value(action)
+                yield name if action.nargs == 0 else f"{name}=({value})"
 
 
-def _value(name: str, action: argparse.Action) -> str:
+def _value(action: argparse.Action) -> str:
     if action.choices is not None:
         return "|".join(re.escape(str(each)).replace(r"\-", "-") for each in action.choices)
-    return _PORTS.get(name) or _VALUES[action.type]
+    return _VALUES[action.type]

@@ -2,39 +2,60 @@
 {{- define "topogate.check" -}}
 {{- range $name, $image := .Values.images }}
 {{- if or (not $image) (hasPrefix "REGISTRY/" $image) (hasPrefix "YOUR-REGISTRY/" $image) }}
-{{- fail (printf "images.%s is %q, which names no image of yours. Build the images with hack/image build, push them to your registry, and name both: helm upgrade --install topogate CHART --namespace kube-system --set images.topogate=YOUR-REGISTRY/topogate:TAG --set images.labeler=YOUR-REGISTRY/topogate-labeler:TAG" $name $image) }}
+{{- printf "\n- images.%s is %q, which names no image of yours. Build the images with hack/image build, push them to your registry, and name both: helm upgrade --install topogate CHART --namespace kube-system --set images.topogate=YOUR-REGISTRY/topogate:TAG --set images.labeler=YOUR-REGISTRY/topogate-labeler:TAG" $name $image }}
 {{- end }}
 {{- end }}
 {{- if and .Values.createNamespaces (has .Release.Namespace (list "topogate-system" "topogate-labeler" "topogate-allocator")) }}
-{{- fail (printf "the release is to be kept in namespace %s, which the chart itself makes. Keep it in another one, as --namespace kube-system; or make the namespaces yourself, and set createNamespaces=false." .Release.Namespace) }}
+{{- printf "\n- the release is to be kept in namespace %s, which the chart itself makes. Keep it in another one, as --namespace kube-system; or make the namespaces yourself, and set createNamespaces=false." .Release.Namespace }}
 {{- end }}
 {{- if and .Values.inProcessGate.enabled (semverCompare "<1.36.0-0" .Capabilities.KubeVersion.Version) }}
-{{- fail (printf "inProcessGate.enabled needs Kubernetes 1.36 or newer, and the cluster has %s. Set inProcessGate.enabled=false; strict.enabled=true refuses GPU pods instead while the webhook does not answer." .Capabilities.KubeVersion.Version) }}
+{{- printf "\n- inProcessGate.enabled needs Kubernetes 1.36 or newer, and the cluster has %s. Set inProcessGate.enabled=false; strict.enabled=true refuses GPU pods instead while the webhook does not answer." .Capabilities.KubeVersion.Version }}
 {{- end }}
 {{- $found := lookup "v1" "ServiceAccount" "topogate-system" "sweeper" }}
 {{- if $found }}
 {{- $owner := dig "metadata" "annotations" "meta.helm.sh/release-name" "" $found }}
 {{- $where := dig "metadata" "annotations" "meta.helm.sh/release-namespace" "" $found }}
 {{- if and $owner (or (ne $owner .Release.Name) (ne $where .Release.Namespace)) }}
-{{- fail (printf "topogate is in this cluster already, as release %s of namespace %s. A cluster has one topogate: upgrade that release (helm upgrade %s CHART --namespace %s), or uninstall it first." $owner $where $owner $where) }}
+{{- printf "\n- topogate is in this cluster already, as release %s of namespace %s. A cluster has one topogate: upgrade that release (helm upgrade %s CHART --namespace %s), or uninstall it first." $owner $where $owner $where }}
 {{- end }}
 {{- end }}
 {{- $facts := fromYaml .Values.labeler.facts }}
 {{- if hasKey $facts "Error" }}
-{{- fail (printf "labeler.facts is no YAML: %s. Give the whole text of the list of nodes, as docs/operators/topology.md shows it." $facts.Error) }}
+{{- printf "\n- labeler.facts is no YAML: %s. Give the whole text of the list of nodes, as docs/operators/topology.md shows it." $facts.Error }}
 {{- end }}
 {{- range $program, $values := .Values }}
 {{- if kindIs "map" $values }}
+{{- $there := list }}
+{{- range $number, $variable := dig "env" list $values }}
+{{- include "topogate.once" (list $there $variable.name (printf "%s.env[%d].name" $program $number)) }}
+{{- $there = append $there $variable.name }}
+{{- end }}
 {{- range $name, $limit := dig "resources" "limits" dict $values }}
 {{- $request := dig "resources" "requests" $name "0" $values }}
 {{- if gt (include "topogate.amount" $request | float64) (include "topogate.amount" $limit | float64) }}
-{{- fail (printf "%s.resources: the request of %s is %v, which is above its limit, %v. Set both." $program $name $request $limit) }}
+{{- printf "\n- %s.resources: the request of %s is %v, which is above its limit, %v. Set both." $program $name $request $limit }}
 {{- end }}
 {{- end }}
 {{- end }}
 {{- end }}
 {{- $config := include "topogate.config" . | fromJson }}
 {{- include "topogate.checkConfig" $config }}
+{{- /* Nodes whose levels are not those of the labeler as shipped may have their labels from elsewhere. */ -}}
+{{- $shipped := include "topogate.document" (list . "base/labeler.yaml" "labeler.yaml" list) | fromJson }}
+{{- if ne (toJson $shipped.levels) (toJson .Values.labeler.config.levels) }}
+{{- $keys := (.Files.Get "defaults.json" | fromJson).topologyKeys }}
+{{- with dig "topology" "levels" list $config }}
+{{- $keys = list }}
+{{- range . }}
+{{- range . }}
+{{- $keys = concat $keys (ternary . (list .) (kindIs "slice" .)) }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- range .Values.labeler.config.levels }}
+{{- include "topogate.known" (list $keys . "labeler.config.levels, as a label of config.topology.levels") }}
+{{- end }}
+{{- end }}
 {{- end -}}
 {{- /* A quantity of Kubernetes as a number. */ -}}
 {{- define "topogate.amount" -}}
@@ -47,9 +68,10 @@
 {{- $tiers := list }}
 {{- $classes := list }}
 {{- range $number, $tier := .tiers }}
+{{- $tier := $tier | default dict }}
 {{- range $key := list "name" "priorityClassName" }}
-{{- if not (get ($tier | default dict) $key) }}
-{{- fail (printf "config.tiers[%d].%s is missing. A list of tiers replaces the shipped one, unless none of its tiers has both keys: then these change the shipped tiers at their places." $number $key) }}
+{{- if not (get $tier $key) }}
+{{- printf "\n- config.tiers[%d].%s is missing. A list of tiers replaces the shipped one, unless none of its tiers has both keys: then these change the shipped tiers at their places." $number $key }}
 {{- end }}
 {{- end }}
 {{- include "topogate.once" (list $tiers $tier.name (printf "config.tiers[%d].name" $number)) }}
@@ -76,7 +98,7 @@
 {{- $isAbove := false }}
 {{- range $tiers }}
 {{- if and $isAbove (eq . ($rules.defaultTier | default "")) }}
-{{- fail (printf "%s.defaultTier: %s is above maximumTier %s. Lower the default, or raise the maximum." $path . $rules.maximumTier) }}
+{{- printf "\n- %s.defaultTier: %s is above maximumTier %s. Lower the default, or raise the maximum." $path . $rules.maximumTier }}
 {{- end }}
 {{- $isAbove = or $isAbove (eq . ($rules.maximumTier | default "")) }}
 {{- end }}
@@ -92,7 +114,7 @@
 {{- range $account, $weight := $order.weights }}
 {{- $label := regexFind "^.*=" $account | trimSuffix "=" }}
 {{- if and (contains "=" $account) (ne $label ($order.accountLabel | default "")) }}
-{{- fail (printf "config.fairOrder.weights: %s is of another label than config.fairOrder.accountLabel. Write a namespace, or that label and a value of it." $account) }}
+{{- printf "\n- config.fairOrder.weights: %s is of another label than config.fairOrder.accountLabel. Write a namespace, or that label and a value of it." $account }}
 {{- end }}
 {{- end }}
 {{- $levels := list }}
@@ -105,7 +127,7 @@
 {{- end }}
 {{- end }}
 {{- if gt (len $families) 1 }}
-{{- fail "config.topology.levels: each level needs one label key for each family. Give all levels as many." }}
+{{- printf "\n- config.topology.levels: each level needs one label key for each family. Give all levels as many." }}
 {{- end }}
 {{- $gangs := .gangs | default dict }}
 {{- range $gangs.looseOwners }}
@@ -118,13 +140,13 @@
 {{- end }}
 {{- /* Refuses a name that is there already. It takes a list: the names that are there, the name, its path. */ -}}
 {{- define "topogate.once" -}}
-{{- if has (index . 1) (index . 0) }}
-{{- fail (printf "%s: %s occurs twice. Remove one of the two." (index . 2) (index . 1)) }}
+{{- if and (index . 1) (has (index . 1) (index . 0)) }}
+{{- printf "\n- %s: %s occurs twice. Remove one of the two." (index . 2) (index . 1) }}
 {{- end }}
 {{- end }}
 {{- /* Refuses a name that nothing defines. It takes a list: the names that are there, the name, its path. */ -}}
 {{- define "topogate.known" -}}
 {{- if and (index . 1) (not (has (index . 1) (index . 0))) }}
-{{- fail (printf "%s: there is no %s; there are %s." (index . 2) (index . 1) (join ", " (index . 0))) }}
+{{- printf "\n- %s: there is no %s; there are %s." (index . 2) (index . 1) (join ", " (index . 0)) }}
 {{- end }}
 {{- end }}

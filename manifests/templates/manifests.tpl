@@ -1,5 +1,7 @@
 {{- /* The objects of base, components and overlays, with the chart's values in them. */ -}}
-{{- include "topogate.check" . -}}
+{{- with include "topogate.check" . | trim }}
+{{- fail (printf "values cannot be used:\n%s" .) }}
+{{- end }}
 {{- $own := include "topogate.decides" (list . (include "topogate.presetConfig" . | fromJson)) | fromJson }}
 {{- $given := include "topogate.decides" (list . (include "topogate.config" . | fromJson)) | fromJson }}
 {{- $setters := dict

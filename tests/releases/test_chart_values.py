@@ -114,13 +114,26 @@ WRONG: Final[list[tuple[str, ...]]] = [
     ("images=null", "images"),
     ("strict=null", "strict"),
     ("config=null", "config"),
+    ("config.tiers=null", "'tiers'"),
+    ("config.models=null", "'models'"),
+    ("sweeper.extraArgs={--config=/etc/x}", "/sweeper/extraArgs/0"),
+    ("tasks.extraArgs={--metrics-port=8081}", "/tasks/extraArgs/0"),
+    ("ui.extraArgs={--bind=0.0.0.0:8443}", "/ui/extraArgs/0"),
+    ("labeler.config.levels={x.io/rack,x.io/host}", "there is no x.io/host"),
+    ("ui.env[0].name=A", "ui.env[0].value=b", "ui.env[1].name=A", "ui.env[1].value=c", "env[1].name: A"),
+    (
+        "config.namespaces.rules.a.defaultTier=top",
+        "config.namespaces.rules.b.defaultModel=X",
+        "images.topogate=",
+        "there is no top; there are low, medium, high.\n- config.namespaces.rules.b.defaultModel",
+    ),
 ]
 
 
 VALUES_OF_FLAGS: Final = (
     "", "0", "1", "5", "0.5", "5.", ".5", "-1", "1e3", "nan", "x", "30", "30.5", "31", "1000", "1001", "3650",
-    "4000", "65535", "65536", "99999", "0.0.0.0:8443", ":0", "a:", "90s", "0s", "2h", "debug", "text", "no",
-    "best-fit", "headroom", "intel", "two words",
+    "4000", "65535", "65536", "99999", "0.0.0.0:8443", "[::]:8090", ":0", "a:", "90s", "0s", "2h",
+    "debug", "text", "no", "best-fit", "headroom", "intel", "two words",
 )  # fmt: skip
 
 
