@@ -15,16 +15,16 @@ OTHER = HEAD + "topology: {levels: {rack: x.io/rack, host: x.io/host}}\n"
 
 
 class Cluster:
-    """The boundary to an API server; labels: the labeler's file, None where there is none."""
+    """The boundary to an API server; text, labels: the two files, None where there is none."""
 
-    def __init__(self, text: str, labels: str | None) -> None:
+    def __init__(self, text: str | None, labels: str | None) -> None:
         self.text, self.labels = text, labels
 
     def json(self, method: str, path: str, **_: Any) -> dict[str, Any]:
-        if path == path_of():
+        if path == path_of() and self.text is not None:
             return {"metadata": {"name": NAME}, "data": {KEY: self.text}}
-        if self.labels is None:
-            raise ApiError(404, "NotFound", "not there")
+        if self.labels is None or not path.endswith("/labeler"):
+            raise ApiError(404, "NotFound", path)
         return {"metadata": {"name": "labeler"}, "data": {"labeler.yaml": self.labels}}
 
 
@@ -47,3 +47,9 @@ def test_doctor_reports_a_labeler_whose_levels_the_configuration_does_not_have(
     found = [each for each in levels(cluster, datetime.now(UTC)) if each.state is not State.WELL]
     assert len(found) == len(expected)
     assert all(words in each.sentence for words, each in zip(expected, found, strict=True))
+
+
+def test_doctor_names_the_configmap_of_the_configuration_where_it_is_deleted() -> None:
+    cluster: Any = Cluster(None, "sources: [udev]")
+    with pytest.raises(ApiError, match=NAME):
+        list(levels(cluster, datetime.now(UTC)))

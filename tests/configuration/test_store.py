@@ -107,6 +107,22 @@ def test_config_check_names_every_fault_of_every_file_and_fails(
     assert f"{file}: ok" in output.out
 
 
+@pytest.mark.parametrize("beside", ["priorityclasses.yaml", "labeler.yaml"])
+def test_config_check_checks_the_configuration_in_a_file_with_other_objects(
+    beside: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    texts = [(MANIFESTS / name).read_text() for name in (beside, "configuration.yaml")]
+    file = tmp_path / "all.yaml"
+    file.write_text("\n---\n".join(texts).replace("gatePrefix", "gatePrefx"))
+    assert main(["config", "check", str(file)]) == 1
+    assert "gatePrefx: unknown key; did you mean gatePrefix?" in capsys.readouterr().err
+
+
+def test_config_check_fails_without_a_configuration(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["config", "check", str(MANIFESTS / "priorityclasses.yaml")]) == 1
+    assert "pass a configuration" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("data", ["{other: x}", "[1]", "7", "", "{configuration.yaml: {}}"])
 def test_config_check_reports_a_configmap_without_a_configuration(
     data: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -113,6 +113,8 @@ def _read(paths: Iterable[Path], faults: list[str]) -> ConfigurationFiles:
     for path, levels in found.labeler_levels.items():
         for configuration in found.configurations.values():
             faults += (f"{path}: {fault}" for fault in level_faults(configuration.settings.topology, levels))
+    if not (found.configurations or faults):
+        faults.append("pass a configuration: these files have none")
     return found
 
 
@@ -126,7 +128,7 @@ def _read_into(found: ConfigurationFiles, path: Path) -> None:
         found.values[name] = value
     for each in filter(is_labeler_file, objects):
         found.labeler_levels[path] = labeler_levels(each)
-    if not classes and path not in found.labeler_levels:
+    if any(map(is_configuration, objects)) or not (classes or path in found.labeler_levels):
         found.configurations[path] = parse_files([(source, content)])
 
 

@@ -32,7 +32,10 @@ def read_configuration(api: Api) -> Configuration:
     except ApiError as error:
         if error.status != 404:
             raise
-        return of_config_map(api.json("GET", path_of(_OLD_NAME)))
+        try:
+            return of_config_map(api.json("GET", path_of(_OLD_NAME)))
+        except ApiError as other:
+            raise (error if other.status == 404 else other) from None
 
 
 def read_if_allowed(api: Api) -> Configuration | None:

@@ -23,15 +23,16 @@ def labeler(api: Api, now: datetime) -> Iterator[Finding]:
 def levels(api: Api, now: datetime) -> Iterator[Finding]:
     """The labeler writes the labels of the configuration's levels."""
     try:
-        written = labeler_levels(api.json("GET", _LABELER_FILE))
-        faults = level_faults(read_configuration(api).settings.topology, written)
-    except ConfigurationError as error:
-        yield found(State.UNKNOWN, str(error))
-        return
+        file = api.json("GET", _LABELER_FILE)
     except ApiError as error:
         if error.status != 404:
             raise
         yield found(State.WELL, "the labeler is not installed: others write the labels of the levels")
+        return
+    try:
+        faults = level_faults(read_configuration(api).settings.topology, labeler_levels(file))
+    except ConfigurationError as error:
+        yield found(State.UNKNOWN, str(error))
         return
     for fault in faults:
         yield found(State.ODD, fault, "Make the labeler's levels and topology.levels agree.")
