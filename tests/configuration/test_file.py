@@ -251,6 +251,7 @@ WRONG = {
     "- a": "document: must be a mapping, not a list",
     "x": "document: must be a mapping, not text",
     "a: [": "line 1, column 5",
+    "a: b\n---\na: c\n": "line 2, column 1: expected a single document in the stream, but found another",
     "apiVersion: v1\nkind: Configuration\n": "apiVersion: must be topogate.io/v1beta1, not 'v1'",
     "apiVersion: topogate.io/v1beta1\n": "kind: is missing; write Configuration",
     f"apiVersion: 0x{'9' * 9000}\n": "not a number",
@@ -274,6 +275,11 @@ def test_a_fault_is_named_by_its_path() -> None:
         if words not in "\n".join(faults_of(text))
     }
     assert found == {}
+
+
+def test_a_number_is_to_be_quoted_only_in_the_place_of_a_text() -> None:
+    found = faults_of(HEAD + "spareNodes: {perBlock: 2.0}\nmodels: [{name: 4090, labels: {a: b}}]\n")
+    assert [each.endswith("; quote it") for each in found] == [False, True]
 
 
 @pytest.mark.promise("O52")

@@ -128,6 +128,8 @@ def test_what_is_dropped_is_named_with_what_holds_now(settings: str, note: str) 
         ("setle_seconds: 2", "setle_seconds: unknown key"),
         ("bad_nodes: soft", "bad_nodes: unknown key"),
         ("kind: AdmissionPolicy\ntiers: [{name: a}]", "tiers[0].priorityClassName: is missing"),
+        ("namespaces: {excluded: [a]}", "apiVersion: is missing; write topogate.io/v1beta1"),
+        ("repair: {enabled: false}", "apiVersion: is missing; write topogate.io/v1beta1"),
     ],
 )
 def test_a_fault_of_an_old_file_is_one_of_the_new(old: str, fault: str, tmp_path: Path) -> None:

@@ -66,6 +66,8 @@ WRONG_AFTER_HEAD = {
     "topology: {levels: {a: [x, y], b: [z]}}": "topology.levels: each level needs one label key for each",
     "topology: {levels: [{a: [x, y]}, {b: [z]}]}": "topology.levels: each level needs one label key for each",
     "topology: {levels: [{a: x, b: y}]}": "topology.levels[0]: must have exactly one entry, not 2",
+    "topology: {levels: [{a: []}]}": "topology.levels[0].a: must have at least one entry, not 0",
+    "topology: {levels: [{'a,b': x}]}": "topology.levels[0].a,b: must be a name without comma and colon",
     "topology: {levels: [{a: x}, {a: y}]}": "topology.levels[1]: 'a' occurs twice",
     "gangs: {settle: 5}": "gangs.settle: must be a duration, as 30s, 5m or 1h30m, not 5",
     "gangs: {settle: soon}": "not 'soon'",

@@ -81,7 +81,10 @@ _StrictLoader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _u
 def _yaml_fault(error: yaml.YAMLError) -> str:
     mark = getattr(error, "problem_mark", None)
     where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
-    return where + (getattr(error, "problem", None) or str(error)).replace("\n", " ")
+    problem = getattr(error, "problem", None) or str(error)
+    if problem.startswith("but "):  # the sentence begins in the context
+        problem = f"{getattr(error, 'context', '')}, {problem}"
+    return where + problem.replace("\n", " ")
 
 
 def shown(value: Any) -> str:

@@ -23,6 +23,7 @@ from webhook.configuration.value_kinds import (
     LabelKey,
     LabelValue,
     LevelKey,
+    LevelName,
     ModelName,
     NamespaceName,
     Owner,
@@ -45,10 +46,10 @@ KIND: Final = "Configuration"
 _USUAL: Final = Settings()
 _FAIR: Final = FairOrder()
 _Owners = Annotated[tuple[Owner, ...], UNIQUE]
-_LevelKeys = LevelKey | Annotated[tuple[LevelKey, ...], UNIQUE]
-_OneLevel = Annotated[dict[str, _LevelKeys], ONE]
+_LevelKeys = LevelKey | Annotated[tuple[LevelKey, ...], UNIQUE, SOME]
+_OneLevel = Annotated[dict[LevelName, _LevelKeys], ONE]
 _Levels = Annotated[
-    Annotated[dict[str, _LevelKeys], SOME] | Annotated[tuple[_OneLevel, ...], SOME],
+    Annotated[dict[LevelName, _LevelKeys], SOME] | Annotated[tuple[_OneLevel, ...], SOME],
     Meta(title="a mapping of level names, coarsest first, to label keys, or a list of such mappings"),
 ]
 

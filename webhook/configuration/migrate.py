@@ -12,6 +12,7 @@ from typing import Any, Final
 from webhook.configuration.document import ConfigurationError, read_yaml
 from webhook.configuration.file import Configuration, from_document
 from webhook.configuration.keys import API_VERSION, KIND
+from webhook.configuration.schema import SCHEMA
 from webhook.durations import duration_text
 from webhook.text import sentence_list
 
@@ -101,7 +102,9 @@ def is_old(document: Any) -> bool:
     """Whether a document is one of the two files of version 0.1."""
     if not isinstance(document, dict):
         return False
-    return document.get("kind") == OLD_KIND or ("kind" not in document and "apiVersion" not in document)
+    # Of the keys of a configuration, settings had repair alone, which was true or false.
+    new_keys = (key for key, value in document.items() if not isinstance(value, bool))
+    return document.get("kind") == OLD_KIND or SCHEMA["properties"].keys().isdisjoint(new_keys)
 
 
 def migrate(files: Iterable[tuple[str, str | bytes]]) -> tuple[Document, list[str]]:

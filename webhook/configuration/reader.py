@@ -33,9 +33,11 @@ class FaultList:
 
     def once(self, names: list[str], path: str) -> None:
         """Report names that occur twice. path: with {} in the place of their number."""
+        there: set[str] = set()
         for number, name in enumerate(names):
-            if name and name in names[:number]:
+            if name and name in there:
                 self.add(path.format(number), f"{shown(name)} occurs twice")
+            there.add(name)
 
     def checked(self, value: Any, schema: Schema, path: str = "") -> Any:
         """A value without its faulty parts, ABSENT if it is itself faulty; all of them are reported."""
@@ -56,7 +58,8 @@ class FaultList:
 
     def _wrong(self, value: Any, schema: Schema, path: str) -> None:
         hint = "; leave the key out, or give it a value" if value is None else ""
-        if type(value) in (int, float) and _is_allowed(shown(value), schema):
+        is_text = schema.get("type") == "string"
+        if is_text and type(value) in (int, float) and _is_allowed(shown(value), schema):
             hint = "; quote it"
         given = kind_of(value) if schema.get("type") in ("object", "array") else shown(value)
         self.add(path, f"must be {words(schema)}, not {given}{hint}")
@@ -98,14 +101,16 @@ class FaultList:
 
     def _list(self, value: list[Any], schema: Schema, path: str) -> list[Any]:
         self._check_size(value, schema, "Items", path)
-        found: list[Any] = []
+        found, texts = list[Any](), set[str]()
         for number, item in enumerate(value):
             where = f"{path}[{number}]"
             checked = self.checked(item, schema["items"], where)
-            if schema.get("uniqueItems") and checked in found:
+            if schema.get("uniqueItems") and checked in texts:
                 self.add(where, f"{shown(item)} occurs twice")
             elif checked is not ABSENT:
                 found.append(checked)
+            if isinstance(checked, str):
+                texts.add(checked)
         return found
 
     def _check_size(self, value: Any, schema: Schema, what: str, path: str) -> None:

@@ -45,6 +45,7 @@ _LEVEL_TITLE: Final = "a label key, or an attribute of devices as device:gpu.nvi
 
 LabelKey = Annotated[str, _text("a label key", _QUALIFIED, f"^{_LONG}")]
 LabelValue = Annotated[str, _text("a label value (at most 63 of A-Z a-z 0-9 - _ .)", f"({_NAME})?")]
+LevelName = Annotated[str, _text("a name without comma and colon, which pods name levels by", "[^,:]+")]
 LevelKey = Annotated[str, _text(_LEVEL_TITLE, f"{_QUALIFIED}|{_ATTRIBUTE}", f"^{_LONG}")]
 GangLabel = Annotated[
     str, _text("a label key without another meaning", _QUALIFIED, f"^({_LONG}|{_READ_ALREADY})")
