@@ -296,6 +296,22 @@ def test_a_write_that_is_carried_out_makes_a_leader_whatever_its_answer(status: 
     assert not one.trouble
 
 
+@pytest.mark.parametrize("answer", [{}, {"metadata": {"resourceVersion": "1"}, "spec": None}], ids=str)
+def test_a_leader_leads_on_while_no_answer_to_a_write_is_its_lease(answer: dict[str, Any]) -> None:
+    class Garbled(Line):
+        def json(self, method: str, path: str, **options: Any) -> Any:
+            lease = super().json(method, path, **options)
+            return lease if method == "GET" else answer
+
+    shelf = Shelf()
+    one, other = elector(Garbled(shelf), "a"), elector(Line(shelf), "b")
+    for number in range(40):
+        shelf.advance(one.step())
+        other.step()
+        assert one.is_leader, number
+        assert not other.is_leader
+
+
 @pytest.mark.parametrize("status", [0, 409, 429, 504])
 def test_a_leader_leads_on_while_no_answer_to_a_write_arrives(status: int) -> None:
     shelf = Shelf()

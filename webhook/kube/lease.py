@@ -344,7 +344,10 @@ class Elector:
             body = {**record.body, "spec": {**record.body["spec"], **msgspec.to_builtins(spec)}}
             path = f"{self._collection}/{self._name}"
             answer = self._api.json("PUT", path, body=body, timeout_seconds=self._time())
-        return _Record.of(answer)
+        written = _Record.of(answer)
+        if (written.spec.holder_identity or "") != (spec.holder_identity or ""):
+            raise ApiError(0, "Unreadable", f"the answer to a write of lease {self._name} is not that lease")
+        return written
 
     def _time(self) -> float:
         """The time-out of a request: it ends before leadership does, to report that in time."""
