@@ -34,7 +34,10 @@ def configuration_keys() -> str:
 
 
 def rows() -> Iterator[tuple[str, str, Any, str]]:
-    """Each key's path, type, default and meaning, also those of the items of lists."""
+    """Each key's path, type, default and meaning, also those of the items of lists.
+
+    Raises KeyError for a key without a meaning.
+    """
     return _rows(SCHEMA, DEFAULTS, "")
 
 
@@ -44,6 +47,8 @@ def _rows(schema: Schema, defaults: Any, path: str) -> Iterator[tuple[str, str, 
         if "properties" in below:
             yield from _rows(below, default, f"{path}{name}.")
             continue
+        if "description" not in key:
+            raise KeyError(f"{path}{name} has no line `{name}: meaning` in the docstring of its section")
         yield f"{path}{name}", words(below), default, key["description"]
         for item, where in ((below.get("items"), "[]"), (below.get("additionalProperties"), ".NAME")):
             if isinstance(item, dict) and "$ref" in item:
