@@ -16,7 +16,7 @@ import yaml
 from hack.local.build import ROOT
 from hack.releases import chart_arguments
 from labeler.contract.keys import TOPOLOGY_FAMILIES
-from labeler.sources import known_sources
+from labeler.sources import known_options, known_sources
 from webhook.configuration.schema import DEFAULTS, SCHEMA
 from webhook.policy.values import DEFAULT_EXCLUDED_NAMESPACES
 
@@ -108,7 +108,10 @@ def _schema() -> str:
             "required": [*special, *_REQUIRED],
         }
     sources = made["definitions"]["program"]["config"]["properties"]["sources"]["items"]
-    sources["anyOf"][0]["enum"] = sources["anyOf"][1]["propertyNames"]["enum"] = known_sources()
+    sources["anyOf"][0]["enum"] = known_sources()
+    sources["anyOf"][1]["properties"] = {
+        name: {"type": "object", "propertyNames": {"enum": known_options(name)}} for name in known_sources()
+    }
     made["required"] = list(made["properties"])
     made["required"].remove("global")
     return json.dumps(made, indent=2) + "\n"

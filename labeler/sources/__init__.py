@@ -1,8 +1,8 @@
 """Where a node's facts come from: one module a source, each failing alone.
 
-A source is a module of this package with a function ``create(options, context) -> Source``; its name in
-the configuration is the module's name. Adding a source is adding a module. One
-whose name begins with ``_`` is a helper of sources.
+A source is a module of this package with a function ``create(options, context) -> Source``, and the names of
+its options in ``OPTIONS``; its name in the configuration is the module's name. Adding a source is adding a
+module. One whose name begins with ``_`` is a helper of sources.
 """
 
 import pkgutil
@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from threading import Event
+from types import ModuleType
 from typing import Any, Protocol, cast
 
 from labeler.documents import unknown_key
@@ -60,12 +61,17 @@ def create_source(name: str, options: Options, context: Context) -> Source:
     """The source of that name. Raises OptionError for an unknown name or wrong options."""
     if name not in known_sources():
         raise OptionError(f"no source is called {name!r}; there are {', '.join(known_sources())}")
-    module = import_module(f"{__name__}.{name.replace('-', '_')}")
-    return cast(Source, module.create(options, context))
-
-
-def check_options(source: str, options: Options, allowed: tuple[str, ...]) -> None:
-    """Raise OptionError for an option that the source does not have: a typo must not become a default."""
+    allowed = known_options(name)
     for option in options:
-        if option not in allowed:
-            raise OptionError(f"source {source}: {option}: {unknown_key(option, allowed)}")
+        if option not in allowed:  # a typo must not become a default
+            raise OptionError(f"source {name}: {option}: {unknown_key(option, allowed)}")
+    return cast(Source, _module(name).create(options, context))
+
+
+def known_options(name: str) -> tuple[str, ...]:
+    """The names of the options of a source."""
+    return cast("tuple[str, ...]", _module(name).OPTIONS)
+
+
+def _module(name: str) -> ModuleType:
+    return import_module(f"{__name__}.{name.replace('-', '_')}")

@@ -11,7 +11,7 @@ from typing import Final
 from labeler.contract.keys import LABELER_PREFIX
 from labeler.facts import Facts, SourceError
 from labeler.metadata import MetadataServer, url_option
-from labeler.sources import Context, Options, check_options
+from labeler.sources import Context, Options
 
 URL: Final = "http://169.254.169.254"
 _IDENTITY: Final = {
@@ -20,10 +20,11 @@ _IDENTITY: Final = {
 }
 _TOKEN_SECONDS: Final = "60"
 
+OPTIONS: Final = ("url",)
+
 
 def create(options: Options, context: Context) -> "AwsSource":
     """Source with the option ``url``, for tests."""
-    check_options("aws", options, ("url",))
     return AwsSource(MetadataServer(url_option("aws", options, URL), {}))
 
 

@@ -13,7 +13,7 @@ from typing import Final
 from labeler.contract.keys import LABELER_PREFIX
 from labeler.facts import Facts, SourceError
 from labeler.metadata import MetadataServer, parse_object, text_fields, url_option
-from labeler.sources import Context, Options, check_options
+from labeler.sources import Context, Options
 
 URL: Final = "http://169.254.169.254"
 _COMPUTE: Final = "/metadata/instance/compute?api-version=2021-02-01"
@@ -27,10 +27,11 @@ _IDENTITY: Final = {
 }
 _PLACE: Final = {"region": "location", "zone": "zone", "group": "placementGroupId", "machine": "vmId"}
 
+OPTIONS: Final = ("url",)
+
 
 def create(options: Options, context: Context) -> "AzureMetadataSource":
     """Source with the option ``url``, for tests."""
-    check_options("azure", options, ("url",))
     return AzureMetadataSource(MetadataServer(url_option("azure", options, URL), {"Metadata": "true"}))
 
 

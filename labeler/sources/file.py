@@ -23,7 +23,7 @@ from typing import Final
 
 from labeler.documents import DocumentError, read_document, unknown_key
 from labeler.facts import Facts, Gpu, SourceError
-from labeler.sources import Context, OptionError, Options, check_options
+from labeler.sources import Context, OptionError, Options
 
 _FIELDS: Final = (
     "topology", "cards", "model", "vendor", "tiles-per-card", "memory-bytes-per-card", "numa",
@@ -33,10 +33,11 @@ _VENDOR: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,30}[a-z0-9])?")
 _WATCH_SECONDS: Final = 2.0
 _MOST_CARDS: Final = 1024
 
+OPTIONS: Final = ("path",)
+
 
 def create(options: Options, context: Context) -> "FileSource":
     """Source with the option ``path``."""
-    check_options("file", options, ("path",))
     path = options.get("path")
     if not isinstance(path, str) or not path:
         raise OptionError("source file: the option path must name the facts file")

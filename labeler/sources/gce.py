@@ -26,7 +26,7 @@ from labeler.metadata import (
     text_fields,
     url_option,
 )
-from labeler.sources import Context, OptionError, Options, check_options
+from labeler.sources import Context, OptionError, Options
 
 log: Final = logging.getLogger(__name__)
 
@@ -45,10 +45,11 @@ _RETRY_SECONDS: Final = 10.0
 _QUICK_SECONDS: Final = 1.0
 _MOST_DOUBLINGS: Final = 6
 
+OPTIONS: Final = ("from", "host", "url")
+
 
 def create(options: Options, context: Context) -> "GceSource":
     """Source with the options ``from`` (a level to begin at), ``host`` and, for tests, ``url``."""
-    check_options("gce", options, ("from", "host", "url"))
     top = options.get("from", "block")
     if top not in LEVELS[:2]:
         raise OptionError(f"source gce: from must be one of {', '.join(LEVELS[:2])}, is {top!r}")

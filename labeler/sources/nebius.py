@@ -13,7 +13,7 @@ from typing import Any, Final
 from labeler.contract.keys import LABELER_PREFIX
 from labeler.facts import Facts, SourceError
 from labeler.metadata import MetadataServer, checked_fact, parse_object, url_option
-from labeler.sources import Context, OptionError, Options, check_options
+from labeler.sources import Context, OptionError, Options
 
 URL: Final = "http://metadata.nebius.internal"
 LEVELS: Final = ("root", "spine", "leaf", "host")
@@ -27,10 +27,11 @@ _IDENTITY: Final = {
     LABELER_PREFIX + "nebius-infiniband-fabric": "infiniband_fabric",
 }
 
+OPTIONS: Final = ("from", "url")
+
 
 def create(options: Options, context: Context) -> "NebiusSource":
     """Source with the options ``from`` (a level to begin at), and ``url`` for tests."""
-    check_options("nebius", options, ("from", "url"))
     top = options.get("from", "spine")
     if top not in LEVELS:
         raise OptionError(f"source nebius: from must be one of {', '.join(LEVELS)}, is {top!r}")

@@ -20,15 +20,16 @@ from typing import Final
 
 from labeler.contract import keys
 from labeler.facts import Facts, SourceError
-from labeler.sources import Context, OptionError, Options, check_options
+from labeler.sources import Context, OptionError, Options
 
 _FROM_BELOW: Final = re.compile(r"(.+)\[-([1-9])\]")
 _OF_EVERY_NODE: Final = (keys.HOSTNAME_LABEL, keys.ZONE_LABEL)
 
+OPTIONS: Final = ("topology",)
+
 
 def create(options: Options, context: Context) -> "NodeLabelsSource":
     """Source with the option ``topology``."""
-    check_options("node-labels", options, ("topology",))
     levels = options.get("topology")
     if not isinstance(levels, list) or not levels or not all(isinstance(key, str) and key for key in levels):
         raise OptionError("source node-labels: topology must list the labels' keys, coarsest first")

@@ -20,7 +20,7 @@ from labeler.metadata import (
     text_fields,
     url_option,
 )
-from labeler.sources import Context, OptionError, Options, check_options
+from labeler.sources import Context, OptionError, Options
 
 URL: Final = "http://169.254.169.254"
 LEVELS: Final = {
@@ -39,6 +39,8 @@ _IDENTITY: Final = {
     LABELER_PREFIX + "oci-region": "/opc/v2/instance/region",
 }
 
+OPTIONS: Final = ("from", "levels", "url")
+
 
 def create(options: Options, context: Context) -> "OciSource":
     """Source with the options ``from`` (a level to begin at) or ``levels``, and ``url`` for tests.
@@ -46,7 +48,6 @@ def create(options: Options, context: Context) -> "OciSource":
     levels: names of levels, coarsest first, each one or several with "|" between, of which the first that the
     instance has counts, as in ``[network-block, gpu-memory-fabric|local-block, host]``.
     """
-    check_options("oci", options, ("from", "levels", "url"))
     server = MetadataServer(url_option("oci", options, URL), {"Authorization": "Bearer Oracle"})
     if "levels" in options:
         return OciSource(server, _levels(options))

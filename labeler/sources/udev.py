@@ -38,7 +38,7 @@ from labeler.pci import (
     shared_out,
     vram_bytes,
 )
-from labeler.sources import Context, OptionError, Options, check_options
+from labeler.sources import Context, OptionError, Options
 from labeler.wedged_gpus import WedgedGpus
 
 log: Final = logging.getLogger(__name__)
@@ -53,7 +53,7 @@ _CLASSES: Final = ("0x03", "0x12")
 _HABANA: Final = "0x1da3"
 _ACCELERATORS: Final = {"0x1000": "gaudi", "0x1010": "gaudi", "0x1020": "gaudi2", "0x1060": "gaudi3"}
 """Habana's devices by id: seen, but neither counted as GPUs nor handed out here."""
-_OPTIONS: Final = (
+OPTIONS: Final = (
     "events", "memory-override-bytes", "memory-reserved-bytes", "ignore-integrated", "drivers", "proc",
 )  # fmt: skip
 
@@ -64,7 +64,6 @@ class _Unusable(Exception):
 
 def create(options: Options, context: Context) -> "UdevSource":
     """Source with the options of UdevSource, spelled with dashes, and ``proc``, for tests."""
-    check_options("udev", options, _OPTIONS)
     events = options.get("events", "kernel")
     if events not in ("kernel", "udev"):
         raise OptionError(f"source udev: events must be kernel or udev, is {events!r}")

@@ -44,6 +44,7 @@ WRONG: Final[list[tuple[str, ...]]] = [
     ("labeler.config.sources=udev", "/labeler/config/sources"),
     ("labeler.config.sources={}", "/labeler/config/sources"),
     ("labeler.config.sources={udef}", "/labeler/config/sources/0"),
+    ("labeler.config.sources[0].udev.ignore-integratd=true", "ignore-integratd"),
     ("labeler.config.sources=null", "sources"),
     ("labeler.config.interval=often", "/labeler/config/interval"),
     ("labeler.config.intervall=5", "intervall"),
