@@ -125,6 +125,13 @@ def test_what_is_dropped_is_named_with_what_holds_now(settings: str, note: str) 
     ("old", "fault"),
     [
         ("settle_seconds: soon", "gangs.settle: must be a duration"),
+        ("settle_seconds: .inf", "gangs.settle: must be a duration, as 30s, 5m or 1h30m, not inf"),
+        ("settle_seconds: .nan", "gangs.settle: must be a duration"),
+        ("settle_seconds: -1", "gangs.settle: must be a duration, as 30s, 5m or 1h30m, not -1"),
+        ("kind: AdmissionPolicy\nfairOrder: {halfLife: 1.2.3d}", "fairOrder.halfLife: must be a duration"),
+        ("kind: AdmissionPolicy\nfairOrder: {halfLife: %sd}" % ("9" * 400), "fairOrder.halfLife: must be"),
+        ("on: 2\nsettle_seconds: 2", "True: unknown key"),
+        ("gangs: true\nsettle_seconds: 2", "gangs: must be a mapping, not true or false"),
         ("setle_seconds: 2", "setle_seconds: unknown key"),
         ("bad_nodes: soft", "bad_nodes: unknown key"),
         ("kind: AdmissionPolicy\ntiers: [{name: a}]", "tiers[0].priorityClassName: is missing"),

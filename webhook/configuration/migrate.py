@@ -4,6 +4,7 @@ Programs of this version still read them, with a warning; `topogate config migra
 """
 
 import logging
+import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -20,6 +21,9 @@ Document = dict[str, Any]
 logger = logging.getLogger(__name__)
 OLD_KIND: Final = "AdmissionPolicy"
 _DROPPED: Final = "dropped: "
+_NOT_OLD: Final = (
+    "is neither an AdmissionPolicy nor a file of sweeper settings; pass no old files beside a configuration"
+)
 
 _KEYS: Final = {
     # of the policy
@@ -122,7 +126,7 @@ def _migrated(documents: Iterable[tuple[str, Any]]) -> tuple[Document, list[str]
     # What both set, the policy decides.
     for source, document in sorted(documents, key=lambda each: not _is_policy(each[1])):
         if document is not None and not is_old(document):
-            raise ConfigurationError(source, ["is neither an AdmissionPolicy nor a file of sweeper settings"])
+            raise ConfigurationError(source, [_NOT_OLD])
         for name, value in _flat(document or {}).items():
             note = _take(name, value, new)
             notes += [f"{source}: {name} is {note}"] if note else []
@@ -138,7 +142,7 @@ def _flat(old: Mapping[str, Any]) -> Document:
     flat: Document = {}
     for name, value in old.items():
         nested = isinstance(value, dict) and any(each.startswith(f"{name}.") for each in _KEYS)
-        flat |= {f"{name}.{below}": each for below, each in value.items()} if nested else {name: value}
+        flat |= {f"{name}.{below}": each for below, each in value.items()} if nested else {str(name): value}
     if _is_policy(old):
         del flat["kind"]
         flat.pop("apiVersion", None)
@@ -153,6 +157,8 @@ def _take(name: str, value: Any, new: Document) -> str:
     value, note = _value(name, value)
     section, _, below = path.partition(".")
     where = new.setdefault(section, {}) if below else new
+    if not isinstance(where, dict):
+        return ""  # the section itself is wrong, which the reader of the new file reports
     there = where.setdefault(below or section, value)
     if there != value and not (name == "gpu_device_classes" and not there):
         return f"{_DROPPED}the policy sets {path} to {_listed(there)}"
@@ -163,13 +169,17 @@ def _value(name: str, value: Any) -> tuple[Any, str]:
     """The value of an old key as the new file has it, and what was changed of it."""
     if isinstance(value, str) and (name, value) in _VALUES:
         return _VALUES[name, value]
-    if name.endswith("_seconds") and type(value) in (int, float):
+    if name.endswith("_seconds") and _is_amount(value):
         return duration_text(value), ""
     if name == "resourceClaims" and isinstance(value, bool):
         return ["*"] if value else [], ""
     if name == "namespaces":
         return _each(value, _with_new_names), ""
     return (_each(value, _without_days) if name == "fairOrder" else value), ""
+
+
+def _is_amount(value: Any) -> bool:
+    return type(value) in (int, float) and 0 <= value < math.inf
 
 
 def _each(value: Any, change: Callable[[Any], Any]) -> Any:
@@ -183,7 +193,7 @@ def _with_new_names(rules: Any) -> Any:
 
 def _without_days(value: Any) -> Any:
     """A duration without days: Kubernetes' durations have none."""
-    days = re.fullmatch(r"([0-9.]+)d", value) if isinstance(value, str) else None
+    days = re.fullmatch(r"([0-9]{1,5}(\.[0-9]+)?)d", value) if isinstance(value, str) else None
     return duration_text(float(days[1]) * 86400) if days else value
 
 
