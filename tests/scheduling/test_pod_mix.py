@@ -11,6 +11,7 @@ from tests.sweeper.pods import decode
 from webhook.placement import (
     Card,
     CardRequest,
+    Mix,
     MixClass,
     NodeInfo,
     PodClass,
@@ -41,10 +42,15 @@ def snapshot(*usage: Usage) -> Snapshot:
     return Snapshot.build([node], [("n", each) for each in usage])
 
 
+def mix_beside(there: Snapshot, waiting: list[PodClass]) -> Mix:
+    """The mix of the pods on these nodes and of waiting ones."""
+    return mix_of(there, [class_of(each, COUNTING) for each in waiting], COUNTING)
+
+
 @pytest.mark.promise("D37")
 def test_pods_on_nodes_and_waiting_pods_of_one_class_count_together() -> None:
     there = Usage(dict(pod(2).requests))
-    found = mix_of(snapshot(there, there), [pod(2), pod(8)], COUNTING)
+    found = mix_beside(snapshot(there, there), [pod(2), pod(8)])
     assert [(each.thousandths, each.count) for each in found.classes] == [(2000, 3072), (8000, 1024)]
 
 
@@ -52,7 +58,7 @@ def test_a_pod_with_a_share_of_a_card_is_one_class_wherever_it_is() -> None:
     amounts = {"cpu": 1000, "pods": 1, keys.I915: 1, keys.MILLICORES: 300}
     share = {keys.I915: 1, keys.MILLICORES: 300}
     waits = PodClass(vector(amounts), cards=(CardRequest(1, vector(share)),))
-    found = mix_of(snapshot(Usage(amounts, {"card0": share})), [waits], COUNTING)
+    found = mix_beside(snapshot(Usage(amounts, {"card0": share})), [waits])
     (only,) = found.classes
     assert only == MixClass(vector(amounts), 300, PARTS, "", 1, vector(share))
 
@@ -60,13 +66,13 @@ def test_a_pod_with_a_share_of_a_card_is_one_class_wherever_it_is() -> None:
 def test_pods_without_gpus_are_not_in_the_mix() -> None:
     cpu_only = PodClass(vector({"cpu": 4000, "pods": 1}))
     assert class_of(cpu_only, COUNTING) is None
-    found = mix_of(snapshot(Usage(dict(cpu_only.requests))), [cpu_only, pod(1)], COUNTING)
+    found = mix_beside(snapshot(Usage(dict(cpu_only.requests))), [cpu_only, pod(1)])
     assert [each.thousandths for each in found.classes] == [1000]
 
 
 @pytest.mark.promise("D37")
 def test_without_gpu_pods_the_mix_has_pods_of_one_two_four_and_eight_of_each_resource() -> None:
-    found = mix_of(snapshot(), [], COUNTING)
+    found = mix_beside(snapshot(), [])
     assert {(each.resource, each.thousandths) for each in found.classes} == {
         (name, 1000 * gpus) for name in (GPU, keys.I915) for gpus in (1, 2, 4, 8)
     }
@@ -99,7 +105,7 @@ def test_of_many_classes_those_with_the_most_gpus_are_in_the_mix() -> None:
 
 def test_a_few_more_pods_leave_the_mix_as_it_is() -> None:
     """Else each pod that comes would make the values of all nodes invalid."""
-    found = [mix_of(snapshot(), [pod(2)] * count + [pod(8)] * 10, COUNTING) for count in range(31, 40)]
+    found = [mix_beside(snapshot(), [pod(2)] * count + [pod(8)] * 10) for count in range(31, 40)]
     assert len({each.classes for each in found}) <= 2
 
 
@@ -116,7 +122,7 @@ def test_a_few_more_pods_leave_the_mix_as_it_is() -> None:
 def test_pods_that_require_a_model_are_a_class_of_their_own(rules: Rules) -> None:
     asked = replace(pod(2), rules=rules)
     there = Usage(dict(pod(2).requests), labels=((MODEL, ("H100",)), ("zone", ("a",))))
-    found = mix_of(snapshot(there), [asked, pod(2)], COUNTING)
+    found = mix_beside(snapshot(there), [asked, pod(2)])
     assert [each.models for each in found.classes] == [(), ((MODEL, ("H100",)),)]
     assert [each.count for each in found.classes] == [1024, 2048]
 
@@ -127,7 +133,7 @@ def test_a_running_pod_counts_with_the_model_of_its_selector() -> None:
         "metadata": {"name": "p", "namespace": "a", "uid": "u"},
         "spec": {"containers": [asked], "nodeSelector": {MODEL: "H100"}, "nodeName": "n"},
     }
-    (only,) = mix_of(snapshot(usage_of(decode(manifest))), [], COUNTING).classes
+    (only,) = mix_beside(snapshot(usage_of(decode(manifest))), []).classes
     assert only.models == ((MODEL, ("H100",)),)
 
 

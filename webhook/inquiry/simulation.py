@@ -105,8 +105,9 @@ def read(
     usage = [(pod.spec.node_name, rules.usage(pod, _usage(pod, file))) for pod, file in there]
     try:
         snapshot = Snapshot.build([rules.node(node, node_of(node)) for node in nodes], usage)
-        asked = map(convert.pod_class_of, gated)
-        snapshot = snapshot.with_mix(pod_mix.mix_of(snapshot, asked, Settings().counting))
+        counting = Settings().counting
+        asked = [pod_mix.class_of(convert.pod_class_of(pod), counting) for pod in gated]
+        snapshot = snapshot.with_mix(pod_mix.mix_of(snapshot, asked, counting))
     except PlacementError as error:
         raise InputError(str(error)) from None
     by_name = {node.metadata.name: node for node in nodes}

@@ -22,10 +22,13 @@ PARTS: Final = 4096
 """About the sum of the counts of a mix."""
 
 
-def mix_of(snapshot: Snapshot, waiting: Iterable[PodClass], counting: Counting) -> Mix:
-    """The mix of the pods on the nodes of a snapshot and of waiting ones; the default mix without any."""
+def mix_of(snapshot: Snapshot, waiting: Iterable[MixClass | None], counting: Counting) -> Mix:
+    """The mix of the pods on the nodes of a snapshot and of waiting ones; the default mix without any.
+
+    waiting: see class_of.
+    """
     counts = running(snapshot.blocks, counting)
-    counts.update(filter(None, (class_of(pod, counting) for pod in waiting)))
+    counts.update(filter(None, waiting))
     allocatable = {name for state in snapshot.nodes.values() for name in state.node.allocatable}
     mix = mix_of_counts(counts) if counts else _default_mix(counting.names(sorted(allocatable)))
     if not mix.classes:

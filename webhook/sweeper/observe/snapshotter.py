@@ -11,7 +11,7 @@ from webhook.identity_cache import IdentityCache, changed_keys
 from webhook.kube.objects import Node, Pod
 from webhook.kube.placements import Placement
 from webhook.kube.plan_pods import PlannedPod
-from webhook.placement import Mix, PodClass, Snapshot, Usage
+from webhook.placement import Mix, MixClass, Snapshot, Usage
 from webhook.placement import NodeInfo as PlacementNode
 from webhook.scheduling import antiaffinity, conflicts, convert, pod_mix
 from webhook.scheduling.antiaffinity import AntiAffinityTerm, NamespaceLabels
@@ -93,7 +93,7 @@ class Snapshotter:
         self._nodes = IdentityCache[str, PlacementNode]()
         self._ruled_nodes = IdentityCache[str, PlacementNode]()
         self._usages = IdentityCache[str, Usage]()
-        self._classes = IdentityCache[str, PodClass]()
+        self._mix_classes = IdentityCache[str, tuple[MixClass | None]]()
         self._terms = IdentityCache[str, tuple[AntiAffinityTerm, ...]]()
         self._namespaces: NamespaceLabels | None = None
         self._usages_on_nodes = UsagesOnNodes()
@@ -231,9 +231,13 @@ class Snapshotter:
     def _mix(self, view: View, snapshot: Snapshot) -> Mix:
         """The mix of the pods that are on nodes or wait."""
         waiting = [pod for pod in view.gated if pod.metadata.uid not in view.planned]
-        classes = [self._classes.get(pod.metadata.uid, convert.pod_class_of, pod) for pod in waiting]
-        self._classes.end_pass()
-        return pod_mix.mix_of(snapshot, classes, self._settings.counting)
+        classes = [self._mix_classes.get(pod.metadata.uid, self._mix_class, pod) for pod in waiting]
+        self._mix_classes.end_pass()
+        return pod_mix.mix_of(snapshot, (each for (each,) in classes), self._settings.counting)
+
+    def _mix_class(self, pod: Pod) -> tuple[MixClass | None]:
+        """In a tuple, as the cache knows no None."""
+        return (pod_mix.class_of(convert.pod_class_of(pod), self._settings.counting),)
 
     def _made(self, view: View, on_nodes: PodsOnNodes, usages: Usages) -> Snapshot:
         """A snapshot for which each node is read."""
