@@ -16,7 +16,7 @@ from webhook.kube.placements import Placement
 from webhook.scheduling import unmodelled_rules
 from webhook.sweeper.decide.attempt import GangPlaced
 from webhook.sweeper.decide.missing_pods import patience_for
-from webhook.sweeper.decide.orders import Cause, NewPlan
+from webhook.sweeper.decide.orders import NO_PLACE_FOUND, Cause, NewPlan
 from webhook.sweeper.extension import HookInput
 from webhook.sweeper.observe.gangs import PodGang
 from webhook.sweeper.observe.plans import is_gated, occupied_node, pinned_node
@@ -25,7 +25,6 @@ from webhook.sweeper.report_memory import GangReason
 from webhook.text import counted, few
 
 _NOT_KNOWN: Final = "Refusals of the API server or of a node in the last minutes are not known here"
-_OF_NODES: Final = (Cause.INSUFFICIENT_CAPACITY, Cause.RESERVED, Cause.WORK_BUDGET)
 
 
 class ExplainError(Exception):
@@ -143,7 +142,7 @@ def _now(reason: GangReason, placement: Placement | None) -> Iterator[str]:
         yield "Now: the same."
         return
     yield f"Now: {reason.reason}"
-    if last and reason.cause in _OF_NODES:
+    if last and reason.cause in NO_PLACE_FOUND:
         yield f"{_NOT_KNOWN}: they may exclude more nodes."
 
 

@@ -35,7 +35,7 @@ from webhook.extensions.fair_order.scores import (
 )
 from webhook.kube.times import since_1970
 from webhook.policy.fair import FairOrder
-from webhook.sweeper.decide.orders import Cause, NewPlan
+from webhook.sweeper.decide.orders import NO_PLACE_FOUND, NewPlan
 from webhook.sweeper.extension import EndOrders, Extension, Gauges, HookInput, Ordered, RecordSpec
 from webhook.sweeper.metrics import GaugeSpec
 from webhook.sweeper.observe.gangs import GangKey, PodGang
@@ -70,8 +70,6 @@ DUE: Final = GaugeSpec(
     "The share of each account in the weights of all that wait or run: what it is due; of the same 32.",
     ("account",),
 )
-
-_NO_PLACE: Final = frozenset({Cause.INSUFFICIENT_CAPACITY, Cause.RESERVED, Cause.WORK_BUDGET})
 
 logger = logging.getLogger(__name__)
 
@@ -197,7 +195,7 @@ def _waiter(
         cost = sum(map(mul, gpus, (fair.cost(counts.model_wanted(pod)) for pod in waiting)))
     oldest = min((pod.metadata.creation_timestamp or "" for pod in waiting), default="")
     waited = given.view.now.at.timestamp() - (since_1970(oldest) or 0.0) if oldest else 0.0
-    has_no_place = given.causes.get(gang.key) in _NO_PLACE
+    has_no_place = given.causes.get(gang.key) in NO_PLACE_FOUND
     name = f"{gang.key}/{gang.key.id}"
     return Waiter(gang, gang.priority, account, gang.created, name, cost, sum(gpus), has_no_place, waited)
 

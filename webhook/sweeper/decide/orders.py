@@ -193,6 +193,10 @@ class Cause(StrEnum):
     INTERNAL_ERROR = "internal-error"
 
 
+NO_PLACE_FOUND: Final = frozenset({Cause.INSUFFICIENT_CAPACITY, Cause.RESERVED, Cause.WORK_BUDGET})
+"""The core was asked, and found no place on the nodes as they are."""
+
+
 def cause_of(lost: LostOwner) -> Cause:
     """Why a gang waits whose pods have lost their controller, or perhaps have."""
     return Cause.OWNER_DELETED if lost.is_confirmed else Cause.INCOMPLETE

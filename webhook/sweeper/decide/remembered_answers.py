@@ -12,14 +12,12 @@ from webhook.sweeper.decide.answer_basis import AnswerBasis
 from webhook.sweeper.decide.attempt import Attempt, KnownAnswer, PassState
 from webhook.sweeper.decide.moved_gangs import nodes_after_move
 from webhook.sweeper.decide.node_rules import RuleKind
-from webhook.sweeper.decide.orders import Cause
+from webhook.sweeper.decide.orders import NO_PLACE_FOUND, Cause
 from webhook.sweeper.decide.reservation_kinds import is_due
 
 EXPENSIVE_STEPS: Final = 20_000
 """Work budget that a question must have taken for its answer to be remembered. A cheap question is asked
 again when something has changed, as its answer then also names the current capacity."""
-
-_REMEMBERED: Final = Cause.RESERVED, Cause.INSUFFICIENT_CAPACITY, Cause.WORK_BUDGET
 
 
 def remembered_answer(attempt: Attempt, now: PassState) -> KnownAnswer | None:
@@ -43,7 +41,7 @@ def basis_of(attempt: Attempt, now: PassState, cause: Cause) -> AnswerBasis | No
     nowhere in the place of victims. A gang that kube-scheduler may place on nodes that refused it is asked
     about again, since it may do so at another time.
     """
-    if cause not in _REMEMBERED or attempt.budget.spent < EXPENSIVE_STEPS:
+    if cause not in NO_PLACE_FOUND or attempt.budget.spent < EXPENSIVE_STEPS:
         return None
     if now.settings.moves.is_on:  # for which time matters, and what pods say of themselves
         return None

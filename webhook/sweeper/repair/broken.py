@@ -14,7 +14,7 @@ from labeler.contract.event_reasons import EventReason
 from webhook.configuration.settings import Settings
 from webhook.kube.objects import Pod
 from webhook.kube.plan_pods import PlannedPod
-from webhook.sweeper.decide.orders import Cause, Eviction, EvictionCause, Orders, Warn
+from webhook.sweeper.decide.orders import NO_PLACE_FOUND, Cause, Eviction, EvictionCause, Orders, Warn
 from webhook.sweeper.observe.gangs import GangKey, PodGang
 from webhook.sweeper.observe.pods import PodTrait
 from webhook.sweeper.observe.view import View, is_usable
@@ -22,8 +22,6 @@ from webhook.text import counted
 from webhook.workloads.marks import REVISION_LABEL, SURVIVES_LOST_PODS
 from webhook.workloads.pod_sets import asks_for_devices
 
-_NO_PLACE: Final = frozenset({Cause.INSUFFICIENT_CAPACITY, Cause.RESERVED, Cause.WORK_BUDGET})
-"""Why its new pods wait: there is no place for them beside the others."""
 _SCALED_TIMES: Final = 20
 """For so many times as long a gang is left where an autoscaler may bring the node that it lacks."""
 
@@ -92,7 +90,7 @@ def _left_since(
     if is_unasked:
         return [], since.get(gang.key)
     left = _left(gang, view)
-    if not left or cause not in _NO_PLACE:
+    if not left or cause not in NO_PLACE_FOUND:
         return [], None
     if _have_ended(gang, view):  # or are yet to be recreated
         return [], since.get(gang.key)
