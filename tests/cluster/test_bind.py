@@ -1,4 +1,4 @@
-"""topogate with bind: podgroup, as its manifests install it on a control plane with Kubernetes' own gangs."""
+"""topogate with binding.mode podgroup, as its manifests install it, on a control plane with native gangs."""
 
 import re
 from collections.abc import Iterator
@@ -230,5 +230,5 @@ def test_doctor_reports_where_the_cluster_cannot_bind_gangs_as_one(cluster: Clus
     body = {"data": {KEY: f"{text}binding: {{mode: podgroup}}\n"}}
     api.request("PATCH", path_of(), body=body, content_type=MERGE_PATCH)
     (finding,) = examine(api, now)
-    assert (finding.state, "bind: podgroup has no effect" in finding.sentence) == (State.ODD, True)
+    assert (finding.state, "binding.mode: podgroup has no effect" in finding.sentence) == (State.ODD, True)
     delete_namespace(cluster, "topogate-system")

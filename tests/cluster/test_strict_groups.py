@@ -1,4 +1,4 @@
-"""The overlay strict beside Kubernetes' own gangs: PodGroups of users, and those of bind: podgroup."""
+"""The overlay strict beside Kubernetes' own gangs: PodGroups of users, and those of binding.mode podgroup."""
 
 from collections.abc import Iterator
 from pathlib import Path

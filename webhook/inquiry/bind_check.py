@@ -12,8 +12,10 @@ from webhook.text import counted
 from webhook.workloads.native_gangs import GROUP, VERSIONS
 from webhook.workloads.pod_group_names import PREFIX
 
-_NO_EFFECT: Final = "each pod is bound by itself, and bind: podgroup has no effect"
-_REMEDY: Final = "Switch Kubernetes' own gangs on, as docs/operators/bind.md says, or set bind: pinned."
+_NO_EFFECT: Final = "each pod is bound by itself, and binding.mode: podgroup has no effect"
+_REMEDY: Final = (
+    "Switch Kubernetes' own gangs on, as docs/operators/bind.md says, or set binding.mode: pinned."
+)
 _POD: Final = {
     "metadata": {"generateName": "topogate-doctor-"},
     "spec": {
@@ -27,7 +29,7 @@ def examine(api: Api, now: datetime) -> Iterator[Finding]:
     """Check the mode, which fields the API server keeps, and kube-scheduler's conditions of PodGroups."""
     policy = read_configuration(api).policy
     if not policy.binds_by_pod_group:
-        yield found(State.WELL, "each pod is bound by itself (bind: pinned)")
+        yield found(State.WELL, "each pod is bound by itself (binding.mode: pinned)")
         return
     served = {each["version"] for each in api.json("GET", f"/apis/{GROUP}")["versions"]}
     version = next((each for each in VERSIONS if each in served), None)

@@ -1,4 +1,4 @@
-"""The PodGroups that topogate creates, one for each gang that names one (policy bind: podgroup). Pure.
+"""The PodGroups that topogate creates, one for each gang that names one (binding.mode: podgroup). Pure.
 
 A pod's schedulingGroup cannot change, so the pods decide whether a gang is bound as one, not the current
 policy. The order of writes is Placement, PodGroup, releases: kube-scheduler binds none of these pods before
