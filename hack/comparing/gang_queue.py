@@ -72,11 +72,9 @@ class JobCluster:
         self.snapshot = assumed(self.snapshot, made, answer)
         return made
 
-    def end(self, name: str) -> RunningJob:
+    def end(self, name: str) -> None:
         """End a job."""
-        done = self.running.pop(name)
-        self.snapshot = without(self.snapshot, [done])
-        return done
+        self.snapshot = without(self.snapshot, [self.running.pop(name)])
 
 
 def assumed(snapshot: Snapshot, job: RunningJob, answer: Assignment) -> Snapshot:

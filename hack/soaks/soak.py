@@ -8,8 +8,8 @@ tenant with the rights of `edit` writes whatever may hurt. Gangs of one priority
 fair order. They are bound as one, or pod by pod.
 
 Invariants are checked throughout (see ledger.py). In the end the disturbances stop. Every gang must then run
-to its end, beside what the hostile tenant has left. The seed decides
-what is done, not the exact moment at which the cluster sees it.
+to its end, beside what the hostile tenant has left. The seed decides what is done, not the exact moment at
+which the cluster sees it.
 """
 
 import argparse

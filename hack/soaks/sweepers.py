@@ -17,10 +17,10 @@ from webhook.configuration import cluster
 from webhook.kube.client import MERGE_PATCH, Api
 
 
-def with_settings(program: Program, settings: dict[str, Any], module: str = short_times.__name__) -> Program:
-    """The same sweeper as a module of ours, with these settings; see short_times."""
+def with_settings(program: Program, settings: dict[str, Any]) -> Program:
+    """The same sweeper with these settings; see short_times."""
     environment = program.environment | {short_times.SETTINGS: json.dumps(settings)}
-    command = [sys.executable, "-m", module, *program.command[1:]]
+    command = [sys.executable, "-m", short_times.__name__, *program.command[1:]]
     return replace(program, command=command, environment=environment)
 
 

@@ -27,8 +27,6 @@ from webhook.placement import Assignment, Gang, Member, NodeInfo, PodClass, Snap
 from webhook.policy.values import Policy
 
 SETTINGS = Settings(settle_seconds=0.5, patience_seconds=1, reserve_seconds=0)
-
-
 GRID = nodes.grid(nodes.Shape(nodes=16, blocks=2, subblocks=2, gpus=0))
 DEVICES: Final = 8
 

@@ -242,7 +242,6 @@ ANY_JSON: Final = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXT, inner, max_size=3),
     max_leaves=5,
 )  # fmt: skip
-NESTED: Final = st.sampled_from([100, 3_000]).map(lambda depth: msgspec.Raw(b"[" * depth + b"]" * depth))
 
 
 def edited(document: dict[str, Any], path: tuple[str | int, ...], value: Any) -> dict[str, Any]:

@@ -35,8 +35,6 @@ from webhook.sweeper.repair.allowance import Allowance
 from webhook.sweeper.repair.repair import RepairMemory, repair_released
 
 SETTINGS = Settings(settle_seconds=0.2, bind_seconds=1)
-
-
 KEY = GangKey("ns", "Job", "train", "u")
 
 

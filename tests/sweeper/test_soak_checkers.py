@@ -94,16 +94,6 @@ def test_the_ledger_misses_a_pod_of_a_quiet_tenant_that_has_not_ended(phase: str
     assert bool(ledger.faults) is is_lost
 
 
-class Unreadable:
-    """An API server whose pods are nothing that can be read, and a cluster that has it."""
-
-    def json(self, *_: Any) -> dict[str, Any]:
-        return {"metadata": {"resourceVersion": "1"}, "items": [{"metadata": {}}]}
-
-    def api(self) -> "Unreadable":
-        return self
-
-
 def audited(verb: str, name: str, who: str = SWEEPER, **reference: str) -> str:
     return json.dumps(
         {

@@ -60,8 +60,8 @@ def places(pods: Pods) -> set[str]:
     return {pod["spec"]["nodeName"] for pod in pods}
 
 
-def with_volume(name: str, gpus: int = 8, **volume: Any) -> dict[str, Any]:
-    body = template(gpus, volumes=[{"name": name, **volume}])
+def with_volume(name: str, **volume: Any) -> dict[str, Any]:
+    body = template(8, volumes=[{"name": name, **volume}])
     body["metadata"]["labels"] = {"app": "x"}
     return body
 

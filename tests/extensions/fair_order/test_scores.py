@@ -14,7 +14,6 @@ from webhook.extensions.fair_order.scores import (
 )
 from webhook.policy.fair import FairOrder
 
-HOUR = 3600.0
 FAIR = FairOrder(weights={"b": 3.0})
 
 
