@@ -1,5 +1,7 @@
 """A cluster with gangs that wait, and what topogate explain says of them."""
 
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -10,7 +12,8 @@ from webhook.configuration.settings import Settings
 from webhook.inquiry.cluster_state import ClusterReading
 from webhook.inquiry.explanation import explain
 from webhook.kube.objects import Node, Pod
-from webhook.sweeper.observe.gangs import OwnerFacts
+from webhook.kube.placements import Placement
+from webhook.sweeper.observe.gangs import OwnerFacts, key_of
 from webhook.workloads import marks
 
 GRID = nodes.grid(nodes.Shape(nodes=4, blocks=2, subblocks=1))
@@ -52,6 +55,19 @@ def busy_pod(node: str, priority: int = 0) -> Pod:
 def cluster(pods: list[Pod], parallelism: int = 0) -> ClusterReading:
     made = {node.name: msgspec.convert(node.manifest(node.topology_labels), Node) for node in GRID}
     return ClusterReading(tuple(pods), made, {}, lambda _: OwnerFacts(parallelism or None))
+
+
+def with_placement(
+    reading: ClusterReading, pod: Pod, *, status: Mapping[str, Any] | None = None, **spec: Any
+) -> ClusterReading:
+    """The reading with the Placement of the gang of a pod, and no other. spec: its further fields."""
+    key = key_of(pod)
+    body = {
+        "metadata": {"namespace": key.namespace, "name": key.placement_name, "uid": "p"},
+        "spec": {"gang": f"{key.kind}/{key.name}", **spec},
+        "status": status or {},
+    }
+    return replace(reading, placements={key.placement_key: msgspec.convert(body, Placement)})
 
 
 def explained(

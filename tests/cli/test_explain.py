@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from labeler.contract import keys
-from tests.cli.explanations import GPU, GRID, busy_pod, cluster, explained, job_pods
+from tests.cli.explanations import GPU, GRID, busy_pod, cluster, explained, job_pods, with_placement
 from tests.sweeper.pods import decode, pod_json
 from webhook.configuration.settings import Settings
 from webhook.extensions.fair_order.account_use import KEY, Record, encode
@@ -18,7 +18,6 @@ from webhook.inquiry.explanation import ExplainError, explain
 from webhook.kube.objects import OwnerReference
 from webhook.kube.placements import Placement
 from webhook.policy.fair import FairOrder
-from webhook.sweeper.observe.gangs import key_of
 from webhook.sweeper.observe.membership import LostOwner
 from webhook.sweeper.observe.snapshotter import Snapshotter
 from webhook.workloads.native_gangs import POD_GROUPS, NativePodGroup
@@ -142,13 +141,8 @@ def test_nodes_that_its_namespace_avoids_are_named_with_the_reason() -> None:
 def test_the_preferences_that_a_plan_does_not_meet_are_shown_for_a_planned_pod() -> None:
     first, second = job_pods(2)
     entry = {"name": first.metadata.name, "uid": first.metadata.uid, "node": GRID[1].name}
-    key = key_of(first)
-    body = {
-        "metadata": {"namespace": "ns", "name": key.placement_name, "uid": "p"},
-        "spec": {"gang": "Job/train", "pods": [entry], "avoided": {GRID[0].name: "its GPU failed"}},
-    }
-    plans = {key.placement_key: msgspec.convert(body, Placement)}
-    made = dataclasses.replace(cluster([first, second]), placements=plans)
+    avoided = {GRID[0].name: "its GPU failed"}
+    made = with_placement(cluster([first, second]), first, pods=[entry], avoided=avoided)
     lines = list(explain(made, "ns", "train-0", Settings()))
     assert f"Its plan avoids the node {GRID[0].name} (its GPU failed)." in lines
 
@@ -218,10 +212,8 @@ def test_what_excludes_most_nodes_is_named_with_how_many_it_alone_excludes() -> 
 def test_a_reason_that_has_not_changed_is_shown_once() -> None:
     pods = [*job_pods(4), busy_pod("node-b0-s0-h00")]
     (now,) = (line for line in explained(cluster(pods, 4)).splitlines() if line.startswith("Now: "))
-    key = key_of(pods[0]).placement_key
-    body = {"metadata": {"name": "x", "namespace": "ns"}, "status": {"reason": now.removeprefix("Now: ")}}
-    there = msgspec.convert({**body, "spec": {"gang": "Job/train"}}, Placement)
-    text = explained(dataclasses.replace(cluster(pods, 4), placements={key: there}))
+    status = {"reason": now.removeprefix("Now: ")}
+    text = explained(with_placement(cluster(pods, 4), pods[0], status=status))
     assert "Now: the same." in text
     assert text.count("capacity for 3 of 4") == 2, "in the last try, and in the nearest miss"
 
@@ -388,17 +380,10 @@ def test_a_configured_gate_prefix_decides_which_pods_are_ours() -> None:
 def test_a_gang_that_waits_for_its_victims_is_shown_with_them() -> None:
     (pod,) = job_pods(1)
     node = GRID[0].name
-    body = {
-        "metadata": {"namespace": "ns", "name": "train"},
-        "spec": {
-            "pods": [{"name": "train-0", "uid": "u0", "node": node}],
-            "preempts": True,
-            "victims": [{"pods": [f"uid-busy-{node}"], "whole": True}],
-        },
-    }
+    entry = {"name": "train-0", "uid": "u0", "node": node}
+    victims = [{"pods": [f"uid-busy-{node}"], "whole": True}]
     of = cluster([pod, busy_pod(node, priority=-1)], parallelism=1)
-    plans = {key_of(pod).placement_key: msgspec.convert(body, Placement)}
-    text = explained(dataclasses.replace(of, placements=plans))
+    text = explained(with_placement(of, pod, pods=[entry], preempts=True, victims=victims))
     assert f"It is planned on {node}, and waits for the eviction of" in text
     assert f"ns/Pod/busy-{node} (1 pod)" in text
 
@@ -431,19 +416,13 @@ def test_a_planned_gang_shows_why_it_waits_for_its_pod_group(minimum: int, there
         {"name": pod.metadata.name, "uid": pod.metadata.uid, "node": GRID[number].name}
         for number, pod in enumerate(pods)
     ]
-    key = key_of(pods[0])
-    body = {
-        "metadata": {"namespace": "ns", "name": key.placement_name, "uid": "p"},
-        "spec": {"gang": "Gang/train", "size": 3, "pods": entries},
-    }
     group = {
         "metadata": {"name": name, "namespace": "ns", "labels": {keys.BIND_LABEL: keys.BIND_POD_GROUP}},
         "spec": {"schedulingPolicy": {"gang": {"minCount": minimum}}},
     }
     groups = {f"ns/{name}": msgspec.convert(group, NativePodGroup)} if minimum else {}
     made = dataclasses.replace(
-        cluster(pods[:there]),
-        placements={key.placement_key: msgspec.convert(body, Placement)},
+        with_placement(cluster(pods[:there]), pods[0], size=3, pods=entries),
         read_owners=lambda kind: groups if kind == POD_GROUPS else {},
     )
     lines = [line for line in explain(made, "ns", "train-0", Settings()) if "wait for PodGroup" in line]

@@ -4,18 +4,15 @@ import dataclasses
 from collections.abc import Iterator
 from datetime import UTC, datetime
 
-import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 
 from tests.cli.explained_stories import Story, stories
 from tests.cli.explained_worlds import Step
-from tests.cli.explanations import GPU, GRID, busy_pod, cluster, job_pods
+from tests.cli.explanations import GPU, GRID, busy_pod, cluster, explained, job_pods, with_placement
 from tests.sweeper.pods import decode, pod_json
 from webhook.configuration.settings import Settings
 from webhook.inquiry.explanation import explain
-from webhook.kube.placements import Placement
-from webhook.sweeper.observe.gangs import key_of
 from webhook.sweeper.observe.view import Moment
 
 NO_REASON = ("Now: it is evicted as a whole", "It is planned on", "Now: the sweeper's next pass places it")
@@ -57,14 +54,11 @@ def beside_reserved(until: str, leads_since: str = "2026-01-01T00:00:00Z") -> st
     old = job_pods(4, creationTimestamp="2026-01-01T00:00:00Z")
     names = [node.name for node in GRID]
     status = {"state": "Waiting", "reservedNodes": names, "reservedUntil": until}
-    key = key_of(old[0])
-    body = {"metadata": {"namespace": "ns", "name": key.placement_name, "uid": "p"}, "status": status}
     metadata = {"creationTimestamp": "2026-01-01T00:00:01Z"}
     young = decode(pod_json("young", metadata=metadata, containers=[{"name": "c", **GPU}]))
-    there = msgspec.convert({**body, "spec": {"gang": "Job/train"}}, Placement)
+    made = cluster([*old, busy_pod(GRID[0].name), young], parallelism=4)
     reading = dataclasses.replace(
-        cluster([*old, busy_pod(GRID[0].name), young], parallelism=4),
-        placements={key.placement_key: there},
+        with_placement(made, old[0], status=status),
         read_leads_since=datetime.fromisoformat(leads_since).timestamp,
     )
     now = Moment(1000.0, datetime(2026, 1, 1, 0, 10, tzinfo=UTC))
@@ -104,12 +98,8 @@ def test_where_the_last_attempt_has_another_reason_explain_notes_what_only_the_l
     last: str, is_noted: bool
 ) -> None:
     pods = job_pods(5, creationTimestamp="2026-01-01T00:00:00Z")
-    reading, key = cluster(pods, parallelism=5), key_of(pods[0])
+    reading = cluster(pods, parallelism=5)
     (now,) = (line for line in explain(reading, "ns", "train-0", Settings()) if line.startswith("Now: "))
-    body = {
-        "metadata": {"namespace": "ns", "name": key.placement_name, "uid": "p"},
-        "status": {"reason": now.removeprefix("Now: ") if last == "the same" else last},
-    }
-    reading = dataclasses.replace(reading, placements={key.placement_key: msgspec.convert(body, Placement)})
-    text = "\n".join(explain(reading, "ns", "train-0", Settings()))
+    status = {"reason": now.removeprefix("Now: ") if last == "the same" else last}
+    text = explained(with_placement(reading, pods[0], status=status))
     assert ("are not known here: they may exclude more nodes" in text) is is_noted

@@ -7,14 +7,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.cli.explanations import GRID, cluster, explained, job_pods
+from tests.cli.explanations import GRID, cluster, explained, job_pods, with_placement
 from tests.sweeper.pods import decode
 from tests.sweeper.sets import member
 from webhook.extensions.native_gangs.own_pod_groups import COLLECTIONS, FINALIZER, BindGroup
 from webhook.inquiry.cluster_state import ClusterReading
 from webhook.kube.objects import Pod
-from webhook.kube.placements import Placement
-from webhook.sweeper.observe.gangs import key_of
 from webhook.sweeper.observe.watches import WatchedCollection
 from webhook.workloads.pod_group_names import bind_group_name
 
@@ -24,16 +22,8 @@ BLOCK = "topology.gke.io/cluster"
 def planned(pods: list[Pod], *others: Pod, entries: Mapping[str, str] | None = None) -> ClusterReading:
     """The first pods are planned for a node each. entries: uid -> node instead."""
     entries = entries or {each.metadata.uid: GRID[number].name for number, each in enumerate(pods)}
-    key = key_of(pods[0])
-    body = {
-        "metadata": {"namespace": key.namespace, "name": key.placement_name, "uid": "placement"},
-        "spec": {
-            "gang": f"{key.kind}/{key.name}",
-            "pods": [{"name": uid, "uid": uid, "node": node} for uid, node in entries.items()],
-        },
-    }
-    found = cluster([*pods, *others], parallelism=len(pods))
-    return replace(found, placements={key.placement_key: msgspec.convert(body, Placement)})
+    planned = [{"name": uid, "uid": uid, "node": node} for uid, node in entries.items()]
+    return with_placement(cluster([*pods, *others], parallelism=len(pods)), pods[0], pods=planned)
 
 
 def refused(pod: Pod) -> Pod:

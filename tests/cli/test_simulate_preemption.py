@@ -2,11 +2,9 @@
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-import msgspec
 import pytest
 from msgspec import structs
 
@@ -26,9 +24,7 @@ from webhook.cli import simulate
 from webhook.configuration.settings import Settings
 from webhook.inquiry.rehearsal import rehearse_manifest
 from webhook.inquiry.simulation import place_each, read_manifest, shipped_rules
-from webhook.kube.placements import Placement
 from webhook.sweeper.decide.preemption import VictimSearch
-from webhook.sweeper.observe.gangs import key_of
 
 URGENT: Final = {keys.PRIORITY_ANNOTATION: "high"}
 NOTE: Final = (
@@ -163,14 +159,11 @@ def test_a_gang_is_a_victim_only_if_all_its_pods_have_a_lower_priority(tmp_path:
         structs.replace(each, spec=structs.replace(each.spec, **spec))
         for each, spec in zip(explanations.job_pods(4), specs, strict=True)
     ]
-    key = key_of(running[0])
     planned = [
         {"name": each.metadata.name, "uid": each.metadata.uid, "node": each.spec.node_name}
         for each in running
     ]
-    body = {"metadata": {"namespace": "ns", "name": key.placement_name}, "spec": {"pods": planned}}
-    placements = {key.placement_key: msgspec.convert(body, Placement)}
-    reading = replace(explanations.cluster(running), placements=placements)
+    reading = explanations.with_placement(explanations.cluster(running), running[0], pods=planned)
     file = tmp_path / "job.json"
     file.write_text(json.dumps(job(1, **URGENT)))
     manifest = read_manifest(file, shipped_rules(), "")

@@ -7,11 +7,10 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from hack.local.nodes import SimulatedNode
-from tests.cli.explanations import GRID, cluster, job_pods
+from tests.cli.explanations import GRID, cluster, job_pods, with_placement
 from tests.cli.simulations import job
 from webhook.configuration.settings import Avoid, BadNodes, Settings, SpareNodes
 from webhook.extensions.node_health.avoided_nodes import encoded
@@ -19,10 +18,6 @@ from webhook.extensions.node_health.failing_nodes import FailureState, GangFailu
 from webhook.inquiry.cluster_state import ClusterReading
 from webhook.inquiry.rehearsal import rehearse_manifest
 from webhook.inquiry.simulation import PlacedGang, place_each, read, read_manifest, shipped_rules
-from webhook.kube.objects import Metadata
-from webhook.kube.placements import Placement, PlacementSpec, PlacementStatus
-from webhook.kube.plan_pods import PlannedPod
-from webhook.sweeper.observe.gangs import key_of
 from webhook.sweeper.observe.membership import LostOwner
 
 ALL_RESERVED = Settings(reserve_share=1.0)
@@ -57,14 +52,14 @@ def test_a_gang_gets_the_nodes_of_one_whose_controller_is_gone(is_planned: bool,
 def waiting_with(nodes: Sequence[SimulatedNode], is_planned: bool = False) -> ClusterReading:
     """A gang of five that waits. is_planned: whether these nodes are planned for it, or only reserved."""
     waiting = job_pods(5)
-    key, names = key_of(waiting[0]), [node.name for node in nodes]
-    planned = [PlannedPod(name=f"train-{n}", uid=f"u{n}", node=name) for n, name in enumerate(names)]
+    names = [node.name for node in nodes]
+    planned = [{"name": f"train-{n}", "uid": f"u{n}", "node": name} for n, name in enumerate(names)]
     ends = datetime.now(UTC) + timedelta(minutes=20)
     status = {"state": "Waiting", "reservedNodes": names, "reservedUntil": f"{ends:%Y-%m-%dT%H:%M:%SZ}"}
-    spec = PlacementSpec(gang="Job/train", pods=planned if is_planned else [])
-    metadata = Metadata(name=key.placement_name, namespace="ns", uid="p")
-    placement = Placement(metadata, spec, msgspec.convert({} if is_planned else status, PlacementStatus))
-    return replace(cluster(waiting, 5), placements={key.placement_key: placement})
+    found = cluster(waiting, 5)
+    if is_planned:
+        return with_placement(found, waiting[0], pods=planned)
+    return with_placement(found, waiting[0], status=status)
 
 
 def failing(node: str) -> dict[str, str]:
