@@ -20,7 +20,7 @@ from webhook.sweeper.decide import core_questions, pod_rules, remembered_answers
 from webhook.sweeper.decide.attempt import RETRY_SECONDS
 from webhook.sweeper.decide.core_questions import DivisionInput, Variant
 from webhook.sweeper.decide.node_rules import NodeRule, NodeRules
-from webhook.sweeper.decide.orders import Cause, NewPlan, Orders
+from webhook.sweeper.decide.orders import Cause, GangOutcome, NewPlan, Orders
 from webhook.sweeper.decide.remembered_answers import EXPENSIVE_STEPS
 
 GPUS: Final = 8
@@ -61,18 +61,29 @@ def gang(name: str, count: int, *, gpus: int, level: str = "", **spec: Any) -> l
     return [gpu_pod(f"{name}-{n}", gpus=gpus, metadata=metadata, **spec) for n in range(count)]
 
 
+def nodes_in_use(*waiting: Pod) -> Nodes:
+    """Two nodes, on each a pod with 4 of 8 GPUs, and pods that wait."""
+    running = [gpu_pod(f"r{n}", gpus=4, node=f"n{n}", priority=5) for n in range(2)]
+    return Nodes(2, *running, *waiting, gpus=GPUS)
+
+
 class Waiting:
-    """Two nodes, on each a pod with 4 of 8 GPUs; a gang of pods with all GPUs of a node waits."""
+    """A gang of pods with all GPUs of a node waits beside the pods of nodes_in_use."""
 
     def __init__(self, count: int = 2, **spec: Any) -> None:
-        running = [gpu_pod(f"r{n}", gpus=4, node=f"n{n}", priority=5) for n in range(2)]
-        self.cluster = Nodes(2, *running, *gang("g", count, gpus=GPUS, **spec), gpus=GPUS)
+        self.cluster = nodes_in_use(*gang("g", count, gpus=GPUS, **spec))
         self.case = Placing(self.cluster, SETTINGS)
         self.case.one()
 
     def pass_after(self, seconds: float = 1.0) -> Orders:
         self.case.clock.now += seconds
         return self.case.one()
+
+    def later_outcomes(self) -> Iterator[GangOutcome]:
+        """What the gang gets in three passes, each after the time for which a cheap answer stays."""
+        for _ in range(3):
+            (outcome,) = self.pass_after(RETRY_SECONDS).outcomes
+            yield outcome
 
 
 def ends(case: Waiting) -> None:
@@ -130,8 +141,7 @@ def test_an_expensive_gang_is_asked_about_again_only_when_a_node_that_it_may_use
     case = Waiting(**spec)
     before = len(questions.names)
     change(case)
-    for _ in range(3):
-        (outcome,) = case.pass_after(RETRY_SECONDS).outcomes
+    for outcome in case.later_outcomes():
         assert "ns/Gang/g" in outcome.reason
     assert bool(questions.names[before:]) is is_asked
 
@@ -154,8 +164,7 @@ def test_a_search_that_ended_at_its_work_budget_is_repeated_only_when_it_may_rea
     case = Waiting(**spec)
     before = len(questions.names)
     change(case)
-    for _ in range(3):
-        (outcome,) = case.pass_after(RETRY_SECONDS).outcomes
+    for outcome in case.later_outcomes():
         assert outcome.cause is Cause.WORK_BUDGET
     assert bool(questions.names[before:]) is is_asked
 
@@ -164,8 +173,7 @@ def test_a_search_is_repeated_beside_a_gang_that_is_placed_before_it_in_the_same
     questions: Questions,
 ) -> None:
     questions.undecided = frozenset("g")
-    running = [gpu_pod(f"r{n}", gpus=4, node=f"n{n}", priority=5) for n in range(2)]
-    cluster = Nodes(2, *running, *gang("g", 2, gpus=GPUS), *gang("a", 1, gpus=2, priority=9), gpus=GPUS)
+    cluster = nodes_in_use(*gang("g", 2, gpus=GPUS), *gang("a", 1, gpus=2, priority=9))
     case = Placing(cluster, SETTINGS)
     key = next(each.key for each in case.gangs() if each.key.name == "a")
     nowhere = NodeRule(frozenset(cluster.nodes), "not there", is_hard=True, applies_to=key)
@@ -180,8 +188,7 @@ def test_a_search_is_repeated_beside_a_gang_that_is_placed_before_it_in_the_same
 
 def test_a_search_is_repeated_when_a_later_gang_of_its_pass_has_got_a_place(questions: Questions) -> None:
     questions.undecided = frozenset("g")
-    running = [gpu_pod(f"r{n}", gpus=4, node=f"n{n}", priority=5) for n in range(2)]
-    cluster = Nodes(2, *running, *gang("g", 2, gpus=GPUS), *gang("z", 1, gpus=2, priority=-1), gpus=GPUS)
+    cluster = nodes_in_use(*gang("g", 2, gpus=GPUS), *gang("z", 1, gpus=2, priority=-1))
     case = Placing(cluster, SETTINGS)
     (made,) = case.one().plans
     assert questions.names == ["g", "z"]
@@ -332,13 +339,10 @@ def test_a_further_variant_is_asked_about_though_the_first_is_the_same(questions
 def test_a_victim_that_ends_by_itself_changes_nothing_for_a_gang_that_fits_not_even_in_its_place(
     questions: Questions,
 ) -> None:
-    running = [gpu_pod(f"r{n}", gpus=4, node=f"n{n}", priority=5) for n in range(2)]
-    cluster = Nodes(2, *running, *gang("g", 3, gpus=GPUS, priority=9), gpus=GPUS)
-    case = Placing(cluster, SETTINGS)
-    case.one()
+    case = Waiting(count=3, priority=9)
     before = len(questions.names)
-    del cluster.pods[0]
-    case.one()
+    ends(case)
+    case.pass_after(0)
     assert questions.names[before:] == []
 
 
