@@ -43,7 +43,7 @@ COUNTED: Final = 700
 """Arrivals before those that count, and those that count."""
 
 WAITING_LOADS: Final = (0.8, 0.9, 0.95)
-MOVABLE_PERCENT: Final = (0, 30, 100)
+MOVABLE_PERCENT: Final = (30, 100)
 AFTERWARDS: Final = 150
 """Arrivals after those that count, in which the last of these may find their place."""
 
@@ -96,14 +96,13 @@ def _gangs(seeds: range) -> int:
 
 def _waiting_gangs(seeds: range) -> int:
     """Print the rows of gangs that wait."""
+    counted = range(WARM_UP, 2 * WARM_UP)
+    rules = [(0, ("none", None)), *itertools.product(MOVABLE_PERCENT, MOVE_RULES.items())]
     for load in WAITING_LOADS:
-        for percent, name in itertools.product(MOVABLE_PERCENT, MOVE_RULES):
-            if (name == "none") == (percent > 0):
-                continue
+        for percent, (name, rule) in rules:
             waits = WaitTotals()
             for seed in seeds:
-                counted = range(WARM_UP, 2 * WARM_UP)
-                queue = GangQueue(MOVE_RULES[name], partial(is_movable, seed, percent), counted, waits)
+                queue = GangQueue(rule, partial(is_movable, seed, percent), counted, waits)
                 queue.run(gang_arrivals(seed, 2 * WARM_UP + AFTERWARDS, load))
             print(f"load {load}, {percent} % movable, {name}: {waits.line(len(seeds))}", flush=True)
     return 0

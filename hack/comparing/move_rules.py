@@ -125,7 +125,6 @@ def _simulated(asking: Gang, evicted: Sequence[RunningJob], cluster: JobCluster)
 
 
 MOVE_RULES: Final = {
-    "none": None,
     "topogate": MoveRule(by_topogate, after=_LIMITS.after_seconds / HOUR * AN_HOUR),
     "KAI's rule": MoveRule(by_kai),
 }
