@@ -134,10 +134,10 @@ class Loaded:
                 }
             ],
         }
-        annotations = {} if gated else {keys.INJECT_ANNOTATION: keys.INJECT_NO}
+        annotations = {keys.INJECT_ANNOTATION: keys.INJECT_NO}
         if gated:
             spec["schedulingGates"] = [{"name": keys.GATE}]
-            annotations |= {
+            annotations = {
                 keys.GANG_ANNOTATION: f"gang-{gang}",
                 keys.GANG_SIZE_ANNOTATION: str(self.options.pods),
             }
