@@ -13,7 +13,7 @@ from webhook.placement.budget import Budget
 from webhook.placement.costs import COUNT_BITS, Costs
 from webhook.placement.model import Gang, Mode, Options
 from webhook.placement.question import Impossible, ask
-from webhook.placement.snapshot import Snapshot
+from webhook.placement.snapshot import CacheKey, Snapshot, shared_key
 from webhook.placement.tree import build
 from webhook.placement.vertex import Vertex
 
@@ -188,7 +188,7 @@ def census(vertex: Vertex) -> list[tuple[int, int]]:
     return known
 
 
-def canonical_form(vertex: Vertex) -> object:
+def canonical_form(vertex: Vertex) -> CacheKey:
     """A key that is equal for two domains, or nodes, that differ only in their names to the gang."""
     if "form" not in vertex.notes:
         leaves = vertex.leaves
@@ -198,21 +198,10 @@ def canonical_form(vertex: Vertex) -> object:
         else:
             inside = Counter(map(canonical_form, vertex.parts))
         mine = vertex.top, vertex.bottom, vertex.own, vertex.free_slots, vertex.slot_counts[:1], vertex.kind
-        vertex.notes["form"] = _same((*mine, frozenset(inside.items())))
-    return vertex.notes["form"]
-
-
-MOST_FORMS: Final = 10_000
-"""The most forms of which one object is cached."""
-
-_forms: dict[object, object] = {}
-"""By form the same object for all that are equal, since comparing two objects visits everything below."""
-
-
-def _same(form: object) -> object:
-    if len(_forms) >= MOST_FORMS:
-        _forms.clear()
-    return _forms.setdefault(form, form)
+        # One object for equal forms, since comparing two visits everything below.
+        vertex.notes["form"] = shared_key(*mine, frozenset(inside.items()))
+    form: CacheKey = vertex.notes["form"]
+    return form
 
 
 def first_of_equals(parts: Sequence[Vertex], numbers: Iterable[int], most: int) -> list[int]:

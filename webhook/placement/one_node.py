@@ -19,7 +19,15 @@ from webhook.placement.mix import Mix
 from webhook.placement.model import Mode, Objective, PodClass
 from webhook.placement.names import natural
 from webhook.placement.question import Question, is_usable
-from webhook.placement.snapshot import MOST_CACHED, Block, NodeState, Snapshot, block_key, key_of
+from webhook.placement.snapshot import (
+    MOST_CACHED,
+    Block,
+    NodeState,
+    Snapshot,
+    block_key,
+    key_of,
+    shared_key,
+)
 from webhook.placement.tree import score_of
 
 STEPS: Final = 2
@@ -28,7 +36,7 @@ STEPS: Final = 2
 UNKNOWN: Final = -1
 
 MOST_ASKED: Final = 512
-"""The most questions, and classes of pods, that have keys in caches."""
+"""The most questions that have keys in caches."""
 
 
 class OneNode(NamedTuple):
@@ -43,7 +51,7 @@ class _Asked:
 
     def __init__(self, pod: PodClass, pods: int, mix: Mix) -> None:
         self.pod, self.pods, self.mix = pod, pods, mix
-        self.slots = _key_of(pod)
+        self.slots = shared_key("slots", pod)
         """The key of nodes' free slots for the class, whatever the mix."""
 
 
@@ -140,16 +148,6 @@ def best(question: Question, snapshot: Snapshot, budget: Budget) -> OneNode | No
 
 def _order(node: NodeState) -> list[object]:
     return [natural(part) for part in block_key(node)]
-
-
-_keys: dict[PodClass, object] = {}
-
-
-def _key_of(pod: PodClass) -> object:
-    """The same object for equal classes; losing one costs time alone."""
-    if len(_keys) >= MOST_ASKED:
-        _keys.clear()
-    return _keys.setdefault(pod, object())
 
 
 def _asked(question: Question, mix: Mix, score: Score) -> _Asked:
