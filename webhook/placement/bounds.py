@@ -83,18 +83,23 @@ def least_cost(vertex: Vertex, wanted: int, costs: Costs, smallest: SmallestSets
     total, every = 0, slot_sums(vertex)
     for level, sums in enumerate(every):
         if sums:
-            fewest = bisect_left(sums, wanted) + 1
-            if smallest.nodes > fewest and sums == every[-1]:
-                fewest = smallest.nodes
-            leftover = least_leftover(sums, fewest, wanted)
-            if level == vertex.bottom + 1:
-                leftover = max(leftover, smallest.slots)
-            total += fewest << costs.domains[level]
-            total += leftover << costs.leftover[level]
+            nodes = smallest.nodes if smallest.nodes and sums == every[-1] else 0
+            slots = smallest.slots if level == vertex.bottom + 1 else 0
+            total += least_cost_at(level, sums, wanted, costs, nodes, slots)
     return total
 
 
-def least_leftover(sums: Sequence[int], fewest: int, wanted: int) -> int:
+def least_cost_at(level: int, sums: Sequence[int], wanted: int, costs: Costs, number: int, slots: int) -> int:
+    """A lower bound of the cost of a level's domains. sums: see slot_sums.
+
+    number, slots: other lower bounds of the domains used, and of their capacity.
+    """
+    fewest = max(number, bisect_left(sums, wanted) + 1)
+    leftover = max(slots, _least_leftover(sums, fewest, wanted))
+    return (fewest << costs.domains[level]) + (leftover << costs.leftover[level])
+
+
+def _least_leftover(sums: Sequence[int], fewest: int, wanted: int) -> int:
     """A lower bound of the capacity of so many domains that fit so many pods. sums: see slot_sums."""
     if fewest > 1:
         return max(wanted, sums[-1] - sums[-fewest - 1] if fewest < len(sums) else sums[-1])

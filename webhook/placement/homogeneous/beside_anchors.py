@@ -4,7 +4,6 @@ The bounds take each level alone, as bounds.least_cost does, and the smallest se
 level (see bounds.smallest_sets). Domains that anchors use cost nothing.
 """
 
-from bisect import bisect_left
 from dataclasses import replace
 from itertools import accumulate, chain
 from typing import Final
@@ -14,7 +13,7 @@ from webhook.placement.bounds import (
     SmallestSets,
     anchored_children,
     first_of_equals,
-    least_leftover,
+    least_cost_at,
     slot_counts_at,
     slot_counts_beside,
     smallest_sets,
@@ -70,14 +69,10 @@ class OneMore:
         total = 0
         for level, need, sums in zip(self.levels, self.needs, every, strict=True):
             if need > 0:
-                fewest = bisect_left(sums, need) + 1
-                if need == self.needs[-1] and sums == every[-1]:  # nodes, or hosts of one node each
-                    fewest = max(fewest, smallest.nodes)
-                leftover = least_leftover(sums, fewest, need)
-                if level == self.levels[1]:
-                    leftover = max(leftover, smallest.slots)
-                total += fewest << self.costs.domains[level]
-                total += leftover << self.costs.leftover[level]
+                is_of_nodes = need == self.needs[-1] and sums == every[-1]  # or of hosts of one node each
+                nodes = smallest.nodes if is_of_nodes else 0
+                slots = smallest.slots if level == self.levels[1] else 0
+                total += least_cost_at(level, sums, need, self.costs, nodes, slots)
         return total
 
     def _smallest_sets(self, child: Vertex, budget: Budget) -> SmallestSets:
