@@ -1,7 +1,7 @@
 """The minority pods of a gang: the placed ones as a state number, and the slots that they leave on a node."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain, product
@@ -10,8 +10,9 @@ from typing import Final
 
 from webhook.placement import capacity
 from webhook.placement.budget import Budget, OutOfSteps
+from webhook.placement.evaluate import Solution, cost_of
 from webhook.placement.question import Counts, Question, pods_of
-from webhook.placement.snapshot import NodeState
+from webhook.placement.snapshot import NodeState, key_of
 from webhook.placement.vertex import Vertex, around
 
 MOST_MINORITY: Final = 8
@@ -158,6 +159,25 @@ def profiles(
                 alone_on[state.node.name] = alone
     slot_counts = minority.slot_counts(nodes, [alone_on[state.name] for state in nodes])
     return list(zip(nodes, slot_counts, strict=True))
+
+
+def distinct_profiles(minority: MinorityPods, root: Vertex) -> set[Profile]:
+    """The profiles of all nodes, each once. Raises OutOfSteps."""
+    nodes = [kind for block in root.parts for kind in block.notes["groups"]]
+    return set(minority.slot_counts([state for state, _ in nodes], [alone for _, alone in nodes]))
+
+
+def solution_on(
+    question: Question, root: Vertex, nodes: Iterable[NodeState], counts: Mapping[str, Counts] | None
+) -> Solution:
+    """The proven solution with these pods by node name; None: unproven that none exists.
+
+    nodes: in topology order, with all nodes of the pods.
+    """
+    if counts is None:
+        return Solution(None, False)
+    used = [key_of(state, question.levels) for state in nodes if state.name in counts]
+    return Solution(counts, True, cost_of(root, used))
 
 
 @dataclass(frozen=True)

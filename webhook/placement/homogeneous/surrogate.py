@@ -16,14 +16,16 @@ from itertools import groupby
 from typing import Protocol
 
 from webhook.placement.budget import Budget
-from webhook.placement.evaluate import Solution, cost_of
+from webhook.placement.evaluate import Solution
 from webhook.placement.homogeneous.covering_search import CoveringSearch, cover
 from webhook.placement.homogeneous.minority_pods import (
     MOST_MINORITY,
     NONE,
     MinorityPods,
     Profile,
+    distinct_profiles,
     profiles,
+    solution_on,
     spare_slots,
 )
 from webhook.placement.homogeneous.two_classes import beside_many
@@ -142,8 +144,7 @@ def least_losses(minority: MinorityPods, root: Vertex) -> list[int] | None:
 
     None if the minority pods do not fit at all. Raises OutOfSteps.
     """
-    nodes = [kind for block in root.parts for kind in block.notes["groups"]]
-    found = set(minority.slot_counts([state for state, _ in nodes], [alone for _, alone in nodes]))
+    found = distinct_profiles(minority, root)
     minority.budget.spend(len(found) * len(minority.states) // 4 + sum(map(len, minority.sums)) // 4)
     losses = [
         min(
@@ -200,10 +201,7 @@ def _beside_minority(question: Question, root: Vertex, budget: Budget) -> Soluti
     if nodes is None:  # no capacity for the workers and the fewest slots of the minority pods
         return Solution(None, True)
     counts = shared(question, minority, profiles(minority, root, nodes))
-    if counts is None:
-        return Solution(None, False)
-    used = [key_of(state, question.levels) for state in nodes if state.name in counts]
-    return Solution(counts, True, cost_of(root, used))
+    return solution_on(question, root, nodes, counts)
 
 
 def _best_nodes(

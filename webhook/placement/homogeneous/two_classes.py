@@ -12,11 +12,17 @@ from fractions import Fraction
 from math import ceil
 
 from webhook.placement.budget import Budget
-from webhook.placement.evaluate import Solution, cost_of
+from webhook.placement.evaluate import Solution
 from webhook.placement.homogeneous.covering_search import cover
-from webhook.placement.homogeneous.minority_pods import MinorityPods, Profile, profiles
+from webhook.placement.homogeneous.minority_pods import (
+    MinorityPods,
+    Profile,
+    distinct_profiles,
+    profiles,
+    solution_on,
+)
 from webhook.placement.question import Counts, Question
-from webhook.placement.snapshot import NodeState, key_of
+from webhook.placement.snapshot import NodeState
 from webhook.placement.vertex import Vertex
 
 
@@ -35,10 +41,7 @@ def beside_many(question: Question, root: Vertex, budget: Budget) -> Solution:
     on_nodes = profiles(minority, root, [state for state, _ in best.nodes])
     budget.spend(len(on_nodes) + others)
     counts = _shared(on_nodes, workers, others)
-    if counts is None:
-        return Solution(None, False)
-    used = [key_of(state, question.levels) for state, _ in best.nodes if state.name in counts]
-    return Solution(counts, True, cost_of(root, used))
+    return solution_on(question, root, [state for state, _ in best.nodes], counts)
 
 
 def _shared(
@@ -57,12 +60,10 @@ def _shared(
 
 def _least_ratio(minority: MinorityPods, root: Vertex) -> Fraction | None:
     """The fewest slots that each other pod takes from workers; None if it fits nowhere."""
-    nodes = [kind for block in root.parts for kind in block.notes["groups"]]
-    found = set(minority.slot_counts([state for state, _ in nodes], [alone for _, alone in nodes]))
     return min(
         (
             Fraction(profile[0] - slots, number)
-            for profile in found
+            for profile in distinct_profiles(minority, root)
             for number, slots in enumerate(profile)
             if number and slots >= 0
         ),
