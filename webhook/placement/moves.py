@@ -184,23 +184,26 @@ class MoveSearch(Generic[M]):
                 continue
             found[unit] = places[0]
             snapshot = snapshot.assume(places[0][1], moved.gang)
-            if part.suffices(found) and self._beside(found.values()) is not None:
-                return self._needed(found)
+            if part.suffices(found) and (answer := self._beside(found.values())) is not None:
+                return self._needed(found, answer)
         return None
 
     def _needed_nodes(self, part: EmptiedDomain, units: Iterable[Unit]) -> frozenset[str]:
         """The nodes of a domain that units leave to the asking gang; of the cluster, those of use to it."""
         return part.names if part.key else part.free.union(*(self._given.where[unit] for unit in units))
 
-    def _needed(self, found: Mapping[Unit, tuple[M, Assignment]]) -> Moves[M] | None:
-        """The moves without which the asking gang does not fit, the largest gangs tried first."""
-        left, best = dict(found), self._beside(found.values())
+    def _needed(self, found: Mapping[Unit, tuple[M, Assignment]], best: Assignment) -> Moves[M]:
+        """The moves without which the asking gang does not fit, the largest gangs tried first.
+
+        best: the place of the asking gang beside all of them.
+        """
+        left = dict(found)
         for unit in sorted(found, key=lambda unit: (-len(unit.pods), unit.name)):
             fewer = {each: move for each, move in left.items() if each != unit}
             answer = self._beside(fewer.values())
             if answer is not None:
                 left, best = fewer, answer
-        return None if best is None else Moves(best, tuple(left.values()))
+        return Moves(best, tuple(left.values()))
 
     def _beside(self, moves: Iterable[tuple[M, Assignment]]) -> Assignment | None:
         """The best place of the asking gang once these gangs are moved."""
