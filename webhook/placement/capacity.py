@@ -236,8 +236,7 @@ def _fitting(amounts: Iterable[tuple[int, int]], most: int) -> int:
 
 def is_open(state: NodeState) -> bool:
     """Whether the node takes any pod that has no rules of its own."""
-    node = state.node
-    return node.ready and not (node.taints or node.unschedulable or node.problem)
+    return takes_pods(state) and not state.node.taints
 
 
 def takes_pods(state: NodeState) -> bool:
