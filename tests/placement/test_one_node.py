@@ -167,7 +167,7 @@ def test_usable_gpus_of_cards_are_those_of_trying_each_card(free: list[int], cpu
     state = Snapshot.build(
         [card_node("a", len(free), cpu + len(used))], [("a", each) for each in used]
     ).nodes["a"]
-    one, filling, _ = (row[0].tolist() for row in usable.usable([state]))
+    one, filling, _ = (row[0].tolist() for row in usable._usable(*usable._amounts([state])))
     for number, (cards, share, cores) in enumerate(((1, 300, 1), (2, 1000, 3), (1, 1000, 1))):
         serving = [left for left in free if left >= share]
         fits = cpu >= cores and len(serving) >= cards

@@ -125,17 +125,17 @@ class UsableGpus:
             spare += (tight * cpu // LARGE_CPU + tight * gpus // LARGE_GPUS).tolist()
         return values, spare
 
-    def usable(self, nodes: Iterable[NodeState]) -> _Usable:
-        """Of each node."""
+    def _amounts(self, nodes: Iterable[NodeState]) -> tuple[Array, list[int]]:
+        """See States.amounts."""
         states = self._table()
-        return self._usable(*states.amounts([states.number(each) for each in nodes]))
+        return states.amounts([states.number(each) for each in nodes])
 
     def by_filling(self, blocks: Iterable[Block]) -> tuple[list[int], int]:
         """Thousandths of GPUs that each class can use in these blocks by filling, and of all GPUs there."""
         states, nodes, gpus = self._table(), Counter[int](), 0
         for block in blocks:
             there, of_block = block.worked_out(states, partial(self._in_block, block))
-            nodes += there
+            nodes.update(there)
             gpus += of_block
         free, cards = states.amounts([*nodes])
         sums = np.array([*nodes.values()], dtype=np.int64) @ self._usable(free, cards).by_filling
@@ -157,7 +157,8 @@ class UsableGpus:
         amounts of a node are for lack of GPUs and of cards. Classes that request GPUs, or cards, of another
         kind or model than the node's do not count.
         """
-        one, _, every = self.usable(nodes)
+        free, cards = self._amounts(nodes)
+        one, _, every = self._usable(free, cards)
         weights = self._counts * self._has_gpus(nodes)
         missing = (every[:, None] - one) * weights // np.maximum(1, weights.sum(axis=1))[:, None]
         names = self.resources.of_nodes
@@ -166,9 +167,9 @@ class UsableGpus:
         cause_of = np.where(self._cards > 0, len(lacking) + 1, len(lacking)) * np.ones_like(one)
         least = np.ones(one.shape)
         for number, name in enumerate(lacking):
-            asked = self._requests[:, names.index(name)]
-            free = np.array([max(0, each.free.get(name, 0)) for each in nodes])
-            part = np.where(asked > 0, free[:, None] / np.maximum(1, asked), 1.0)
+            column = names.index(name)
+            asked = self._requests[:, column]
+            part = np.where(asked > 0, free[:, column, None] / np.maximum(1, asked), 1.0)
             cause_of[part < least] = number
             least = np.minimum(least, part)
         sums = [(missing * (cause_of == number)).sum(axis=1) for number in range(len(lacking) + 2)]
