@@ -164,7 +164,7 @@ def _of_cpu_only_member(pod: NewPod, namespace: str, policy: Policy, classes: Cl
     highest = policy.maximum_class(namespace)
     if highest and (not classes.has(highest) or above_maximum(pod, namespace, policy, classes)):
         return NOTHING
-    return Injection(gate=injection.cpu_only_gate(policy), is_managed=True)
+    return Injection(gate=policy.gate, is_managed=True)
 
 
 def _of_gpu_pod(

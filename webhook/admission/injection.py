@@ -84,14 +84,9 @@ class _Fields(Struct, frozen=True):
 _fields_decoder: Final = msgspec.json.Decoder(_Fields)
 
 
-def cpu_only_gate(policy: Policy) -> str:
-    """The gate by which the sweeper knows a CPU-only pod of a gang, whatever gate others get."""
-    return policy.gate_prefix + keys.GATE_NAME
-
-
 def lacks_note(pod: NewPod, policy: Policy) -> bool:
     """Whether a pod with topogate's gate has no note: none was needed, or another webhook has dropped it."""
-    is_gated = any(gate.name in _own_gates(policy) for gate in pod.spec.scheduling_gates or ())
+    is_gated = any(gate.name == policy.gate for gate in pod.spec.scheduling_gates or ())
     return is_gated and not (pod.metadata.uid or "").startswith(_NOTE)
 
 
@@ -119,8 +114,8 @@ def without_injection(pod: NewPod, policy: Policy, note: RequestNote) -> NewPod:
     """
     spec = pod.spec
     changes: dict[str, Any] = {}
-    gates, own_gates = spec.scheduling_gates or [], _own_gates(policy)
-    of_others = [gate for gate in gates if gate.name not in own_gates]
+    gates = spec.scheduling_gates or []
+    of_others = [gate for gate in gates if gate.name != policy.gate]
     if len(of_others) < len(gates):
         changes["scheduling_gates"] = of_others
     if _is_own_group(spec.scheduling_group, policy):
@@ -154,22 +149,17 @@ def operations(pod: NewPod, without: NewPod, wanted: Injection, policy: Policy) 
 # --- pieces -------------------------------------------------------------------------------------------
 
 
-def _own_gates(policy: Policy) -> tuple[str, str]:
-    """The gates that admission adds; one with another name and the same prefix is of the pod's author."""
-    return policy.gate, cpu_only_gate(policy)
-
-
 def _is_own_group(group: SchedulingGroup | None, policy: Policy) -> bool:
     """Whether it names a PodGroup that only admission gives to pods."""
     return policy.binds_by_pod_group and group is not None and (group.pod_group_name or "").startswith(PREFIX)
 
 
 def _gates(pod: NewPod, wanted: str, policy: Policy) -> Iterable[patch.Operation]:
-    gates, own = pod.spec.scheduling_gates, _own_gates(policy)
+    gates = pod.spec.scheduling_gates
     names = [gate.name for gate in gates or ()]
     # From the end, so that the indices of the others do not change.
     for index, name in reversed(list(enumerate(names))):
-        if name in own and name != wanted:
+        if name == policy.gate and name != wanted:
             yield patch.remove(*_SPEC, "schedulingGates", str(index))
     if wanted and wanted not in names:
         yield patch.append((*_SPEC, "schedulingGates"), gates, {"name": wanted})

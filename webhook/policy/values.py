@@ -152,7 +152,7 @@ class Policy(CommonFacts):
 
     @property
     def gate(self) -> str:
-        """The scheduling gate that pods get."""
+        """The scheduling gate that pods get; another one with this prefix is of the pod's author."""
         return self.gate_prefix + keys.GATE_NAME
 
     @cached_property
