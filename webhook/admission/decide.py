@@ -89,10 +89,10 @@ def decide(
 
 
 def _with_agreeing_priority(pod: NewPod, note: RequestNote, classes: Mapping[str, PriorityClass]) -> NewPod:
-    """The pod with the value of the class that another webhook gave it after topogate, and of that alone.
+    """The pod with the value of its own class, where another webhook has replaced topogate's class alone.
 
-    The API server would store it with the value of topogate's class: it checks only what it is asked before
-    the last call.
+    The API server would store it with the value of topogate's class: it compares both before the last call
+    of a webhook, and not after it.
     """
     name, given = pod.spec.priority_class_name or "", classes.get(note.priority_class)
     if given is None or name == note.priority_class or pod.spec.priority not in (given.value, None):
@@ -104,7 +104,7 @@ def _with_agreeing_priority(pod: NewPod, note: RequestNote, classes: Mapping[str
         own = note.replaced
     else:
         return pod
-    return msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, **msgspec.structs.asdict(own)))
+    return injection.with_spec(pod, msgspec.structs.asdict(own))
 
 
 def _decided(pod: NewPod, namespace: str, policy: Policy, classes: Classes) -> tuple[Decision, Injection]:

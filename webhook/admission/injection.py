@@ -125,10 +125,11 @@ def without_injection(pod: NewPod, policy: Policy, note: RequestNote) -> NewPod:
         changes["node_selector"] = {k: v for k, v in there if note.node_selector.get(k) != v}
     if note.priority_class and spec.priority_class_name == note.priority_class:
         changes |= msgspec.structs.asdict(note.replaced)
-    return pod if not changes else _with_spec(pod, changes)
+    return pod if not changes else with_spec(pod, changes)
 
 
-def _with_spec(pod: NewPod, changes: Mapping[str, Any]) -> NewPod:
+def with_spec(pod: NewPod, changes: Mapping[str, Any]) -> NewPod:
+    """The pod with other values of these fields of its spec."""
     return msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, **changes))
 
 
@@ -178,9 +179,10 @@ def _priority(pod: NewPod, wanted: Priority) -> Iterable[patch.Operation]:
 
 
 def _is_same(one: Priority, other: Priority) -> bool:
-    """Whether two priorities are the same, where no class may be written in two ways."""
-    name, same = one.priority_class_name or None, other.priority_class_name or None
-    return name == same and (one.priority, one.preemption_policy) == (other.priority, other.preemption_policy)
+    """Whether two priorities are the same; an empty class is none."""
+    is_same_class = (one.priority_class_name or "") == (other.priority_class_name or "")
+    values, others = (one.priority, one.preemption_policy), (other.priority, other.preemption_policy)
+    return is_same_class and values == others
 
 
 def _pod_group(pod: NewPod, wanted: str, policy: Policy) -> Iterable[patch.Operation]:
