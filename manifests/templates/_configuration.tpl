@@ -68,7 +68,7 @@
 {{- /* What the API server's conditions depend on, with defaults, as JSON. It takes a list: the root, a configuration. */ -}}
 {{- define "topogate.decides" -}}
 {{- $defaults := (index . 0).Files.Get "defaults.json" | fromJson }}
-{{- $decides := mergeOverwrite $defaults.configuration (pick (index . 1) "gatePrefix" "schedulerNames" "gpus" "namespaces" "gangs" "tiers") }}
+{{- $decides := mergeOverwrite $defaults.configuration (index . 1) }}
 {{- $excluded := concat $defaults.excludedNamespaces $decides.namespaces.excluded | uniq | sortAlpha }}
 {{- set $decides "allExcluded" $excluded | toJson }}
 {{- end }}

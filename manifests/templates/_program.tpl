@@ -1,4 +1,5 @@
-{{- /* What values change of an object of a kind. Each takes a list: the root, the object, in which it sets the values. */ -}}
+{{- /* What values change of an object of a kind. Each takes a list: the root, the object, in which it sets the values, */ -}}
+{{- /* the configuration, and what decides by it. */ -}}
 {{- /* A Deployment or a DaemonSet, by the values of its program. */ -}}
 {{- define "topogate.program" -}}
 {{- $root := index . 0 }}
@@ -84,8 +85,7 @@
 {{- $root := index . 0 }}
 {{- $object := index . 1 }}
 {{- if eq $object.metadata.name "topogate-configuration" }}
-{{- $config := include "topogate.config" $root | fromJson | toYaml }}
-{{- $_ := set $object "data" (dict "configuration.yaml" $config) }}
+{{- $_ := set $object "data" (dict "configuration.yaml" (index . 2 | toYaml)) }}
 {{- else if eq $object.metadata.name "labeler" }}
 {{- $data := dict "labeler.yaml" (include "topogate.labeler" $root | fromJson | toYaml) }}
 {{- with $root.Values.labeler.facts }}
@@ -96,10 +96,11 @@
 {{- end }}
 {{- /* The maximum of each namespace, in the policy that enforces it. */ -}}
 {{- define "topogate.tiers" -}}
-{{- $root := index . 0 }}
-{{- $spec := (index . 1).spec }}
-{{- $decides := include "topogate.decides" (list $root (include "topogate.config" $root | fromJson)) | fromJson }}
-{{- $limits := include "topogate.limits" (list $root $decides) | fromJson }}
-{{- $_ := set $spec "matchConditions" (include "topogate.maximumConditions" (list $limits $decides) | fromYamlArray) }}
-{{- $_ := set (first $spec.variables) "expression" (include "topogate.maximum" $limits) }}
+{{- $object := index . 1 }}
+{{- if eq $object.metadata.name "topogate-tiers" }}
+{{- $decides := index . 3 }}
+{{- $limits := include "topogate.limits" (list (index . 0) $decides) | fromJson }}
+{{- $_ := set $object.spec "matchConditions" (include "topogate.maximumConditions" (list $limits $decides) | fromYamlArray) }}
+{{- $_ := set (first $object.spec.variables) "expression" (include "topogate.maximum" $limits) }}
+{{- end }}
 {{- end }}

@@ -3,7 +3,8 @@
 {{- fail (printf "values cannot be used:\n%s" .) }}
 {{- end }}
 {{- $own := include "topogate.decides" (list . (include "topogate.presetConfig" . | fromJson)) | fromJson }}
-{{- $given := include "topogate.decides" (list . (include "topogate.config" . | fromJson)) | fromJson }}
+{{- $config := include "topogate.config" . | fromJson }}
+{{- $given := include "topogate.decides" (list . $config) | fromJson }}
 {{- $setters := dict
   "ConfigMap" "topogate.files"
   "DaemonSet" "topogate.program"
@@ -11,15 +12,14 @@
   "PodMonitor" "topogate.monitor"
   "PrometheusRule" "topogate.rules"
   "ServiceAccount" "topogate.account"
+  "ValidatingAdmissionPolicy" "topogate.tiers"
 }}
 {{- $folders := include "topogate.folders" . | fromJsonArray }}
 {{- range $object := include "topogate.objects" (list . $folders) | fromJsonArray }}
 {{- if or $.Values.createNamespaces (ne $object.kind "Namespace") }}
 {{- $object = include "topogate.followed" (list $object $own $given) | fromJson }}
-{{- $name := printf "%s/%s" $object.kind $object.metadata.name }}
-{{- $setter := ternary "topogate.tiers" (get $setters $object.kind) (eq $name "ValidatingAdmissionPolicy/topogate-tiers") }}
-{{- with $setter }}
-{{ include . (list $ $object) }}
+{{- with get $setters $object.kind }}
+{{ include . (list $ $object $config $given) }}
 {{- end }}
 ---
 {{ toYaml $object }}
