@@ -124,8 +124,7 @@ class Reviews:
         """The answer to one review, or why there is none. Raises HTTPException."""
         if environ["REQUEST_METHOD"] != "POST":
             raise MethodNotAllowed
-        content_type = environ.get("CONTENT_TYPE", "")
-        if content_type != JSON and content_type.partition(";")[0].strip().lower() != JSON:
+        if environ.get("CONTENT_TYPE", "").partition(";")[0].strip().lower() != JSON:
             self._metrics.count(ERROR, "content-type")
             return _text(415, f"Content-Type must be {JSON}")
         text = environ.get("CONTENT_LENGTH", "")
