@@ -47,7 +47,7 @@ class Supervisor(Arbiter):  # type: ignore[misc]
     app: "ConfiguredServer"
 
     def manage_workers(self) -> None:
-        """Load the configuration, which the worker logs, and replace a worker that has ended."""
+        """Load the configuration, whose changes the worker logs, and replace a worker that has ended."""
         self.app.store.load()
         super().manage_workers()
 
