@@ -208,7 +208,7 @@ class Pages:
             raise InputError("no waiting gang has that name; pass a manifest instead")
         view, settings = whatif.listed(scene.view, seen.rights), self._of.settings
         with self._alone():
-            found = whatif.answer(gang, view, scene.snapshot, settings, change, counting, facts=facts)
+            found = whatif.answer(gang, view, scene.snapshot, settings, change, counting, facts)
         return self._placed(found, scene, seen)
 
     @staticmethod

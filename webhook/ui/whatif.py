@@ -152,7 +152,7 @@ def of_manifest(
     seen = listed(view, rights, waiting)
     if len(gangs) == 1:
         (gang,) = gangs
-        return answer(gang, seen, snapshot, settings, change, counting, notes, gang.key.name, facts)
+        return answer(gang, seen, snapshot, settings, change, counting, facts, notes, gang.key.name)
     return _each(gangs, seen, snapshot, settings, change, counting, notes, facts)
 
 
@@ -234,9 +234,9 @@ def answer(
     settings: Settings,
     change: WhatIfChange,
     counting: Counting,
+    facts: PassFacts,
     notes: Iterable[str] = (),
     name: str = "",
-    facts: PassFacts = VIEW_ALONE,
 ) -> WhatIf:
     """The answer for a changed gang, as the sweeper would place it. name: its name in the answer.
 
