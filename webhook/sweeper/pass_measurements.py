@@ -13,6 +13,7 @@ from typing import Final
 from webhook.durations import HOUR
 from webhook.kube.times import since_1970
 from webhook.placement import Snapshot
+from webhook.placement.capacity import takes_pods
 from webhook.placement.snapshot import Block, NodeState, place_of
 from webhook.placement.stranded_gpus import stranded_gpus
 from webhook.scheduling.gpu_counts import NodeGpus, count_gpus, gpus_of, node_gpus, used_gpus
@@ -282,8 +283,7 @@ def _added_up(states: Iterable[NodeState], levels: int, counting: Counting) -> _
 
 def _of_node(state: NodeState, found: Iterable[NodeGpus], gpus: Counter[tuple[str, str]]) -> _Domain | None:
     """A node's sums, None if it takes no pods; its GPUs are added to `gpus` in any case."""
-    node = state.node
-    if node.problem or node.unschedulable or not node.ready:
+    if not takes_pods(state):
         for each in found:
             gpus[each.model, EXCLUDED] += each.gpus
         return None

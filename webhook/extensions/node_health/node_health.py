@@ -41,6 +41,7 @@ from webhook.extensions.node_health.pod_failures import (
 )
 from webhook.kube.objects import Node, Pod
 from webhook.placement import Snapshot
+from webhook.placement.capacity import takes_pods
 from webhook.placement.snapshot import NodeState
 from webhook.scheduling.gpu_counts import gpus_of
 from webhook.scheduling.gpus import Counting
@@ -87,10 +88,8 @@ def spares(
 
 
 def _is_free(state: NodeState, counting: Counting) -> bool:
-    node = state.node
-    gpus = counting.gpus(node.allocatable)
-    is_open = node.ready and not node.unschedulable and not node.problem
-    return is_open and gpus > 0 and counting.gpus(state.free) == gpus
+    gpus = counting.gpus(state.node.allocatable)
+    return takes_pods(state) and gpus > 0 and counting.gpus(state.free) == gpus
 
 
 # --- failures of nodes, by failed and running pods ----------------------------------------------------
