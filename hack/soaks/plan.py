@@ -9,7 +9,7 @@ from hack.soaks.crowd import OURS
 
 PINNED: Final = "pinned"
 POD_GROUP: Final = "podgroup"
-"""bind of the policy."""
+"""The values of binding.mode."""
 
 HOSTILE: Final = "soak-hostile"
 SHAPE: Final = nodes.Shape(nodes=30, blocks=3, subblocks=2, gpus=8, intel=6)
@@ -70,7 +70,7 @@ class Plan:
 
     @property
     def fair_order(self) -> dict[str, Any] | None:
-        """Of the policy, in two of three soaks: short, so that positions change and gangs are overdue."""
+        """fairOrder, in two of three soaks: short, so that positions change and gangs are overdue."""
         weights = {OURS: 2.0, "soak-*": 1.0}
         drawn = self.choices("fair order").choice((None, {}, {"weights": weights}))
         return None if drawn is None else {"halfLife": "30s", "maximumWait": "20s"} | drawn
