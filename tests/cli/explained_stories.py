@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from labeler.contract import keys
 from tests.cli.explained_worlds import BEGIN, GPU, LEVELS, Step, World, created
+from tests.sweeper.cluster import gpu_pod
 from tests.sweeper.pods import decode, pod_json
 from webhook.kube.decoding import key_of
 from webhook.kube.objects import Node, Pod
@@ -233,9 +234,7 @@ def stories(draw: st.DrawFn) -> Story:
     ]
     pods = []
     for number in range(draw(st.integers(0, 2))):
-        container = {"name": "c", "resources": {"requests": {GPU: "1"}, "limits": {GPU: "1"}}}
-        spec = {"nodeName": "n0", "schedulingGates": [], "priority": draw(st.sampled_from([0, 50]))}
-        pods.append(decode(pod_json(f"busy-{number}", containers=[container], **spec)))
+        pods.append(gpu_pod(f"busy-{number}", node="n0", priority=draw(st.sampled_from([0, 50]))))
     world = World(
         {each.metadata.name: each for each in nodes},
         {f"{pod.metadata.namespace}/{pod.metadata.name}": pod for pod in pods},

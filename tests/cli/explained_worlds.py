@@ -7,13 +7,14 @@ from typing import Any, Final
 
 import msgspec
 
+from hack.local.faults import refused
 from labeler.contract import keys
+from tests.extensions.node_health.failing import proven
 from tests.sweeper.pods import decode
 from tests.sweeper.sets import pinned_to
 from webhook.configuration.settings import BadNodes, MoveLimits, Settings
 from webhook.extensions.known import SWITCHES
 from webhook.extensions.node_health.avoided_nodes import encoded
-from webhook.extensions.node_health.failing_nodes import FailureState, GangFailure
 from webhook.inquiry.cluster_state import ClusterReading, _lost_owners
 from webhook.inquiry.explanation import explain
 from webhook.kube.client import Api, ApiError
@@ -248,19 +249,15 @@ class World:
         pod = self.pods.pop(key)
         body = msgspec.to_builtins(pod)
         at = f"{self.moment.at:%Y-%m-%dT%H:%M:%SZ}"
-        body["status"] = {
-            "phase": "Failed", "reason": "OutOfcpu", "message": "Pod was rejected: OutOfcpu", "startTime": at,
-        }  # fmt: skip
+        body["status"] = refused("OutOfcpu", "OutOfcpu") | {"containerStatuses": [], "startTime": at}
         self.failed.append(decode(body))
         self.cache._failed.append(self.failed[-1])
         self.recreate(pod, seconds)
 
     def fail(self, node: str) -> None:
         """The record of failing nodes has this one."""
-        at = int(self.moment.at.timestamp())
-        failure = GangFailure(
-            "ns", "ns/Job/lost", at - 60, at - 30, 30, "OOM", 1, "{}", (("uid", node),), FailureState.PROVEN
-        )
+        at = int(self.moment.at.timestamp()) - 30
+        failure = proven(node, gang="ns/Job/lost", namespace="ns", at=at)
         self.record = {"failures": encoded((failure,))}
         self.api.owners[RECORD] = {"metadata": {"resourceVersion": "1"}, "data": self.record}
 

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from hack.local.faults import refused
 from tests.cli.explanations import GRID, cluster, explained, job_pods, with_placement
 from tests.sweeper.pods import decode
 from tests.sweeper.sets import member
@@ -26,13 +27,12 @@ def planned(pods: list[Pod], *others: Pod, entries: Mapping[str, str] | None = N
     return with_placement(cluster([*pods, *others], parallelism=len(pods)), pods[0], pods=planned)
 
 
-def refused(pod: Pod) -> Pod:
+def refused_by_kubelet(pod: Pod) -> Pod:
     """A pod of its Job that the kubelet of the first node refused."""
     body: dict[str, Any] = msgspec.to_builtins(pod)
     body["metadata"] |= {"uid": "refused", "name": "refused"}
     body["spec"] |= {"nodeName": GRID[0].name, "schedulingGates": []}
-    status = {"phase": "Failed", "reason": "OutOfcpu", "message": "Pod was rejected: OutOfcpu"}
-    return decode({**body, "status": status})
+    return decode({**body, "status": refused("OutOfcpu", "OutOfcpu") | {"containerStatuses": []}})
 
 
 @pytest.mark.parametrize("is_older", [True, False], ids=["older plan", "newer plan"])
@@ -40,7 +40,7 @@ def test_a_plan_is_valid_on_a_node_whose_kubelet_refused_the_gang_only_if_it_is_
     """An older one still names the pod that was refused."""
     pods = job_pods(2)
     entries = {"u0": GRID[0].name, "u1": GRID[1].name} | ({"refused": GRID[0].name} if is_older else {})
-    reading = replace(planned(pods, entries=entries), read_failed=lambda: [refused(pods[0])])
+    reading = replace(planned(pods, entries=entries), read_failed=lambda: [refused_by_kubelet(pods[0])])
     assert ("about to be released" in explained(reading)) is not is_older
     assert ("next pass places it" in explained(reading)) is is_older
 

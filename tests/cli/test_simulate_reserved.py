@@ -12,9 +12,9 @@ import pytest
 from hack.local.nodes import SimulatedNode
 from tests.cli.explanations import GRID, cluster, job_pods, with_placement
 from tests.cli.simulations import job
+from tests.extensions.node_health.failing import proven
 from webhook.configuration.settings import Avoid, BadNodes, Settings, SpareNodes
 from webhook.extensions.node_health.avoided_nodes import encoded
-from webhook.extensions.node_health.failing_nodes import FailureState, GangFailure
 from webhook.inquiry.cluster_state import ClusterReading
 from webhook.inquiry.rehearsal import rehearse_manifest
 from webhook.inquiry.simulation import PlacedGang, place_each, read, read_manifest, shipped_rules
@@ -64,10 +64,7 @@ def waiting_with(nodes: Sequence[SimulatedNode], is_planned: bool = False) -> Cl
 
 def failing(node: str) -> dict[str, str]:
     """The record of failing nodes, in which a gang of the same namespace has failed on this one."""
-    at = int(time.time())
-    failure = GangFailure(
-        "team", "team/Job/lost", at - 60, at - 30, 30, "OOM", 1, "{}", (("uid", node),), FailureState.PROVEN
-    )
+    failure = proven(node, gang="team/Job/lost", namespace="team", at=int(time.time()) - 30)
     return {"failures": encoded((failure,))}
 
 
