@@ -108,7 +108,7 @@ IN_ORDER: dict[str, Any] = {"startupPolicy": {"startupPolicyOrder": "InOrder"}}
 # --- LeaderWorkerSet ------------------------------------------------------------------------------
 
 
-def lws_pod(index: int, size: int, **annotations: str) -> dict[str, Any]:
+def lws_pod(index: int, size: int) -> dict[str, Any]:
     """A pod of a group as it stands after LeaderWorkerSet's own admission."""
     labels = {
         "leaderworkerset.sigs.k8s.io/name": "train",
@@ -116,7 +116,7 @@ def lws_pod(index: int, size: int, **annotations: str) -> dict[str, Any]:
         "leaderworkerset.sigs.k8s.io/group-key": "key-of-group-0",
         "leaderworkerset.sigs.k8s.io/worker-index": str(index),
     }
-    body = template(8, annotations={"leaderworkerset.sigs.k8s.io/size": str(size), **annotations})
+    body = template(8, annotations={"leaderworkerset.sigs.k8s.io/size": str(size)})
     body["metadata"]["labels"] = labels
     return body
 

@@ -1,4 +1,4 @@
-"""Gangs with a leader or launcher on CPUs, on the real API server, where GPU nodes have a taint.
+"""A gang with a launcher on CPUs, on the real API server, where GPU nodes have a taint.
 
 The pods and their order of events are those of the controllers; what they carry is what admission leaves.
 """

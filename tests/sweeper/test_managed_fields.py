@@ -1,6 +1,6 @@
 """Released pods lose their managedFields, where nobody is the poorer for it, and no release fails for it.
 
-The last tests ask the real API server, with the real controllers.
+The last test asks the real API server, with the real controllers.
 """
 
 import copy

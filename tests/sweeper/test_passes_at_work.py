@@ -1,4 +1,4 @@
-"""Passes on the real API server: odd labels, failing requests, ignored namespaces, intervals, watches."""
+"""Passes on the real API server: what fails in between, and what is read and watched."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping

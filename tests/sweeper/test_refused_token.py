@@ -1,4 +1,4 @@
-"""A sweeper that the API server refuses."""
+"""A sweeper whose token the API server refuses."""
 
 import subprocess
 import sys

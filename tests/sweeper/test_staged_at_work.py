@@ -13,12 +13,7 @@ from hack.local.cluster import Cluster
 from labeler.contract import keys
 from tests.support import delete, register_nodes
 from tests.sweeper.at_work import Pods, create_pod, named, run_all, sweep, template
-from tests.sweeper.sets import (
-    IN_ORDER,
-    begin_jobset,
-    in_two_stages,
-    replicated,
-)
+from tests.sweeper.sets import IN_ORDER, begin_jobset, in_two_stages, replicated
 from webhook.configuration.settings import Settings
 from webhook.kube.client import Api
 
@@ -111,19 +106,10 @@ def runtime_class(api: Api, namespace: str) -> dict[str, Any]:
     return {"runtimeClassName": "kata"}
 
 
-def marked(body: dict[str, Any], labels: dict[str, str], **annotations: str) -> dict[str, Any]:
-    """A pod of a template as its controller makes it."""
-    metadata = body["metadata"]
-    return {
-        **body,
-        "metadata": {"labels": labels, "annotations": {**metadata["annotations"], **annotations}},
-    }
-
-
 def stateful_set(
     cluster: Cluster, namespace: str, _: list[str], body: dict[str, Any]
 ) -> Callable[[Pods], bool]:
-    made = marked(body, {"app": "train"})
+    made = {**body, "metadata": {**body["metadata"], "labels": {"app": "train"}}}
     spec = {"replicas": 2, "serviceName": "train", "selector": {"matchLabels": {"app": "train"}}}
     path = f"/apis/apps/v1/namespaces/{namespace}/statefulsets"
     cluster.api().request(
@@ -140,13 +126,7 @@ def job_set(
 
 
 @pytest.mark.promise("R72")
-@pytest.mark.parametrize(
-    ("begin", "add"),
-    [
-        (stateful_set, limit_range),
-        (job_set, runtime_class),
-    ],
-)
+@pytest.mark.parametrize(("begin", "add"), [(stateful_set, limit_range), (job_set, runtime_class)])
 def test_a_later_stage_is_asked_for_with_what_is_added_to_its_pods(
     fragmented: Cluster,
     namespace: str,

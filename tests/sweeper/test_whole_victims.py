@@ -23,10 +23,9 @@ from webhook.configuration.settings import Settings
 SETTINGS = Settings(broken_seconds=1)
 
 
-def fill(cluster: Cluster, namespace: str, *, annotations: dict[str, str] | None = None) -> None:
+def fill(cluster: Cluster, namespace: str) -> None:
     """A gang of low priority with a pod on each of two nodes."""
-    body = template(8, priorityClassName="low", annotations=annotations)
-    create_job(cluster.api(), namespace, "low", 2, body)
+    create_job(cluster.api(), namespace, "low", 2, template(8, priorityClassName="low"))
     wait_for_pods(cluster, namespace, lambda pods: len(pods) == 2, "the pods of the low gang")
     sweep(cluster, namespace, SETTINGS, lambda pods: run_all(pods, "low", 2), "the low gang to run")
 
