@@ -27,7 +27,7 @@ LARGE: Final = 64
 
 @dataclass
 class RunningJob:
-    """A job on nodes. began, until, moves: times in arrivals, the last of all moves of this job."""
+    """A job on nodes, with its times in arrivals. moves: when it was moved."""
 
     job: ArrivingGang
     gang: Gang
@@ -168,7 +168,7 @@ class GangQueue:
             gang = gang_of(job)
             self.cluster.snapshot = with_mix(self.cluster.snapshot, [m.pod_class for m in gang.members])
             self._waiting.append(_WaitingGang(job, gang))
-            self._waiting = [each for each in self._waiting if not self._is_placed(each)]
+            self._waiting = [each for each in self._waiting if not self._place_if_possible(each)]
             self._count_scattered()
         for each in self._waiting:
             if each.job.number in self._counted:
@@ -192,8 +192,8 @@ class GangQueue:
                 for each in self._waiting:
                     each.is_asked = False
 
-    def _is_placed(self, each: _WaitingGang) -> bool:
-        """Whether a gang gets its place, perhaps as others are moved."""
+    def _place_if_possible(self, each: _WaitingGang) -> bool:
+        """Let a gang run, perhaps by moving others; returns whether it does."""
         answer = None if each.is_asked else self._placed(each)
         each.is_asked = True
         if answer is None:

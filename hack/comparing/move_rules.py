@@ -1,9 +1,9 @@
 """Rules by which running gangs are moved for one that waits: topogate's own, and that of KAI Scheduler.
 
-KAI's rule is written from its consolidation action (release of March 2026), and not its code. Pods are added
-to the asking gang one by one. Where those so far do not fit, running gangs are evicted, the youngest first:
-each together with the ones before it that share a node with it. Then all of them are placed, the oldest
-gang first. If all have a place, those that got another one than before are moved.
+KAI's rule is written after its consolidation action (release of March 2026), and is not its code. Pods are
+added to the asking gang one by one. Where those so far do not fit, running gangs are evicted, the youngest
+first: each together with the ones before it that share a node with it. Then all of them are placed, the
+oldest gang first. If all have a place, those that got another one than before are moved.
 It is given more than its default: KAI draws 17 gangs that it may move in each cycle, and here it has all.
 """
 

@@ -165,7 +165,7 @@ def scheduled_pods(cluster: Cluster, namespace: str, bodies: Sequence[Body]) -> 
     wanted = {body["metadata"]["name"]: body for body in bodies}
     seen: dict[str, Body] = {}
     chosen: dict[str, float] = {}
-    changed: dict[str, float] = {}
+    recreated: dict[str, float] = {}
     began = time.monotonic()
 
     def is_decided() -> bool:
@@ -180,9 +180,9 @@ def scheduled_pods(cluster: Cluster, namespace: str, bodies: Sequence[Body]) -> 
                     pod["spec"]["nodeName"] = pod["status"]["nominatedNodeName"]
             else:
                 chosen.pop(name, None)
-                if is_allocatable(pod) is None and now - changed.get(name, began) > SILENT_SECONDS:
+                if is_allocatable(pod) is None and now - recreated.get(name, began) > SILENT_SECONDS:
                     create_again(cluster, namespace, wanted[name])
-                    changed[name] = now
+                    recreated[name] = now
         return seen.keys() == wanted.keys() and all(is_allocatable(pod) is not None for pod in seen.values())
 
     try:
