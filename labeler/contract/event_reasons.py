@@ -51,7 +51,7 @@ class EventReason(StrEnum):
         "LeftToKubeScheduler",
         EventSource.SWEEPER,
         True,
-        "A native gang is left to kube-scheduler: by the policy, or as it is in a tree of groups.",
+        "A native gang is left to kube-scheduler: by the configuration, or as it is in a tree of groups.",
     )
     POD_GROUP_MISSING = (
         "PodGroupMissing",

@@ -55,14 +55,14 @@ KEY_USES: Final[Mapping[str, tuple[KeyUse, ...]]] = {
             "pod, annotation",
             "user",
             "webhook",
-            "a tier of the policy, which becomes a PriorityClass",
+            "a tier of the configuration, which becomes a PriorityClass",
         ),
         KeyUse(
             (keys.GPU_MODEL_ANNOTATION,),
             "pod, annotation",
             "user",
             "webhook",
-            "a model of the policy, which becomes a nodeSelector",
+            "a model of the configuration, which becomes a nodeSelector",
         ),
         KeyUse(
             (keys.GANG_ANNOTATION, keys.GANG_SIZE_ANNOTATION),
@@ -296,14 +296,14 @@ KEY_USES: Final[Mapping[str, tuple[KeyUse, ...]]] = {
             (keys.GPU_COUNT_LABEL, keys.GPU_MODEL_LABEL),
             "Node, label",
             "labeler",
-            "selectors of the policy's models",
+            "selectors of the configuration's models",
             "how many GPUs the node has, and their model",
         ),
         KeyUse(
             (f"{keys.GPU_HAS_MODEL_PREFIX}MODEL", f"{keys.GPU_VENDOR_COUNT_PREFIX}VENDOR"),
             "Node, label",
             "labeler",
-            "selectors of the policy's models",
+            "selectors of the configuration's models",
             "the same, where a node has several models",
         ),
         KeyUse(
@@ -317,7 +317,7 @@ KEY_USES: Final[Mapping[str, tuple[KeyUse, ...]]] = {
             (keys.GPU_COMPUTE_PARTITION_LABEL, keys.GPU_MEMORY_PARTITION_LABEL),
             "Node, label",
             "labeler",
-            "selectors of the policy's models",
+            "selectors of the configuration's models",
             "the modes of AMD's GPUs, as `SPX` and `NPS1`; `mixed` where they differ",
         ),
         KeyUse(
