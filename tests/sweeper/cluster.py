@@ -18,9 +18,7 @@ from webhook.sweeper.decide.core_questions import DivideGang, undivided
 from webhook.sweeper.decide.node_rules import NodeRule, NodeRules, RuleKind, join
 from webhook.sweeper.decide.orders import Orders
 from webhook.sweeper.decide.placement_pass import PlacingMemory, place, remembered, reserve_again
-from webhook.sweeper.decide.plan import timestamps_of
 from webhook.sweeper.decide.refusing_nodes import RefusingNodes
-from webhook.sweeper.decide.release_queue import ReleaseQueue, SentReleases
 from webhook.sweeper.decide.reservations import (
     STARVATION,
     ReservationInput,
@@ -151,17 +149,16 @@ class Placing:
         self,
         view: View,
         snapshot: Snapshot,
-        queue: ReleaseQueue,
         version: int,
         stuck: frozenset[str] = frozenset(),
         going: Set[GangKey] = frozenset(),
     ) -> PassInput:
         """The input of a pass on this view."""
         freed = version if self.freed_version is None else self.freed_version
+        rules = NodeRules((NodeRule(stuck, kind=RuleKind.STUCK),) if stuck else ())
         return PassInput(
-            view, snapshot, self.settings, queue, timestamps_of(view, self.memory.stamp),
-            NodeRules((NodeRule(stuck, kind=RuleKind.STUCK),) if stuck else ()), version, going, self.retries,
-            divide=self.divide, freed_version=freed,
+            view, snapshot, self.settings, rules, version, going, self.retries, divide=self.divide,
+            freed_version=freed,
         )  # fmt: skip
 
     def remember(self, gangs: Sequence[PodGang], view: View, snapshot: Snapshot | None = None) -> None:
@@ -211,8 +208,7 @@ class Placing:
         self.version += is_usage_changed
         snapshot = self.snapshotter.snapshot(view)
         self.remember(gangs, view, snapshot)
-        queue = ReleaseQueue(view, SentReleases(), self.clock())
-        given = self.given(view, snapshot, queue, self.version, stuck, going)
+        given = self.given(view, snapshot, self.version, stuck, going)
         return self.place([gang for gang in gangs if gang.key.name not in without], given)
 
 

@@ -15,7 +15,6 @@ from webhook.placement import Budget, NoFit, Snapshot
 from webhook.placement import place as place_for_real
 from webhook.sweeper.decide import core_questions
 from webhook.sweeper.decide.orders import Cause
-from webhook.sweeper.decide.release_queue import ReleaseQueue, SentReleases
 from webhook.sweeper.decide.reservations import STARVATION, Reservation, reserved_sentence
 from webhook.sweeper.decide.retries import RetryTable, Wait, Write
 from webhook.sweeper.observe.gangs import OwnerFacts
@@ -572,8 +571,7 @@ def test_a_gang_whose_position_moves_from_pass_to_pass_is_not_skipped_by_that(as
         gangs = case.gangs()
         order = gangs[number:] + gangs[:number] if number % 2 else gangs[::-1]
         case.remember(order, view)
-        queue = ReleaseQueue(view, SentReleases(), case.clock())
-        case.place(order, case.given(view, case.snapshotter.snapshot(view), queue, case.version))
+        case.place(order, case.given(view, case.snapshotter.snapshot(view), case.version))
     assert set(asked.names) == {f"p{number}" for number in range(9)}
 
 

@@ -11,7 +11,6 @@ from tests.sweeper.pods import decode, pod_json
 from webhook.configuration.settings import Settings
 from webhook.kube.objects import Pod
 from webhook.sweeper.decide.orders import Cause
-from webhook.sweeper.decide.release_queue import ReleaseQueue, SentReleases
 from webhook.sweeper.observe.gangs import OWN_ERROR, GangCache, GangKey, OwnerFacts, PodGang, gang_of
 from webhook.workloads import marks
 
@@ -71,7 +70,7 @@ def test_nodes_stay_reserved_for_a_gang_that_could_not_be_made_in_a_pass() -> No
     gang = replace(placing.gangs()[0], fault=OWN_ERROR)
     placing.remember([gang], view, snapshot)
     placing.reserve(gang.key, ["n0"])
-    pass_input = placing.given(view, snapshot, ReleaseQueue(view, SentReleases(), placing.clock()), 1)
+    pass_input = placing.given(view, snapshot, 1)
     (outcome,) = placing.place([gang], pass_input).outcomes
     assert (outcome.reason, outcome.cause) == (OWN_ERROR, Cause.INTERNAL_ERROR)
     assert placing.reserved == {"n0"}

@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 import pytest
@@ -10,12 +11,14 @@ from labeler.contract import keys
 from tests.sweeper.cluster import Nodes, Placing
 from tests.sweeper.pods import decode, pod_json
 from webhook.configuration.settings import Settings
-from webhook.kube.objects import Metadata, Pod
+from webhook.kube.objects import Metadata, Node, Pod
 from webhook.kube.placements import Placement, PlacementSpec
 from webhook.kube.plan_pods import PlannedPod
+from webhook.sweeper.decide.attempt import GangPlaced
 from webhook.sweeper.decide.orders import Pair
-from webhook.sweeper.decide.plan import stamped, timestamps_of
-from webhook.sweeper.decide.release_queue import ReleaseQueue, SentReleases
+from webhook.sweeper.decide.placement_pass import answer_for
+from webhook.sweeper.decide.plan import stamped, timestamps_of, with_releases
+from webhook.sweeper.decide.release_queue import ReleaseQueue, SentReleases, position_of
 
 EARLIER, LATER = 1_764_000_000_000_000_000, 1_764_000_000_000_000_001
 
@@ -134,3 +137,34 @@ def test_who_stands_in_a_plan_by_a_time_that_no_leader_writes_comes_last(stamp: 
     made_up = planned_with("a", {keys.GAS_TIMESTAMP_ANNOTATION: stamp})
     queue, pairs = queue_of({}, made_up, planned_with("b"))
     assert names(queue.take(pairs)) == ["b"]
+
+
+def on_one_node(*names: str) -> Placing:
+    """Gated pods of one card each, and a node with two cards."""
+    cluster = Nodes(1, *map(with_card, names))
+    body: dict[str, Any] = {
+        "metadata": {"name": "n0", "uid": "n0", "labels": {keys.CARDS_LABEL: "card0.card1"}},
+        "status": {"allocatable": {keys.I915: "2", "pods": "110"}},
+    }
+    cluster.nodes = {"n0": msgspec.convert(body, Node)}
+    return Placing(cluster, Settings(settle_seconds=0))
+
+
+def test_asking_where_a_gang_is_placed_gives_no_time_and_takes_no_position_in_the_queue() -> None:
+    """A pass may ask twice about a gang, and explain asks about what it changes."""
+    placing = on_one_node("a")
+    placing.one(without=["a"])
+    assert placing.state is not None
+    first, second = (answer_for(placing.gangs()[0], placing.state) for _ in range(2))
+    assert isinstance(first, GangPlaced)
+    assert first == second
+
+
+def test_of_new_plans_on_a_node_the_pods_of_the_first_are_released_at_once() -> None:
+    placing = on_one_node("a", "b")
+    plans, view = placing.one().plans, placing.view()
+    queue, timestamps = ReleaseQueue(view, SentReleases(), 0.0), timestamps_of(view, LATER)
+    released = [with_releases(plan, queue, timestamps, view) for plan in plans]
+    assert [names(plan.now) for plan in released] == [["a"], []]
+    (first, second) = (position_of(plan.entries[0]) for plan in released)
+    assert str(LATER) < first < second

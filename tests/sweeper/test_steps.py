@@ -17,7 +17,6 @@ from webhook.sweeper import decision
 from webhook.sweeper.decide.core_questions import DivisionInput, Variant
 from webhook.sweeper.decide.orders import Orders
 from webhook.sweeper.decide.placement_pass import CHECKS, STEPS, PlacingMemory
-from webhook.sweeper.decide.release_queue import ReleaseQueue, SentReleases
 from webhook.sweeper.decision import Memory
 from webhook.sweeper.observe.view import View
 
@@ -110,8 +109,7 @@ def orders_on(view: View, placing: Placing) -> Orders:
     snapshot = placing.snapshotter.snapshot(view)
     gangs = placing.gangs()
     placing.remember(gangs, view, snapshot)
-    queue = ReleaseQueue(view, SentReleases(), placing.clock())
-    return placing.place(gangs, placing.given(view, snapshot, queue, 1))
+    return placing.place(gangs, placing.given(view, snapshot, 1))
 
 
 def shown(orders: Orders) -> object:

@@ -16,8 +16,6 @@ from webhook.sweeper.decide.core_questions import DivisionInput, Variant
 from webhook.sweeper.decide.gang_question import GangQuestion
 from webhook.sweeper.decide.orders import Beside, Cause, NewPlan
 from webhook.sweeper.decide.placement_pass import answer_for, begin
-from webhook.sweeper.decide.plan import timestamps_of
-from webhook.sweeper.decide.release_queue import ReleaseQueue, SentReleases
 from webhook.sweeper.decide.reservations import ReservationInput, ReservationLedger
 from webhook.sweeper.extension import dividing
 from webhook.sweeper.observe.gang_requests import preferred_of
@@ -97,14 +95,13 @@ def state_for(
     sources = [each.source for each in extensions if each.source is not None]
     opening = ReservationInput(ReservationLedger(), ordered, view, snapshot, rules)
     ledger = reported_ledger(opening, sources, settings, facts.leads_since)
-    queue = ReleaseQueue(view, SentReleases(), view.now.seconds)
     divide = dividing(all_extensions())
 
     def divided(given: DivisionInput) -> Iterator[Variant]:
         for each in divide(given):
             yield replace(each, rule=replace(each.rule, nodes=each.rule.nodes | without))
 
-    given = PassInput(view, snapshot, settings, queue, timestamps_of(view, 0), rules, divide=divided)
+    given = PassInput(view, snapshot, settings, rules, divide=divided)
     return begin(ordered, given, ledger)
 
 

@@ -33,7 +33,7 @@ from webhook.sweeper.decide.kubelet_refusals import KubeletRefusals
 from webhook.sweeper.decide.node_rules import NodeRules, join
 from webhook.sweeper.decide.orders import NO_HURRY, Cause, Done, Eviction, GangOutcome, Orders
 from webhook.sweeper.decide.placement_pass import PlacingMemory, place, remembered, reserve_again
-from webhook.sweeper.decide.plan import stamped, timestamps_of, unfinished
+from webhook.sweeper.decide.plan import stamped, timestamps_of, unfinished, with_releases
 from webhook.sweeper.decide.preemption import Keeps
 from webhook.sweeper.decide.refusing_nodes import RefusingNodes
 from webhook.sweeper.decide.release_queue import ReleaseQueue, SentReleases, Timestamps
@@ -286,7 +286,7 @@ def place_gangs(seen: Observation, now: Decided) -> Decided:
         return now
     queue = now.queue if now.queue is not None else _release_queue(seen, now)
     given = PassInput(
-        seen.view, seen.snapshot, now.settings, queue, now.timestamps,
+        seen.view, seen.snapshot, now.settings,
         node_rules(seen, now).on(seen.snapshot), seen.usage_version, now.preempting.going, now.memory.retries,
         _keeps(seen, _allowance(seen, now)), _allowance(seen, now).why_not_evicted, seen.divide,
         seen.freed_version,
@@ -294,8 +294,9 @@ def place_gangs(seen: Observation, now: Decided) -> Decided:
     without = now.without_model_labels
     steady = [gang for gang in seen.gangs if gang.key not in without]
     orders, placing, state = place(steady, given, now.memory.placing, seen.watch)
+    plans = tuple(with_releases(plan, queue, now.timestamps, seen.view) for plan in orders.plans)
     now = replace(now, memory=replace(now.memory, placing=placing), state=state)
-    return _with_orders(now, "place", orders)
+    return _with_orders(now, "place", replace(orders, plans=plans))
 
 
 def evict_what_is_left(seen: Observation, now: Decided) -> Decided:

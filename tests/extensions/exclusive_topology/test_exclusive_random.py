@@ -17,7 +17,7 @@ from webhook.kube.plan_pods import PlannedPod
 from webhook.sweeper.decide import plan
 from webhook.sweeper.decide.orders import NewPlan
 from webhook.sweeper.decide.plan import unfinished
-from webhook.sweeper.decide.release_queue import ReleaseQueue, SentReleases
+from webhook.sweeper.decide.release_queue import SentReleases
 from webhook.sweeper.observe.gangs import gather
 
 SIZES = {"a": 1, "b": 1, "c": 2, "d": 1}
@@ -55,16 +55,15 @@ class Life:
         gangs = gather(view.gated, view.others, placing.owner_facts)
         placing.version += 1
         placing.remember(gangs, view)
-        queue = ReleaseQueue(view, sent, placing.clock())
-        pass_input = placing.given(view, placing.snapshotter.snapshot(view), queue, placing.version)
+        pass_input = placing.given(view, placing.snapshotter.snapshot(view), placing.version)
         for made in placing.place(gangs, pass_input).plans:
             left -= 1
             if left >= 0:
                 self.write(made)
-            for pod, planned in made.now:
+            for planned in made.entries:
                 left -= 1
                 if left >= 0:
-                    self.release(pod, planned)
+                    self.release(made.pods[planned.uid], planned)
 
     def write(self, made: NewPlan) -> None:
         key = made.gang.key

@@ -26,7 +26,6 @@ from webhook.sweeper.decide.moved_gangs import with_moves
 from webhook.sweeper.decide.node_rules import GangNodes, NodeRule, NodeRules, RuleKind
 from webhook.sweeper.decide.orders import NO_HURRY, Beside, Cause, NewPlan
 from webhook.sweeper.decide.preemption import Keeps, Preemption, lowest_priority, may_preempt, none_protected
-from webhook.sweeper.decide.release_queue import ReleaseQueue, Timestamps
 from webhook.sweeper.decide.reservations import ReservationLedger
 from webhook.sweeper.decide.retries import RetryTable
 from webhook.sweeper.observe.gangs import GangKey, PodGang
@@ -90,17 +89,15 @@ class GangMemory:
 class PassInput:
     """The input by which gangs are placed in one pass.
 
-    timestamps: for plans of this pass. rules: the nodes that gangs do not use, apart from reserved ones.
-    usage_version, freed_version: see Changes. going: gangs that are evicted as a whole in this pass. retries:
-    after refusals of the API server. keeps: returns why a gang should be no victim; why_not_recreated: why
-    its controller would not recreate its pods. divide: the variants of a gang.
+    rules: the nodes that gangs do not use, apart from reserved ones. usage_version, freed_version: see
+    Changes. going: gangs that are evicted as a whole in this pass. retries: after refusals of the API server.
+    keeps: returns why a gang should be no victim; why_not_recreated: why its controller would not recreate
+    its pods. divide: the variants of a gang.
     """
 
     view: View
     snapshot: Snapshot
     settings: Settings
-    queue: ReleaseQueue
-    timestamps: Timestamps
     rules: NodeRules = field(default_factory=NodeRules)
     usage_version: int = 0
     going: Set[GangKey] = frozenset()

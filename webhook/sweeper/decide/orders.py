@@ -51,23 +51,24 @@ class Beside:
 class NewPlan:
     """A gang that was given its place.
 
-    entries: added to its plan, in the order of release. now: released at once; the others are released when
-    the pods before them on their nodes are bound. preempts: pods of lower priority are there still.
-    usage_version: the version of the cluster, see Changes. spread: of the whole gang with this plan, without
-    its CPU-only pods. later_pod_nodes: for pods that are not created yet. beside: the question about its
-    CPU-only pods after that. domains: see PlacementSpec. placed: how many pods of the gang have a place with
-    this plan, without CPU-only pods. victims: the pods that are evicted for it. avoided: failing nodes that
-    it does not use, and why. moves: when it was moved, the last time to this place; () if it was not.
+    entries: added to its plan, in the order of release. now: released at once, see plan.with_releases; the
+    others are released when the pods before them on their nodes are bound. preempts: pods of lower priority
+    are there still. usage_version: the version of the cluster, see Changes. spread: of the whole gang with
+    this plan, without its CPU-only pods. later_pod_nodes: for pods that are not created yet. beside: the
+    question about its CPU-only pods after that. domains: see PlacementSpec. placed: how many pods of the gang
+    have a place with this plan, without CPU-only pods. victims: the pods that are evicted for it. avoided:
+    failing nodes that it does not use, and why. moves: when it was moved, the last time to this place; () if
+    it was not.
     """
 
     gang: PodGang
     asked: GangQuestion
     answer: Assignment
     entries: tuple[PlannedPod, ...]
-    now: tuple[Pair, ...]
     preempts: bool
     usage_version: int
     spread: str
+    now: tuple[Pair, ...] = ()
     later_pod_nodes: tuple[str, ...] = ()
     beside: Beside = field(default_factory=Beside)
     domains: Mapping[str, str] = field(default_factory=dict)

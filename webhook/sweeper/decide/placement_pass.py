@@ -225,7 +225,7 @@ def place(
         below: given.emptied.states(now.snapshot, below)
         for below in {each.emptied_below for each in _bases(found.memories)}
     }
-    return orders, PlacingMemory(found.memories, now.ledger, given.timestamps.last, nodes), now
+    return orders, PlacingMemory(found.memories, now.ledger, memory.stamp, nodes), now
 
 
 def _bases(memories: Mapping[GangKey, GangMemory]) -> set[AnswerBasis]:

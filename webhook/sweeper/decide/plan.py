@@ -5,6 +5,7 @@ for it. An invalid plan is not rolled back; its pods that still wait are placed 
 gang is released, all are placed again: some alone would hold nodes while they wait for the others.
 """
 
+import dataclasses
 import itertools
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
@@ -25,7 +26,7 @@ from webhook.sweeper.decide.kubelet_refusals import NONE_REFUSED, KubeletRefusal
 from webhook.sweeper.decide.moved_gangs import move_of
 from webhook.sweeper.decide.orders import Beside, NewPlan, Pair
 from webhook.sweeper.decide.refusing_nodes import RefusingNodes
-from webhook.sweeper.decide.release_queue import SentReleases, Timestamps
+from webhook.sweeper.decide.release_queue import ReleaseQueue, SentReleases, Timestamps
 from webhook.sweeper.decide.retries import RetryTable, Write
 from webhook.sweeper.decide.waiting_plans import evicted_by_plans, promised_victims, wanted_resources
 from webhook.sweeper.observe.gangs import PodGang
@@ -41,13 +42,13 @@ def planned_pods(
     gang: PodGang,
     asked: GangQuestion,
     assignment: Assignment,
-    timestamps: Timestamps,
     now_ns: int,
     beside: Beside | None = None,
 ) -> list[PlannedPod]:
     """The entries of the plan, in the order of release; CPU-only pods come last.
 
-    Pods with rules on other pods are in the order of the answer, in which kube-scheduler accepts them.
+    Pods with rules on other pods are in the order of the answer, in which kube-scheduler accepts them. Cards
+    have the time of the pass; `stamped` gives each pod its own.
     """
     found = [placed for placed in assignment.placed if placed.member in asked.pods]
     if asked.rules is None:
@@ -58,7 +59,7 @@ def planned_pods(
             uid=placed.member,
             node=placed.node,
             rank=gang.ranks.get(placed.member),
-            annotations=_card_annotations(placed, timestamps, now_ns),
+            annotations=_card_annotations(placed, now_ns),
         )
         for placed in found
     ]
@@ -178,14 +179,14 @@ def _release_order(pod: Pod) -> tuple[str, str]:
     return pod.metadata.creation_timestamp or "", pod.metadata.name
 
 
-def _card_annotations(placed: Placed, timestamps: Timestamps, now_ns: int) -> dict[str, str]:
+def _card_annotations(placed: Placed, now_ns: int) -> dict[str, str]:
     if not any(placed.cards):
         return {}
     slots = [
         tuple(annotations.SlotCard(int(share.card.removeprefix("card")), share.tiles) for share in slot)
         for slot in placed.cards
     ]
-    return annotations.encode_allocation(slots, timestamps.next(now_ns))
+    return annotations.encode_allocation(slots, now_ns)
 
 
 # --- new plans ----------------------------------------------------------------------------------------
@@ -204,9 +205,9 @@ def timestamps_of(view: View, last: int) -> Timestamps:
 
 
 def stamped(pairs: Iterable[Pair], timestamps: Timestamps, now_ns: int) -> tuple[Pair, ...]:
-    """Pods of earlier plans, with the times at which they are released now.
+    """The pods with the times at which they are released now.
 
-    While a plan waited, another pod may have been released to the node, with a newer time than the plan's.
+    While an earlier plan waited, another pod may have been released to the node, with a newer time.
     """
 
     def of(planned: PlannedPod) -> PlannedPod:
@@ -227,11 +228,9 @@ def new_plan(attempt: Attempt, now: PassState, *, unpinned: bool = False) -> New
     assert isinstance(answer, Assignment)
     others = now.view.placed_on(gang.workers)
     victims = attempt.preemption.victims if attempt.preemption is not None else ()
-    entries = planned_pods(gang, asked, answer, now.given.timestamps, now.view.now.ns, found)
+    entries = planned_pods(gang, asked, answer, now.view.now.ns, found)
     if unpinned:
         entries = [replace(entry, node="") for entry in entries]
-    # A plan with victims is released once they are gone, see look_for_victims.
-    first = () if victims else _released_now(entries, {**asked.pods, **found.pods}, now)
     nodes = {*others.values(), *_nodes_of_workers(asked, entries)}
     labels = now.view.labels_of(nodes)
     move = move_of(gang, frozenset(nodes), now.ledger)
@@ -241,7 +240,6 @@ def new_plan(attempt: Attempt, now: PassState, *, unpinned: bool = False) -> New
         asked,
         answer,
         tuple(entries),
-        first,
         preempts=attempt.preemption is not None,
         usage_version=now.given.usage_version,
         spread=spread(nodes, labels, now.settings.topology),
@@ -269,9 +267,14 @@ def _nodes_of_workers(asked: GangQuestion, entries: Iterable[PlannedPod]) -> set
     return {entry.node for entry in entries if entry.node and entry.uid in asked.pods}
 
 
-def _released_now(entries: Iterable[PlannedPod], pods: Mapping[str, Pod], now: PassState) -> tuple[Pair, ...]:
-    ready = (entry for entry in entries if entry.uid not in now.view.not_released)
-    return now.given.queue.take((pods[entry.uid], entry) for entry in ready)
+def with_releases(plan: NewPlan, queue: ReleaseQueue, timestamps: Timestamps, view: View) -> NewPlan:
+    """The plan with the times of its pods, and with those that are released at once.
+
+    A plan with victims is released once they are gone, see look_for_victims.
+    """
+    pairs = stamped(((plan.pods[entry.uid], entry) for entry in plan.entries), timestamps, view.now.ns)
+    ready = [pair for pair in pairs if pair[1].uid not in view.not_released and not plan.victims]
+    return dataclasses.replace(plan, entries=tuple(entry for _, entry in pairs), now=queue.take(ready))
 
 
 # --- which plans still hold ---------------------------------------------------------------------------
