@@ -8,13 +8,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from hack.soaks.takes import RUN_FOR
+from hack.soaks.pods import GPUS, RUN_FOR, Json
 from labeler.contract import keys
 from webhook.workloads import marks
 
-Json = dict[str, Any]
-
-GPUS: Final = "nvidia.com/gpu"
 HIGHEST: Final = "gpu-low-priority"
 LINES: Final = "x\n2026-01-01T00:00:00Z INFO placed gang=other\x1b[2J\r\u202e"
 
@@ -29,7 +26,7 @@ class Written:
 
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 PODS: Final = "/api/v1/namespaces/{namespace}/pods"
-_JOBS: Final = "/apis/batch/v1/namespaces/{namespace}/jobs"
+JOBS: Final = "/apis/batch/v1/namespaces/{namespace}/jobs"
 _PLACEMENTS: Final = "/apis/topogate.io/v1alpha1/namespaces/{namespace}/placements"
 
 
@@ -189,7 +186,7 @@ class Drawing:
             "activeDeadlineSeconds": self._random.choice((3, 1000)),
             "template": template,
         }
-        return [Written(_JOBS, {"metadata": {"name": f"job-{self._number}"}, "spec": spec})]
+        return [Written(JOBS, {"metadata": {"name": f"job-{self._number}"}, "spec": spec})]
 
     def claims_a_class(self) -> list[Written]:
         classes = ("system-cluster-critical", "system-node-critical", "gpu-high-priority", HIGHEST)

@@ -1,15 +1,11 @@
 """hack/soak: hundreds of gangs, and everything that can go wrong, on a real control plane.
 
-Jobs, elastic and exclusive ones, ones with rules on their pods and ones with claims on devices among them,
-sets whose pods come in stages, bare pods that call themselves a gang, pods that share Intel cards and pods of
-others come and end. Long gangs fill the cluster, and more important ones preempt them. Nodes are cordoned,
-fail, go and come back. Pods are deleted, the API server restarts, and of two sweepers the leader is killed. A
-tenant with the rights of `edit` writes whatever may hurt. Gangs of one priority come by their age, or in a
-fair order. They are bound as one, or pod by pod.
+Gangs of many kinds come and end (load.py). Pods, nodes, the API server and the leading sweeper get into
+trouble (trouble.py). A tenant with the rights of `edit` writes whatever may hurt (hostile.py). What must hold
+at each moment is checked on every look at the cluster (checks.py).
 
-Invariants are checked throughout (see ledger.py). In the end the disturbances stop. Every gang must then run
-to its end, beside what the hostile tenant has left. The seed decides what is done, not the exact moment at
-which the cluster sees it.
+Then all of it stops: every gang must be whole within a minute, and run to its end. The seed decides what is
+done, not the exact moment at which the cluster sees it.
 """
 
 import argparse
@@ -20,219 +16,178 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from hack.local import native_gangs, nodes
 from hack.local.build import announce
 from hack.local.cluster import Cluster
 from hack.local.install import Installation
 from hack.local.kubelet import Program
-from hack.soaks import claims, ending
-from hack.soaks.audit import audit_lines
-from hack.soaks.crowd import FOREIGN, OURS, Crowd
+from hack.soaks import ending, sweepers
+from hack.soaks.checks import Checks, listed
 from hack.soaks.hostile import Drawing
-from hack.soaks.ledger import Ledger
-from hack.soaks.passes import defects, long_steps
-from hack.soaks.plan import FEATURES, HOSTILE, PINNED, SETTINGS, SHAPE, Plan
-from hack.soaks.reader import WATCHED, LedgerReader
-from hack.soaks.report import Faults, detailed
-from hack.soaks.summary import tried
-from hack.soaks.sweepers import lines_of, set_bind, start_sweepers
+from hack.soaks.load import FOREIGN, OURS, Load
+from hack.soaks.pods import Json
 from hack.soaks.tenant import Tenant, admit
-from hack.soaks.trouble import Trouble
-from hack.soaks.waves import MOST_PATIENT, Waves
+from hack.soaks.trouble import COUNTED, Trouble
 from labeler.contract import keys
 from webhook.kube.client import ApiError
 
+HOSTILE: Final = "soak-hostile"
+SHAPE: Final = nodes.Shape(nodes=30, blocks=3, subblocks=2, gpus=8, intel=6)
+LOOK_SECONDS: Final = 0.25
+PARTIAL_SECONDS: Final = 120.0
+"""For so long a gang may run partially among faults."""
+MOST_PATIENT: Final = 150.0
+"""One of the long gangs runs for so long: else what is left of it ends before that is reported."""
 MOST_FAULTS: Final = 20
 """After so many a soak ends early."""
-MOST_SHOWN: Final = 40
-LONG_AWAY: Final = 10.0
-"""The API server starts in a few seconds, but on a machine that is busy with other work."""
 
 
 class Soak:
-    """One run on a cluster that is fresh."""
+    """One run on a cluster that is fresh. bind: the value of binding.mode."""
 
-    def __init__(self, cluster: Cluster, plan: Plan) -> None:
-        self.cluster = cluster
-        self.plan = plan
+    def __init__(self, cluster: Cluster, seconds: float, seed: int, bind: str) -> None:
+        self.cluster, self.seconds, self.seed = cluster, seconds, seed
         self.api = cluster.api()
         self.done: Counter[str] = Counter()
-        self.bind = plan.bind if cluster.native_gangs else PINNED
-        self.installation = Installation(cluster)
-        self.grid = {node.name: node for node in nodes.grid(SHAPE)}
-        with_gpus = [node.name for node in self.grid.values() if not node.intel]
-        names = frozenset({OURS, FOREIGN, HOSTILE})
-        self.ledger = Ledger(names, hostile=frozenset({HOSTILE}))
-        self.readers = [LedgerReader(cluster.api(), path, self.ledger) for path in WATCHED]
+        self.checks = Checks(frozenset({OURS}), frozenset({HOSTILE}))
         self.sweepers: list[Program] = []
-        self.crowd = Crowd(self.api, plan.crowd, plan.choices("crowd"), self.done)
-        self.waves = None
-        if plan.has("preemption"):
-            patient = min(MOST_PATIENT, plan.seconds / 4)
-            choices = plan.choices("preemption")
-            self.waves = Waves(self.api, self.crowd, with_gpus, patient, choices, self.done)
-        self.trouble = Trouble(cluster, self.grid, self.sweepers, plan.choices("trouble"), self.done)
-        self.ledger.losses.is_sound = self.trouble.is_sound
-        choices = plan.choices("hostile")
-        drawing = Drawing(choices, list(self.grid), [f"job-{number}" for number in range(50)])
-        self.tenant = Tenant(self.api, HOSTILE, drawing, choices)
-        self._leads, self._lead_seconds = plan.choices("leaders"), plan.lead_seconds
-        self.faults = self._checkers()
+        self._installation = Installation(cluster)
+        self._grid = nodes.grid(SHAPE)
+        with_gpus = [node.name for node in self._grid if not node.intel]
+        patient = min(MOST_PATIENT, seconds / 4)
+        self.load = Load(self.api, with_gpus, patient, self._choices("load"), self.done)
+        self.trouble = Trouble(cluster, self._grid, self.sweepers, self._choices("trouble"), self.done)
+        names = [node.name for node in self._grid]
+        drawing = Drawing(self._choices("hostile"), names, [f"job-{number}" for number in range(50)])
+        self.tenant = Tenant(self.api, HOSTILE, drawing, self._choices("tenant"))
+        self._pods: list[Json] = []
+        self._configuration: dict[str, Any] = {"binding": {"mode": bind}}
+        if self._choices("fair order").random() < 0.5:
+            self._configuration["fairOrder"] = {"halfLife": "30s", "maximumWait": "20s"}
 
-    def _checkers(self) -> Faults:
-        ledger = self.ledger
-        return Faults(
-            {
-                "readers": lambda: [fault for reader in self.readers for fault in reader.faults],
-                "ledger": lambda: ledger.faults,
-                "partial gangs": lambda: ledger.partial.faults,
-            }
-        )
+    def _choices(self, whose: str) -> random.Random:
+        """Choices of its own for each part, so that no part's timing changes what another does."""
+        return random.Random(f"{whose} {self.seed}")
 
     def run(self) -> list[str]:
         """Do it all; returns what was wrong, as sentences. Raises ClusterError."""
-        self.set_up()
         try:
+            self._set_up()
             self._disturb()
-            announce(f"  No more disturbances: {dict(sorted(self.done.items()))}")
-            self.trouble.make_good()
-            left = ending.unfinished(
-                self.api, self.plan.end_seconds, self._meanwhile, self.done, self._add_nodes
-            )
-            self.done["Jobs without pods"] = ending.without_pods(self.api)
-            time.sleep(1.0)
-            self.ledger.settle()
-            self.faults.look()
-            audit = list(audit_lines(self.cluster.log("audit")))
-            late = [*self.ledger.losses.faults(audit), *self._long_steps(), *left]
-            late += defects(lines_of(self.sweepers))
-            self.faults.checkers = {"the end": lambda: late}
-            self.faults.look()
-            return detailed(self.faults.found, self.sweepers)
+            if len(self.checks.faults) >= MOST_FAULTS:
+                return self.checks.faults
+            announce(f"  {datetime.now(UTC):%T}: no more disturbances")
+            self.trouble.end_all()
+            self.checks.begin_quiet()
+            left = ending.wait_for_end(self.api, self._look, self.tenant.leave, self.done)
+            return [*self.checks.faults, *left, *sweepers.defects(self.sweepers)]
         finally:
-            self.installation.stop()
-            for reader in self.readers:
-                reader.stopping.set()
+            self._installation.stop()
             for program in self.sweepers:
                 program.stop()
 
-    # --- the beginning --------------------------------------------------------------------------
-
-    def set_up(self) -> None:
+    def _set_up(self) -> None:
         """Install topogate with two sweepers and short times; register the nodes."""
-        self.installation.set_up()
-        set_bind(self.api, self.bind)
-        self.sweepers += start_sweepers(self.installation, SETTINGS, 2, self.plan.fair_order)
-        nodes.register(self.api, self.grid.values())
-        self.installation.start(("certs", "webhook"))
+        self._installation.set_up()
+        sweepers.configure(self.api, **self._configuration)
+        self.sweepers += sweepers.start_sweepers(self._installation, 2)
+        nodes.register(self.api, self._grid)
+        self._installation.start(("certs", "webhook"))
         # Pods of the soak gate themselves. By admission they are of PodGroups as well.
-        admitted = (HOSTILE,) if self.bind == PINNED else (HOSTILE, OURS)
+        admitted = (HOSTILE, OURS) if self.cluster.native_gangs else (HOSTILE,)
         for name in (OURS, FOREIGN, HOSTILE):
             labels = {keys.INJECTION_LABEL: keys.INJECTION_ENABLED} if name in admitted else {}
             self.cluster.make_namespace(name, labels)
         admit(self.api, HOSTILE)
-        claims.publish(self.api, OURS, self.grid)
-        for reader in self.readers:
-            reader.start()
-
-    # --- the middle -----------------------------------------------------------------------------
+        self.load.publish_devices(self._grid)
 
     def _disturb(self) -> None:
-        begun = time.monotonic()
-        plan = self.plan
+        began = time.monotonic()
         actions: dict[str, tuple[float, Callable[[], None]]] = {
-            "disturb": (plan.disturb_every, self.trouble.something),
-            "restart": (plan.restart_every, self._restart),
-            "kill": (1.0, self._kill),
-            "say": (15.0, self._report),
-            "hostile": (plan.hostile_every, self.tenant.act),
+            "undo": (0.0, self.trouble.end_what_is_due),
+            "create": (0.0, lambda: self.load.create(self._pods)),
+            "hostile": (0.5, self.tenant.act),
+            "pods and nodes": (1.0, lambda: self.trouble.make("pods and nodes")),
+            "report": (15.0, self._report),
+            "leader": (40.0, lambda: self.trouble.make("leader")),
+            "API server": (50.0, lambda: self.trouble.make("API server")),
         }
-        if self.waves is not None:
-            actions["fill"] = plan.fill_every, self.waves.something
-        for _ in range(self.crowd.kinds):
-            self._try("create", self.crowd.create)
-        last = dict.fromkeys(actions, begun)
-        # What comes seldom begins half a period in: a short run has it as well.
-        for name in {"restart", "fill"} & actions.keys():
-            last[name] -= actions[name][0] / 2
-        while (now := time.monotonic()) < begun + plan.seconds:
+        # Half a period in, so that a short run has what comes seldom.
+        due = {name: began + period / 2 for name, (period, _) in actions.items()}
+        while time.monotonic() < began + self.seconds and len(self.checks.faults) < MOST_FAULTS:
+            self._try("look", lambda: self._look(PARTIAL_SECONDS))
             for name, (period, action) in actions.items():
-                if now - last[name] >= period:
+                if time.monotonic() >= due[name]:
                     self._try(name, action)
                     # From its end: where the API server takes long to start it is there as long as ever.
-                    last[name] = time.monotonic()
-            self._try("undo", self.trouble.end_what_is_due)
-            self._try("create", self.crowd.create)
-            self._meanwhile()
-            if len(self.faults.found) > MOST_FAULTS:
-                return
-            time.sleep(0.1)
+                    due[name] = time.monotonic() + period
+            time.sleep(LOOK_SECONDS)
 
-    def _meanwhile(self) -> None:
-        """What happens until the last gang has ended."""
-        self.crowd.end_staged()
-        for name in self.trouble.revive():
-            announce(f"  {name} ended by itself and was started again; see its log.")
-        self.ledger.check_partial()
-        for fault in self.faults.look():
+    def _look(self, patience: float) -> list[Json]:
+        """Check the cluster as it is; returns the pods. Raises ApiError."""
+        self.trouble.revive()
+        self.load.end_staged()
+        before = len(self.checks.faults)
+        self._pods, placements = listed(self.api, (OURS, FOREIGN, HOSTILE))
+        self.checks.look(self._pods, placements, time.monotonic(), patience)
+        for fault in self.checks.faults[before:]:
             announce(f"  FAULT: {fault}")
+        return self._pods
 
-    def _add_nodes(self) -> None:
-        self.done["capacity made at the end"] += 1
-        self._try("free capacity", self.tenant.add_nodes)
-
-    def _try(self, name: str, action: Callable[[], None]) -> None:
+    def _try(self, name: str, action: Callable[[], object]) -> None:
         """What the API server refuses is no fault of a program: pods are deleted, nodes are not there."""
         try:
             action()
         except ApiError as error:
             self.done[f"refused: {name} {error.status}"] += 1
 
-    def _long_steps(self) -> list[str]:
-        return long_steps(self.sweepers, sum(seconds > LONG_AWAY for seconds in self.trouble.away))
-
-    def _restart(self) -> None:
-        self.trouble.restart_api_server()
-
-    def _kill(self) -> None:
-        if self.trouble.kill_leader(self._lead_seconds):
-            # Some live so long that what takes patience comes to its end.
-            self._lead_seconds = self.plan.lead_seconds * self._leads.choice((1, 1, 3, 5))
-
     def _report(self) -> None:
-        announce(
-            f"  {self.done['gangs']} gangs, {self.ledger.released} releases, {self.ledger.bound} bindings, "
-            f"{len(self.ledger.takes)} pods on nodes, {len(self.faults.found)} faults"
-        )
+        gangs = sum(self.done[kind] for kind in self.load.kinds)
+        faults = len(self.checks.faults)
+        announce(f"  {gangs} gangs, {len(self.checks.released)} pods released, {faults} faults")
+
+    def summary(self) -> list[str]:
+        """What was done, and what never was."""
+        kinds = [*self.load.kinds, *COUNTED]
+        never = [kind for kind in kinds if not self.done[kind]]
+        return [
+            *([f"NOT TRIED: {', '.join(never)}."] if never else []),
+            f"Configuration: {self._configuration}.",
+            f"Done: {', '.join(f'{name} {count}' for name, count in self.done.items() if count)}.",
+            f"Checked: {len(self.checks.released)} pods released, {self.checks.stamped} bound with cards.",
+            f"No gang ran partially for more than {self.checks.longest_before:.0f} s among disturbances, and "
+            f"{self.checks.longest:.0f} s after them.",
+            f"The hostile tenant did {dict(self.tenant.done)}; refused: {dict(self.tenant.refused)}.",
+        ]
 
 
 def main(argv: list[str] | None = None) -> int:
     """Run hack/soak; returns the exit status."""
     parser = argparse.ArgumentParser(prog="hack/soak", description=__doc__.split("\n")[0])
     parser.add_argument("--minutes", type=float, default=10)
-    parser.add_argument("--without", action="append", choices=FEATURES, default=[], help="leave this out")
     parser.add_argument("--seed", type=int, default=None, help="repeat the choices of an earlier run")
     parser.add_argument("--logs", type=Path, help="where to copy all programs' logs to")
     options = parser.parse_args(argv)
     seed = random.SystemRandom().randrange(10**6) if options.seed is None else options.seed
     announce(f"Seed {seed}, {options.minutes:g} minutes.")
     logging.getLogger("webhook.kube").setLevel(logging.ERROR)  # watches end with each API server
-    plan = Plan(options.minutes * 60, seed, without=frozenset(options.without))
-    with Cluster.fresh("pods" if plan.bind != PINNED and native_gangs.can_be_on() else "") as cluster:
-        soak = Soak(cluster, plan)
+    is_grouped = native_gangs.can_be_on() and random.Random(f"bind {seed}").random() < 0.5
+    with Cluster.fresh("pods" if is_grouped else "") as cluster:
+        soak = Soak(cluster, options.minutes * 60, seed, "podgroup" if is_grouped else "pinned")
         try:
             faults = soak.run()
         finally:
             if options.logs is not None:
                 shutil.copytree(cluster.folder / "logs", options.logs, dirs_exist_ok=True)
-    for line in tried(soak):
+    for line in soak.summary():
         announce(line)
-    for fault in faults[:MOST_SHOWN]:
+    for fault in faults:
         print(f"FAULT: {fault}")
-    print(f"{len(faults)} faults; seed {seed}" if faults else f"No fault; seed {seed}")
+    print(f"{len(faults) or 'No'} faults; seed {seed}")
     return 1 if faults else 0
 
 

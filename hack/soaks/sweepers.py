@@ -1,27 +1,44 @@
-"""The sweepers of a soak: replicas with settings of their own, and which sweeper led when, by their logs."""
+"""The sweepers of a soak: replicas with short times, so that what takes patience happens within minutes.
+
+`python -m hack.soaks.sweepers ARGUMENTS` is the sweeper with the settings of the environment's SOAK_SETTINGS
+(JSON, by their names in Settings) over those of its configuration, which has no keys for some.
+"""
 
 import json
+import os
+import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any, Final
 
 import yaml
 
 from hack.local.controlplane import free_port
 from hack.local.install import SYSTEM, Installation
 from hack.local.kubelet import Program
-from hack.soaks import short_times
 from webhook.configuration import cluster
+from webhook.configuration.settings import Settings
+from webhook.configuration.store import ConfigurationStore
 from webhook.kube.client import MERGE_PATCH, Api
+from webhook.sweeper.main import main
 
-
-def with_settings(program: Program, settings: dict[str, Any]) -> Program:
-    """The same sweeper with these settings; see short_times."""
-    environment = program.environment | {short_times.SETTINGS: json.dumps(settings)}
-    command = [sys.executable, "-m", short_times.__name__, *program.command[1:]]
-    return replace(program, command=command, environment=environment)
+SETTINGS: Final[dict[str, float]] = {
+    "settle_seconds": 0.5,
+    "patience_seconds": 4,
+    "interval_seconds": 2,
+    "bind_seconds": 12,
+    "not_ready_seconds": 4,
+    "rollback_seconds": 15,
+    "reserve_seconds": 3,
+    "reserve_hold_seconds": 6,
+    "reserve_share": 0.5,
+    "abandon_seconds": 20,
+    "broken_seconds": 3,
+}
+_ENVIRONMENT: Final = "SOAK_SETTINGS"
+_DEFECT: Final = re.compile(r"^\S+ ERROR webhook\.(?:sweeper|extensions)\S* \w+_failed\b.*", re.MULTILINE)
+"""A line of a log: the sweeper has gone on without a step, an extension or a gang."""
 
 
 def configure(api: Api, **sections: Any) -> None:
@@ -32,67 +49,46 @@ def configure(api: Api, **sections: Any) -> None:
     api.request("PATCH", cluster.path_of(), body=body, content_type=MERGE_PATCH)
 
 
-def set_bind(api: Api, bind: str) -> None:
-    """Have gangs bound as one, or not, before the programs are started."""
-    configure(api, binding={"mode": bind})
-
-
 def start_sweepers(
-    installation: Installation,
-    settings: dict[str, Any],
-    count: int = 1,
-    fair_order: dict[str, Any] | None = None,
+    installation: Installation, count: int = 1, settings: Mapping[str, float] = SETTINGS
 ) -> list[Program]:
-    """Sweepers with short times, under the identity of the installed one; the caller stops them.
-
-    fair_order: of the configuration, which has none otherwise.
-    """
-    if fair_order is not None:
-        configure(installation.cluster.api(), fairOrder=fair_order)
+    """Sweepers with short times, under the identity of the installed one; the caller stops them."""
     first = installation.program_of(SYSTEM, {"app.kubernetes.io/component": "sweeper"})
+    command = [sys.executable, "-m", "hack.soaks.sweepers", *first.command[1:]]
+    environment = first.environment | {_ENVIRONMENT: json.dumps(dict(settings))}
     programs = []
     for number in range(1, count + 1):
-        program = with_settings(replace(first, log=installation.cluster.log(f"sweeper-{number}")), settings)
+        log = installation.cluster.log(f"sweeper-{number}")
+        program = replace(first, command=command, environment=environment, log=log)
         program.start("--metrics-address", "127.0.0.1", "--metrics-port", str(free_port()))
         programs.append(program)
     return programs
 
 
-class LogLine(NamedTuple):
-    """A line of a sweeper's log. at: the time of day, "" where the line has none; of: the log's name."""
-
-    at: str
-    of: str
-    text: str
-
-
-def lines_of(sweepers: Iterable[Program]) -> list[LogLine]:
-    """All lines of their logs, in the order of their times."""
-    found = [
-        LogLine(_time(text), program.log.stem, text)
+def defects(sweepers: Iterable[Program]) -> list[str]:
+    """The defects that sweepers have logged, as sentences."""
+    return [
+        f"{program.log.stem} logged a defect: {line}"
         for program in sweepers
-        for text in program.log.read_text(errors="replace").splitlines()
+        for line in defect_lines(program.log.read_text(errors="replace"))
     ]
-    return sorted(found, key=lambda line: line.at)
 
 
-def leader_at(lines: Iterable[LogLine], at: str) -> str:
-    """Which sweeper led at a time of day, as a clause."""
-    leader = "nobody had led yet"
-    for line in lines:
-        if line.at > at:
-            break
-        if "leader_began" in line.text:
-            leader = f"{line.of} led since {line.at} ({line.text.split()[-1]})"
-        elif "leader_ended" in line.text:
-            leader = f"nobody led since {line.at}"
-        elif line.text.split()[2:4] == ["webhook.sweeper", "started"] and leader.startswith(f"{line.of} "):
-            leader = f"{line.of}, which had led, was started anew at {line.at}"
-    return leader
+def defect_lines(log: str) -> list[str]:
+    """The lines of a sweeper's log that report a defect."""
+    return _DEFECT.findall(log)
 
 
-def _time(text: str) -> str:
-    try:
-        return f"{datetime.fromisoformat(text.split(' ', 1)[0]):%H:%M:%S}"
-    except ValueError:
-        return ""
+def _run_with_short_times() -> int:
+    """Run the sweeper; every ConfigurationStore of this process has the settings of the environment."""
+    changes = json.loads(os.environ[_ENVIRONMENT])
+
+    def settings(store: ConfigurationStore) -> Settings:
+        return replace(store.configuration.settings, **changes)
+
+    setattr(ConfigurationStore, "settings", property(settings))  # noqa: B010 - a property of the class
+    return main()
+
+
+if __name__ == "__main__":
+    raise SystemExit(_run_with_short_times())

@@ -7,16 +7,15 @@ what the tenant tries is refused.
 import random
 from collections import Counter
 from contextlib import suppress
-from typing import Any, Final
+from typing import Final
 
-from hack.soaks.hostile import GPUS, HIGHEST, LINES, PODS, Drawing
+from hack.soaks.hostile import HIGHEST, JOBS, LINES, PODS, Drawing
+from hack.soaks.pods import GPUS, Json
 from labeler.contract import keys
 from webhook.kube.client import MERGE_PATCH, Api, ApiError
 from webhook.policy import rendering
 from webhook.policy.values import NamespaceRules, Policy, Tier
 from webhook.workloads import marks
-
-Json = dict[str, Any]
 
 USER: Final = "mallory"
 QUOTA: Final = {
@@ -51,17 +50,11 @@ class Tenant:
             self._meddle()
 
     def leave(self) -> None:
-        """Delete all that is there, finalizers and all. Raises ApiError."""
+        """Delete its Jobs and pods, finalizers and all. Raises ApiError."""
+        path = JOBS.format(namespace=self._namespace)
+        self._api.request("DELETE", path, query={"propagationPolicy": "Background"})
         for name in self._names():
             self._remove(name)
-
-    def add_nodes(self) -> None:
-        """End its Jobs, and its pods that have a node; what waits keeps waiting. Raises ApiError."""
-        path = f"/apis/batch/v1/namespaces/{self._namespace}/jobs"
-        self._api.request("DELETE", path, query={"propagationPolicy": "Background"})
-        for pod in self._api.json("GET", PODS.format(namespace=self._namespace))["items"]:
-            if pod["spec"].get("nodeName"):
-                self._remove(pod["metadata"]["name"])
 
     def _try(self, method: str, path: str, body: Json, content_type: str = "application/json") -> None:
         try:
@@ -72,7 +65,9 @@ class Tenant:
             if error.is_transient:
                 raise
             if "exceeded quota" in str(error):
-                self._add_nodes()
+                names = self._names()
+                for name in self._random.sample(names, min(len(names), 12)):
+                    self._remove(name)
 
     def _names(self) -> list[str]:
         items = self._api.json("GET", PODS.format(namespace=self._namespace))["items"]
@@ -85,18 +80,10 @@ class Tenant:
             return
         path = f"{PODS}/{self._random.choice(names)}"
         changes: tuple[Json, ...] = (
-            {
-                "metadata": {
-                    "annotations": {keys.GAS_CARDS_ANNOTATION: "card0", keys.GAS_TIMESTAMP_ANNOTATION: "1"}
-                }
-            },
-            {
-                "metadata": {
-                    "annotations": {keys.GAS_CARDS_ANNOTATION: None, keys.GAS_TIMESTAMP_ANNOTATION: None}
-                }
-            },
+            _annotated({keys.GAS_CARDS_ANNOTATION: "card0", keys.GAS_TIMESTAMP_ANNOTATION: "1"}),
+            _annotated({keys.GAS_CARDS_ANNOTATION: None, keys.GAS_TIMESTAMP_ANNOTATION: None}),
+            _annotated({keys.GANG_ANNOTATION: LINES}),
             {"metadata": {"labels": {marks.JOB_NAME_LABEL: self._random.choice(names)}}},
-            {"metadata": {"annotations": {keys.GANG_ANNOTATION: LINES}}},
             {"spec": {"schedulingGates": []}},
             {"spec": {"nodeSelector": {keys.HOSTNAME_LABEL: "nowhere"}}},
         )
@@ -106,17 +93,16 @@ class Tenant:
         else:
             self._try("PATCH", path, change, MERGE_PATCH)
 
-    def _add_nodes(self) -> None:
-        names = self._names()
-        for name in self._random.sample(names, min(len(names), 12)):
-            self._remove(name)
-
     def _remove(self, name: str) -> None:
         path = f"{PODS}/{name}".format(namespace=self._namespace)
         with suppress(ApiError):
             free = {"metadata": {"finalizers": None}}
             self._api.request("PATCH", path, body=free, content_type=MERGE_PATCH)
             self._api.request("DELETE", path, query={"gracePeriodSeconds": "0"})
+
+
+def _annotated(annotations: Json) -> Json:
+    return {"metadata": {"annotations": annotations}}
 
 
 def admit(api: Api, namespace: str) -> None:

@@ -6,7 +6,7 @@ The choices are the same in every run; hack/soak draws others, with every other 
 import random
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from typing import Final
 
 import pytest
@@ -14,12 +14,10 @@ import pytest
 from hack.local import nodes
 from hack.local.cluster import Cluster
 from hack.local.install import Installation, facts_of, system_node
-from hack.soaks.hostile import GPUS, HIGHEST, Drawing, Written
-from hack.soaks.hostile import PODS as DRAWN_PODS
-from hack.soaks.ledger import Ledger
-from hack.soaks.plan import SETTINGS
-from hack.soaks.reader import PLACEMENTS, PODS, LedgerReader
-from hack.soaks.sweepers import start_sweepers
+from hack.soaks.checks import Checks, listed
+from hack.soaks.hostile import HIGHEST, PODS, Drawing, Written
+from hack.soaks.pods import GPUS, RUN_FOR, Json, is_finished, is_terminating, name_of
+from hack.soaks.sweepers import SETTINGS, start_sweepers
 from hack.soaks.tenant import Tenant, admit
 from labeler.contract import keys
 from tests.support import create_namespace, register_nodes
@@ -53,7 +51,7 @@ def installation(cluster: Cluster) -> Iterator[Installation]:
     made.apply(facts_of(grid))
     made.start(("certs", "webhook"))
     register_nodes(cluster, grid)
-    (made.programs["sweeper"],) = start_sweepers(made, SHORT)
+    (made.programs["sweeper"],) = start_sweepers(made, settings=SHORT)
     yield made
     made.stop()
 
@@ -65,12 +63,18 @@ class Quiet:
         self._api, self._namespace, self._random = api, namespace, choices
         self.made: dict[str, tuple[int, float]] = {}
         self.waited: dict[str, float] = {}
+        self._seen: set[str] = set()
+        self.lost: set[str] = set()
+        """Pods that were deleted before they had ended."""
 
-    def advance(self) -> None:
-        path = f"/api/v1/namespaces/{self._namespace}/pods"
+    def advance(self, pods: list[Json]) -> None:
+        """pods: its own."""
+        self._seen |= {name_of(pod) for pod in pods}
+        there = {name_of(pod) for pod in pods if is_finished(pod) or not is_terminating(pod)}
+        self.lost |= self._seen - there
         started = [
             pod["metadata"]["labels"]["job-name"]
-            for pod in self._api.json("GET", path)["items"]
+            for pod in pods
             if pod["status"]["phase"] in ("Running", "Succeeded")
         ]
         for name, (size, since) in self.made.items():
@@ -91,7 +95,7 @@ class Quiet:
         limits = {keys.I915: 1, keys.MILLICORES: 400} if of_cards else {GPUS: self._random.choice((1, 2))}
         size = 1 if of_cards else size
         template = {
-            "metadata": {"annotations": {"local.topogate.io/run-for": "3s"}},
+            "metadata": {"annotations": {RUN_FOR: "3s"}},
             "spec": {
                 "restartPolicy": "Never",
                 "priorityClassName": HIGHEST,
@@ -119,7 +123,7 @@ def test_a_seed_draws_the_same_again() -> None:
 @pytest.mark.parametrize("seed", range(3))
 def test_whatever_waits_with_it_a_gang_that_fits_is_placed_in_the_same_pass(seed: int) -> None:
     """In memory, where no guard has refused anything."""
-    hostile = [each.body for each in drawn(seed, 50) if each.path == DRAWN_PODS]
+    hostile = [each.body for each in drawn(seed, 50) if each.path == PODS]
     for number, body in enumerate(hostile):
         body["metadata"] |= {
             "namespace": "theirs",
@@ -134,21 +138,6 @@ def test_whatever_waits_with_it_a_gang_that_fits_is_placed_in_the_same_pass(seed
     assert not [outcome for outcome in orders.outcomes if outcome.reason == OWN_ERROR]
 
 
-@contextmanager
-def reading(api: Api, ledger: Ledger) -> Iterator[None]:
-    """Let the ledger see all plans and pods."""
-    readers = [LedgerReader(api, path, ledger, watch_seconds=2) for path in (PLACEMENTS, PODS)]
-    for reader in readers:
-        reader.start()
-    try:
-        yield
-    finally:
-        for reader in readers:
-            reader.stopping.set()
-        for reader in readers:
-            reader.join()
-
-
 @pytest.mark.promise("S2", "I21", "I70")
 def test_whatever_one_tenant_writes_another_s_gangs_lose_no_pod_share_no_card_and_wait_not_long(
     installation: Installation,
@@ -156,26 +145,26 @@ def test_whatever_one_tenant_writes_another_s_gangs_lose_no_pod_share_no_card_an
     api, labels = installation.api, {keys.INJECTION_LABEL: keys.INJECTION_ENABLED}
     ours, theirs = (create_namespace(installation.cluster, labels) for _ in range(2))
     admit(api, theirs)
-    ledger = Ledger(frozenset({ours, theirs}), hostile=frozenset({theirs}), protected=frozenset({ours}))
+    checks = Checks(frozenset({ours}), frozenset({theirs}))
     choices = random.Random(SEED)
     names = [node.name for node in nodes.grid(SHAPE)]
     drawing = Drawing(choices, names, [f"quiet-{number}" for number in range(GANGS)])
     tenant = Tenant(api, theirs, drawing, choices)
     quiet = Quiet(api, ours, random.Random(SEED))
     with ExitStack() as after:
-        after.enter_context(reading(api, ledger))
         after.callback(tenant.leave)  # what has finalizers would stay in the way of the next test
         for _ in range(40):
             tenant.act()  # it was there first
-        while len(quiet.waited) < GANGS and not ledger.faults and quiet.longest < STARVED_SECONDS:
+        while len(quiet.waited) < GANGS and not checks.faults and quiet.longest < STARVED_SECONDS:
             tenant.act()
-            quiet.advance()
+            pods, placements = listed(api, (ours, theirs))
+            checks.look(pods, placements, time.monotonic(), patience=STARVED_SECONDS)
+            quiet.advance([pod for pod in pods if pod["metadata"]["namespace"] == ours])
             time.sleep(0.05)
-        seen_all = "the ledger to see all releases"
-        installation.cluster.wait_for(seen_all, lambda: ledger.released >= len(quiet.made))
-        ledger.settle()
 
-    assert ledger.faults == []
+    assert checks.faults == []
+    assert checks.released
+    assert quiet.lost == set()
     assert quiet.longest < STARVED_SECONDS
     # It did what it is for.
     assert len(tenant.done) == 18, "each kind of deed"
