@@ -6,14 +6,15 @@ place of the asking gang. So nobody waits for the end of another's pods, apart f
 
 The sets are those of victims: EmptiedDomain excludes sets that cannot suffice. For a set, the best place of
 the asking gang is tried, then that of each moved gang, the largest first. Where one has none, those before it
-are asked for other places, without a domain or a node that they have used and that is free now: only those
-help. All of that is bounded in questions, so the answer does not depend on the machine.
+are asked for other places: without a domain that they have used, or with a pod fewer on one of its nodes, as
+far as others could use what that leaves. All of that is bounded in questions, so the answer does not depend
+on the machine.
 
 If the bound is reached before a set is found, gangs leave one domain after the other, those first that free
 the most capacity with each pod. That finds sets of many gangs, and not always the cheapest.
 """
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -21,7 +22,7 @@ from operator import le
 from typing import Final, Generic, Protocol, TypeVar
 
 from webhook.placement.budget import Budget
-from webhook.placement.model import Assignment, Gang, NoFit, Options
+from webhook.placement.model import Assignment, Gang, NoFit, Options, Usage
 from webhook.placement.place import place
 from webhook.placement.snapshot import Snapshot, key_of
 from webhook.placement.victims import EmptiedDomain, EvictionInput, Unit, emptied_domains, pods_of
@@ -50,6 +51,9 @@ class MovableGang(Protocol):
 
 
 M = TypeVar("M", bound=MovableGang)
+
+PodLimits = frozenset[tuple[str, int]]
+"""Nodes, each with how many more pods it may get."""
 
 Cost = tuple[int, float, int]
 """GPU pods, lost GPU hours, and gangs; smaller is better, compared from the left."""
@@ -84,7 +88,6 @@ class MoveSearch(Generic[M]):
         self._given = EvictionInput(gang, snapshot, self._movable, frozenset())
         self._options, self._budget = options, budget
         self._questions, self._of_set = MOST_QUESTIONS, MOST_OF_SET
-        self._emptied: frozenset[str] = frozenset()
         self._tried: set[frozenset[Unit]] = set()
         self._has_place: dict[Unit, bool] = {}
         self._is_cut = False
@@ -143,7 +146,6 @@ class MoveSearch(Generic[M]):
         if not all(map(self._fits_elsewhere, moved)):
             return None
         in_order = sorted(moved, key=lambda each: (-len(each.unit.pods), each.unit.name))
-        self._emptied = frozenset().union(*(given.where[each.unit] for each in moved))
         for answer in self._answers(given.gang, given.without(pods_of(each.unit for each in moved))):
             places = self._places(in_order, given.snapshot.assume(answer, given.gang))
             if places is not None:
@@ -220,41 +222,65 @@ class MoveSearch(Generic[M]):
         most: tuple[int, ...] | None = None,
         avoided: frozenset[str] = frozenset(),
     ) -> Iterator[Assignment]:
-        """The best place of a gang, then others, each without a domain or a node of one before.
+        """The best place of a gang, then others, each with fewer pods on a domain or a node of one before.
 
         most: how many domains a place may have, see most_domains. avoided: nodes that none of them uses.
         """
-        waiting = deque([avoided])
-        known = set(waiting)
+        waiting = deque([PodLimits((name, 0) for name in avoided)])
+        known, yielded = set(waiting), set[frozenset[tuple[str, str]]]()
         while waiting:
-            without = waiting.popleft()
-            answer = self._answer(gang, snapshot, without)
+            limits = waiting.popleft()
+            answer = self._answer(gang, snapshot, limits)
             if answer is None:
                 continue
             domains = answer.objective.domains
             if most is None or all(map(le, domains, most)):
-                yield answer
+                if (items := frozenset(answer.nodes.items())) not in yielded:
+                    yielded.add(items)
+                    yield answer
             elif domains > most:
-                continue  # without further nodes it has no fewer
-            for names in self._used(answer):
-                if (more := without | names) not in known:
+                continue  # with further limits it has no fewer
+            for fewer in self._fewer(answer):
+                if (more := limits | fewer) not in known:
                     known.add(more)
                     waiting.append(more)
 
-    def _answer(self, gang: Gang, snapshot: Snapshot, without: frozenset[str]) -> Assignment | None:
-        """The best place of a gang without these nodes, None if there is none, or at the bound."""
+    def _answer(self, gang: Gang, snapshot: Snapshot, limits: PodLimits) -> Assignment | None:
+        """The best place of a gang within these limits, None if there is none, or at the bound."""
         if self._of_set <= 0 or self._is_spent:
             return None
         self._questions, self._of_set = self._questions - 1, self._of_set - 1
-        asked = replace(gang, excluded_nodes=gang.excluded_nodes | without)
-        answer = place(asked, snapshot, self._options, self._budget, explained=False)
+        excluded = gang.excluded_nodes.union(name for name, most in limits if not most)
+        usages: dict[str, tuple[Usage, ...]] = {}
+        for name, most in sorted(limits, reverse=True):  # the lowest limit of a node is the last
+            state = snapshot.nodes[name]
+            if most and name not in excluded:
+                usages[name] = (*state.usages, Usage({"pods": state.free["pods"] - most}))
+        asked, limited = replace(gang, excluded_nodes=excluded), snapshot.with_usages(usages)
+        answer = place(asked, limited, self._options, self._budget, explained=False)
         return None if isinstance(answer, NoFit) else answer
 
-    def _used(self, answer: Assignment) -> list[frozenset[str]]:
-        """Nodes that a place uses and that are free now: by domain, the coarsest first, and one by one."""
-        keys = [self._keys[name] for name in sorted(set(answer.nodes.values()) - self._emptied)]
-        depths = range(2, max(map(len, keys), default=0) + 1)
-        return list(dict.fromkeys(self._domains[key[:depth]] for depth in depths for key in keys))
+    def _fewer(self, answer: Assignment) -> Iterator[PodLimits]:
+        """Limits that a place exceeds where capacity is free: by domain, the coarsest first, then by node."""
+        counts = Counter(name for name in answer.nodes.values() if self._has_free(name))
+        keys = [self._keys[name] for name in sorted(counts)]
+        for depth in range(2, max(map(len, keys), default=0)):
+            for domain in dict.fromkeys(key[:depth] for key in keys):
+                yield PodLimits((name, 0) for name in self._domains[domain])
+        for name in sorted(counts):
+            yield PodLimits([(name, counts[name] - 1)])
+
+    def _has_free(self, name: str) -> bool:
+        """Whether a node has any of each resource of the asking gang before a gang is moved."""
+        free = self._given.snapshot.nodes[name].free
+        return all(free.get(resource, 0) > 0 for resource in self._resources)
+
+    @cached_property
+    def _resources(self) -> frozenset[str]:
+        """What all pods of the asking gang ask for."""
+        return frozenset.intersection(
+            *(frozenset(dict(member.pod_class.requests)) for member in self._given.gang.members)
+        )
 
     @cached_property
     def _keys(self) -> dict[str, tuple[str, ...]]:
