@@ -28,6 +28,7 @@ from webhook.extensions.native_gangs.own_pod_groups import (
 from webhook.kube.objects import Pod
 from webhook.kube.placements import Placement, PlacementStatus
 from webhook.kube.plan_pods import PlannedPod
+from webhook.placement import Topology
 from webhook.sweeper.decide.plan import with_valid_plans, without_overbooked
 from webhook.sweeper.decide.refusing_nodes import RefusingNodes
 from webhook.sweeper.decide.release_queue import SentReleases
@@ -354,7 +355,7 @@ def test_once_a_node_of_its_plan_is_lost_an_unreleased_gang_is_planned_again_as_
     view, sent, refusing = scene.view(), SentReleases(), RefusingNodes()
     if why == "refused":
         refusing = refusing.refused(view.gang_of(scene.members[1]), ["n1"], 1.0)
-    view = with_valid_plans(view, refusing, sent)
+    view = with_valid_plans(view, Topology(), refusing, sent)
     view = without_overbooked(view, Snapshotter(scene.cluster, scene.settings).snapshot(view), sent)
     assert view.planned.keys() == unchanged
 

@@ -19,6 +19,7 @@ from tests.sweeper.pods import decode
 from webhook.extensions.exclusive_topology.domain_owners import lost_domains
 from webhook.extensions.exclusive_topology.exclusive_topology import divide_gang
 from webhook.kube.objects import Pod
+from webhook.placement import Topology
 from webhook.sweeper.decide.plan import with_valid_plans, without_plans
 from webhook.sweeper.decide.refusing_nodes import RefusingNodes
 from webhook.sweeper.decide.release_queue import SentReleases
@@ -194,7 +195,7 @@ def exclusive(placing: Placing) -> Placing:
 
 def valid_plans(view: View, refusing: RefusingNodes, sent: SentReleases) -> View:
     """The view with the plans that hold in such a sweeper."""
-    view = with_valid_plans(view, refusing, sent)
+    view = with_valid_plans(view, Topology(), refusing, sent)
     return without_plans(view, lost_domains(view, sent), sent)
 
 

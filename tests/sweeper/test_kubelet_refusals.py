@@ -15,6 +15,7 @@ from tests.sweeper.pods import gather_all
 from webhook.configuration.settings import Avoid, BadNodes, Settings
 from webhook.kube.objects import Node, Pod
 from webhook.kube.times import since_1970
+from webhook.placement import Topology
 from webhook.sweeper.decide.kubelet_refusals import MOST, NONE_REFUSED, KubeletRefusals, refused_at
 from webhook.sweeper.decide.node_rules import NodeRules
 from webhook.sweeper.decide.plan import with_valid_plans
@@ -165,7 +166,7 @@ def test_planned_pods_that_are_not_released_are_planned_again_once_their_node_re
     view = placing.view().with_plans({each.uid: each for each in plan.entries})
     known = after(*(gone("OutOfcpu", each) for each in refusals))
     for each, is_lost in ((known, refusals == ("n0",)), (after(known=known), False)):
-        valid = with_valid_plans(view, RefusingNodes(), SentReleases(), refusals=each)
+        valid = with_valid_plans(view, Topology(), RefusingNodes(), SentReleases(), refusals=each)
         assert (valid.planned == {}) is is_lost, "afterwards the new plan holds, wherever it is"
 
 

@@ -6,11 +6,16 @@ from typing import Any, Final
 import msgspec
 import pytest
 
+from hack.local.cluster import Cluster
 from labeler.contract import keys
+from tests.sweeper.at_work import create_job, run_all, sweep, template
 from tests.sweeper.cluster import GPU, Nodes, Placing, gpu_pod, places
+from tests.sweeper.mortal import AFTER, Death, MortalApi, sweep_until
 from webhook.configuration.settings import Settings
+from webhook.kube.client import MERGE_PATCH
 from webhook.kube.objects import Metadata, Node, Pod
 from webhook.kube.placements import Placement, PlacementSpec
+from webhook.placement import Topology
 from webhook.sweeper.decide.plan import with_valid_plans, without_overbooked
 from webhook.sweeper.decide.refusing_nodes import RefusingNodes
 from webhook.sweeper.decide.release_queue import SentReleases
@@ -71,7 +76,7 @@ class Planned(Placing):
         view, sent = super().view(), SentReleases()
         if not self.is_checked:
             return view
-        view = with_valid_plans(view, RefusingNodes(), sent)
+        view = with_valid_plans(view, Topology(), RefusingNodes(), sent)
         return without_overbooked(view, self.snapshotter.snapshot(view), sent)
 
     def change(self, name: str, **fields: Mapping[str, Any]) -> None:
@@ -100,6 +105,13 @@ LOST: Final[Mapping[str, Callable[[Planned], object]]] = {
     "excluded by affinity": lambda at: at.cluster.label(
         "n1", {BLOCK: "b0", RACK: "b0-r", HOST: "h1", "pool": "train", "image": "old"}
     ),
+    "moved to another block": lambda at: at.cluster.label(
+        "n1", {BLOCK: "b2", RACK: "b2-r", HOST: "h1", "pool": "train"}
+    ),
+    "moved to another subblock": lambda at: at.cluster.label(
+        "n1", {BLOCK: "b0", RACK: "b0-s", HOST: "h1", "pool": "train"}
+    ),
+    "without its topology labels": lambda at: at.cluster.label("n1", {"pool": "train"}),
     "without GPUs": lambda at: at.change("n1", status={"allocatable": {GPU: "0", "pods": "110"}}),
 }
 STILL_USABLE: Final[Mapping[str, Callable[[Planned], object]]] = {
@@ -137,3 +149,36 @@ def test_a_plan_holds_when_a_node_of_it_is(what: str) -> None:
     STILL_USABLE[what](passes)
     assert passes.view().planned.keys() == {"uid-a", "uid-b"}
     assert not passes.one().plans
+
+
+@pytest.mark.promise("O372")
+def test_a_plan_is_replaced_when_a_node_of_it_was_replaced_by_another_of_its_name() -> None:
+    passes = Planned(member("a"), member("b"))
+    passes.change("n1", metadata={"uid": "another"})
+    assert places(passes.one()) == {"a": "n0", "b": "n1"}, "which is as near"
+
+
+@pytest.mark.promise("O372")
+def test_a_plan_that_a_dead_sweeper_left_is_replaced_by_the_next_one_after_a_node_of_it_has_moved(
+    two_subblocks: Cluster, namespace: str
+) -> None:
+    api, settings = two_subblocks.api(), Settings()
+    body = template(8, annotations={keys.REQUIRED_TOPOLOGY_ANNOTATION: "subblock"})
+    create_job(api, namespace, "train", 2, body)
+    first = mortal(two_subblocks)
+    first.prepare(Death(AFTER, "POST placement job-train #1"))
+    assert not sweep_until(first, settings, lambda: False, 60), "it dies before it has released a pod"
+    (placement,) = api.json("GET", f"/apis/topogate.io/v1alpha1/namespaces/{namespace}/placements")["items"]
+    planned = {entry["uid"]: entry["node"] for entry in placement["spec"]["pods"]}
+    moved = min(planned.values())
+    api.request("PATCH", f"/api/v1/nodes/{moved}", body={"metadata": {"labels": {RACK: "elsewhere"}}},
+                content_type=MERGE_PATCH)  # fmt: skip
+    pods = sweep(two_subblocks, namespace, settings, lambda all_: run_all(all_, "train", 2), "the gang")
+    assert {pod["metadata"]["uid"] for pod in pods} == planned.keys(), "none was recreated"
+    assert moved not in {pod["spec"]["nodeName"] for pod in pods}
+
+
+def mortal(cluster: Cluster) -> MortalApi:
+    api = MortalApi.connect(cluster.kubeconfig, user_agent="test-sweeper")
+    assert isinstance(api, MortalApi)
+    return api

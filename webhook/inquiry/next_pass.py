@@ -156,7 +156,7 @@ def next_pass(cluster: ClusterReading, settings: Settings, first: Pod, now: Mome
     snapshotter, facts = owners_snapshotter(cluster, settings), facts_of(cluster)
     view = replace(view_of(snapshotter, cluster, settings), now=now)
     memory = Memory(refusals=_refusals_since_plans(view, settings, facts))
-    view = with_valid_plans(view, memory.refusing, memory.sent, refusals=memory.refusals)
+    view = with_valid_plans(view, settings.topology, memory.refusing, memory.sent, refusals=memory.refusals)
     view = with_plan_checks(view, _plan_checks(view, settings, facts), memory.sent)
     view, snapshot = with_fitting_plans(view, snapshotter.snapshot, memory.sent)
     return run_pass(view, snapshot, settings, facts, view.gang_of(first).placement_key)

@@ -136,7 +136,10 @@ class Sweeper:
                 view = with_claims_waiting(seen)
             memory = self._memory = self._with_failed(view, self._memory.seen(view))
             written = view.planned.keys()
-            view = with_valid_plans(view, memory.refusing, memory.sent, memory.given_up, memory.refusals)
+            view = with_valid_plans(
+                view, self._pass.settings.topology, memory.refusing, memory.sent, memory.given_up,
+                memory.refusals,
+            )  # fmt: skip
             view = self._hooks.check_plans(view, memory.sent)
         snapshot = None
         self._pass.heartbeat()

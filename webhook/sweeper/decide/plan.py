@@ -31,6 +31,7 @@ from webhook.sweeper.decide.retries import RetryTable, Write
 from webhook.sweeper.decide.waiting_plans import evicted_by_plans, promised_victims, wanted_resources
 from webhook.sweeper.observe.gangs import PodGang
 from webhook.sweeper.observe.membership import GangKey
+from webhook.sweeper.observe.plans import node_hashes
 from webhook.sweeper.observe.view import View
 
 _NONE: Final[Mapping[str, str]] = {}
@@ -231,6 +232,8 @@ def new_plan(attempt: Attempt, now: PassState, *, unpinned: bool = False) -> New
     entries = planned_pods(gang, asked, answer, now.view.now.ns, found)
     if unpinned:
         entries = [replace(entry, node="") for entry in entries]
+    hash_of = node_hashes(now.view.nodes, now.settings.topology)
+    entries = [replace(entry, node_hash=hash_of(entry.node)) for entry in entries]
     nodes = {*others.values(), *_nodes_of_workers(asked, entries)}
     labels = now.view.labels_of(nodes)
     move = move_of(gang, frozenset(nodes), now.ledger)
@@ -282,12 +285,13 @@ def with_releases(plan: NewPlan, queue: ReleaseQueue, timestamps: Timestamps, vi
 
 def with_valid_plans(
     view: View,
+    topology: Topology,
     refusing: RefusingNodes,
     sent: SentReleases,
     given_up: Set[str] = frozenset(),
     refusals: KubeletRefusals = NONE_REFUSED,
 ) -> View:
-    """The view with the valid plans: without those for nodes that refused the gang.
+    """The view with the valid plans: without those for nodes that refused the gang, or changed their domains.
 
     A pod that we have released and that the watch still shows as gated is where we sent it. given_up: uids of
     pods whose plans were invalid before. Their nodes may be those of other gangs by now, so these pods need
@@ -300,11 +304,18 @@ def with_valid_plans(
         and _has_refused(own.node, view.gang_of(pod), view.controller_of(pod), refusing, refusals)
     }
     refused |= given_up & view.planned.keys()
+    refused |= _of_changed_nodes(view, topology)
     lost = {each.uid for each in view.written} - view.planned.keys()  # their nodes take them no more
     refused |= _planned_with(refused | lost, view, sent)
     planned = {uid: each for uid, each in view.planned.items() if uid not in refused}
     planned.update((uid, each.planned) for uid, each in sent.done.items())
     return view.with_plans(planned)
+
+
+def _of_changed_nodes(view: View, topology: Topology) -> Set[str]:
+    """The planned pods whose node was replaced, or moved in the topology, since it was chosen."""
+    present = node_hashes(view.nodes, topology)
+    return {uid for uid, each in view.planned.items() if each.node_hash not in ("", present(each.node))}
 
 
 def _has_refused(

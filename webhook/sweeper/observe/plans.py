@@ -1,7 +1,9 @@
 """Where pods have been sent: by their pins, and by all plans together. Pure."""
 
+import functools
+import zlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from itertools import chain
 
@@ -10,9 +12,10 @@ from msgspec.structs import replace
 from labeler.contract import keys
 from webhook.identity_cache import IdentityCache, changed_keys
 from webhook.kube.affinity import NodeSelectorTerm, SelectorRequirement
-from webhook.kube.objects import Pod
+from webhook.kube.objects import Node, Pod
 from webhook.kube.placements import Placement
 from webhook.kube.plan_pods import PlannedPod
+from webhook.placement import Topology
 from webhook.workloads.pod_group_names import was_nominated
 
 # --- gates and pins of a pod --------------------------------------------------------------------------
@@ -210,6 +213,23 @@ class Plans:
             for uid in sorted(plan.entries.keys() & known):
                 if waiting[uid] == plan.placement.metadata.namespace:
                     yield plan.entries[uid]
+
+
+def node_hashes(nodes: Mapping[str, Node], topology: Topology) -> Callable[[str], str]:
+    """What plans assume of a node that their pods do not ask for: its uid and its domains, as a hash by name.
+
+    "" if there is no such node.
+    """
+
+    @functools.cache
+    def of(name: str) -> str:
+        if name not in nodes:
+            return ""
+        metadata = nodes[name].metadata
+        place = metadata.uid, topology.path(metadata.labels)
+        return f"{zlib.crc32(repr(place).encode()):08x}"
+
+    return of
 
 
 def is_newer(entry: Texts, than: Texts | None) -> bool:
