@@ -26,6 +26,12 @@ def templated(**annotations: str) -> dict[str, Any]:
     return {"metadata": {"annotations": own}, "spec": {"containers": [{"name": "main", "image": "x"}]}}
 
 
+def deployment_of(made: dict[str, Any]) -> dict[str, Any]:
+    """A Deployment with the template of a Job."""
+    spec = {"replicas": 4, "template": made["spec"]["template"]}
+    return {**made, "apiVersion": "apps/v1", "kind": "Deployment", "spec": spec}
+
+
 def on_the_job(**annotations: str) -> dict[str, Any]:
     made = job()
     made["metadata"]["annotations"] = {TOPOGATE + k.replace("_", "-"): v for k, v in annotations.items()}
@@ -47,6 +53,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "a gang without a name": (job(gang="", gang_size="4"), "topogate.io/gang is empty"),
     "a size that is no number": (job(gang_size="four"), "is not a positive whole number"),
     "a size that its controller contradicts": (job(gang_size="16"), "gang-size 16, but 4 pods are made"),
+    "a size on replicas": (deployment_of(job(gang_size="16")), "gang-size 16 has no effect: such pods"),
     "a minimum above the size": (job(gang_size="4", gang_min_size="8"), "more than topogate.io/gang-size 4"),
     "a minimum above what is made": (job(gang_min_size="8"), "gang-min-size 8, but 4 pods are made"),
     "a level that is none": (job(required_topology="rack"), 'no level "rack"; known: block'),

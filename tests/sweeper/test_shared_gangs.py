@@ -116,6 +116,38 @@ def test_operators_may_group_pods_of_several_controllers() -> None:
     assert gang.wrongly_shared == ""
 
 
+ALONE = (
+    "topogate.io/gang-size 4 has no effect: such pods are placed one by one; name their gang by "
+    "topogate.io/gang"
+)
+SIZED = {keys.GANG_SIZE_ANNOTATION: "4"}
+
+
+@pytest.mark.promise("R334")
+@pytest.mark.parametrize(
+    ("pod", "sentence"),
+    [
+        (pods_of("ReplicaSet/w-1f", 1, SIZED, OLD)[0], ALONE),
+        (pods_of("Pod/driver", 1, SIZED, {"spark-role": "executor"})[0], ALONE),
+        (pods_of("", 1, SIZED)[0], ALONE),
+        (pods_of("ReplicaSet/w-1f", 1, {keys.GANG_SIZE_ANNOTATION: "1"}, OLD)[0], ""),
+        (pods_of("ReplicaSet/w-1f", 1, {}, OLD)[0], ""),
+        (pods_of("Job/a", 1, SIZED)[0], ""),
+        (pods_of("ReplicaSet/w-1f", 1, {**GANG, **SIZED}, OLD)[0], ""),
+    ],
+    ids=["replica", "Spark executor", "bare", "of one", "without a size", "of a Job", "named"],
+)
+def test_a_size_on_a_pod_of_no_gang_has_that_warning_and_the_pod_waits_for_no_others(
+    pod: Pod, sentence: str
+) -> None:
+    gang = gang_of(pod)
+    assert gang.wrongly_shared == sentence
+    assert [each for each in gang.problems if "no effect" in each] == ([sentence] if sentence else [])
+    warnings, _ = warn_of_manifests([gang], shipped_configuration().policy, {})
+    assert [each.note for each in warnings if "one by one" in each.note] == ([sentence] if sentence else [])
+    assert not sentence or gang.size == 1
+
+
 @pytest.mark.promise("R334")
 def test_the_owner_of_the_newest_pods_gets_one_event() -> None:
     first, second = pods_of("Job/a", 2, of(2)), pods_of("Job/longer", 2, of(2))

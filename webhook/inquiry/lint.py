@@ -25,6 +25,9 @@ from webhook.policy.annotations import size_faults, slice_faults
 from webhook.scheduling.convert import pod_class_of
 from webhook.scheduling.impossible_requests import no_topology, unmet
 from webhook.sweeper.observe.gangs import PodGang
+from webhook.workloads.pod_group_names import marked_gang
+from webhook.workloads.ranks import COUNT
+from webhook.workloads.shared_gangs import why_alone
 
 _OWN_RESOURCES: Final = "kubernetes.io/"
 
@@ -175,12 +178,25 @@ def _of_size(owner: ManifestOwner, pod: Mapping[str, Any]) -> Iterator[str]:
     """A size annotation that contradicts the controller."""
     metadata, makes = pod.get("metadata"), owner.owned.size
     annotations = metadata.get("annotations") if isinstance(metadata, dict) else None
-    if not isinstance(annotations, dict) or owner.is_loose or not makes:
+    if not isinstance(metadata, dict) or not isinstance(annotations, dict):
         return
     written = {key: str(value) for key, value in annotations.items()}
+    if owner.is_loose:
+        yield from _of_lone_pod(metadata, written)
+    if owner.is_loose or not makes:
+        return
     yield from size_faults(written, makes)
     if len(owner.owned.sets) == 1:
         yield from slice_faults(written, makes)
+
+
+def _of_lone_pod(metadata: Mapping[str, Any], annotations: Mapping[str, str]) -> Iterator[str]:
+    """A size on a pod that is in no gang."""
+    labels, size = metadata.get("labels"), annotations.get(keys.GANG_SIZE_ANNOTATION, "")
+    is_named = bool(annotations.get(keys.GANG_ANNOTATION))
+    is_marked = marked_gang(labels if isinstance(labels, dict) else {}, annotations) is not None
+    if not is_named and not is_marked and COUNT.fullmatch(size) and (fault := why_alone(int(size))):
+        yield fault
 
 
 def of_nodes(gang: PodGang, snapshot: Snapshot) -> Iterator[str]:

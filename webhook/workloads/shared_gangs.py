@@ -1,4 +1,4 @@
-"""Gangs that pods of several controllers share, as where a template was copied with its gang's name. Pure.
+"""Pods in a gang that is not theirs, as where a template was copied, and pods in none, with a size. Pure.
 
 Several controllers may rightly make one gang, such as a launcher and its workers. The size that is stated is
 then that of all of them.
@@ -20,6 +20,14 @@ def controller_name(pod: Pod, kind: str, name: str) -> str:
     if kind == "ReplicaSet" and name.endswith(suffix):
         return f"Deployment/{name.removesuffix(suffix)}"
     return f"{kind}/{name}"
+
+
+def why_alone(size: int | None) -> str:
+    """The sentence on a gang's size that is stated on a pod of no gang, as on a replica; "" without one."""
+    if size in (None, 1):
+        return ""
+    stated, name = f"{keys.GANG_SIZE_ANNOTATION} {size}", keys.GANG_ANNOTATION
+    return f"{stated} has no effect: such pods are placed one by one; name their gang by {name}"
 
 
 def why_wrongly_shared(size: int | None, pods: int, controllers: Iterable[str]) -> str:

@@ -35,7 +35,7 @@ _QUOTED: Final = 40
 
 def size_of(key: GangKey, stated: int | None, from_owner: int | None) -> int | None:
     """The expected number of pods, None if unknown. from_owner: as stated by the gang's controller."""
-    if stated is None and key.kind == "Pod":
+    if key.kind == "Pod":
         return 1
     return from_owner if stated is None else stated
 

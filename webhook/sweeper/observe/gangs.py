@@ -37,7 +37,7 @@ from webhook.workloads.pod_sets import (
     pod_count,
 )
 from webhook.workloads.ranks import ranks_by_uid
-from webhook.workloads.shared_gangs import controller_name, why_wrongly_shared
+from webhook.workloads.shared_gangs import controller_name, why_alone, why_wrongly_shared
 
 SPREAD_PARTS: Final = f"{keys.SPREAD_TOPOLOGY_ANNOTATION} needs one level for all pods of the gang"
 
@@ -100,8 +100,9 @@ class PodGang:
     same: then levels and slices are those of the gang. cpu_pods: uids of pods without GPUs that are
     placed beside the others. alone: whether the gang has no other pods, and will have none. division: how
     an extension has divided it. lost_owner: the controller without which none of its gated pods is
-    placed, None if all controllers exist. wrongly_shared: why these pods should not be one gang, "" if
-    they may be. left: why its pods are left to kube-scheduler, "" if they are not.
+    placed, None if all controllers exist. wrongly_shared: why these pods should not be one gang, or why
+    this pod is in none, "" if that is right. left: why its pods are left to kube-scheduler, "" if they are
+    not.
     """
 
     key: GangKey
@@ -322,6 +323,8 @@ def gang_of(key: GangKey, gated: Sequence[Pod], released: Sequence[Pod], owner: 
 
 def _why_wrongly_shared(key: GangKey, pods: int, stated: int | None, owner: OwnerFacts) -> str:
     """The sentence on pods that should not be one gang, "" if they may be. Operators group as they like."""
+    if key.kind == "Pod":
+        return why_alone(stated)
     if key.kind == "Group" or (stated is None and owner.size is not None):
         return ""
     return why_wrongly_shared(stated, max(pods, owner.made), owner.controllers)
