@@ -7,8 +7,8 @@ from typing import Any, Final
 
 import msgspec
 
-from hack.local.faults import refused
 from labeler.contract import keys
+from tests.broken_nodes import refused
 from tests.extensions.node_health.failing import proven
 from tests.sweeper.pods import decode
 from tests.sweeper.sets import pinned_to

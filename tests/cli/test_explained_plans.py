@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from hack.local.faults import refused
+from tests.broken_nodes import refused
 from tests.cli.explanations import GRID, cluster, explained, job_pods, with_placement
 from tests.sweeper.pods import decode
 from tests.sweeper.sets import member

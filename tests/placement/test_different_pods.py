@@ -8,10 +8,10 @@ from functools import cached_property
 import pytest
 
 from hack.benchmarks.placement_rows import instances
+from hack.comparing.different_pods import different_pods
 from hack.comparing.first_fit import FirstFit
 from hack.comparing.losses import compare
 from hack.comparing.realistic_gangs import DrawnQuestion
-from hack.comparing.several_roles import different_pods
 from tests.placement.small import gang_of, placed, pod_class, seeds, snapshot_of
 from webhook.placement import (
     Assignment,

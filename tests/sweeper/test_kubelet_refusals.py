@@ -6,8 +6,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from hack.local.faults import refused
 from labeler.contract import keys
+from tests.broken_nodes import refused
 from tests.extensions.node_health.failing import clock_time, ended, node
 from tests.support import work_of
 from tests.sweeper.cluster import Nodes, Placing, gpu_pod, places

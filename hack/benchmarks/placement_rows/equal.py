@@ -11,9 +11,9 @@ from typing import Final
 
 from hack.benchmarks.placement_rows import instances
 from hack.benchmarks.placement_rows.row import Row, answered, timed
+from hack.comparing.different_pods import different_pods
 from hack.comparing.first_fit import FirstFit
 from hack.comparing.greedy import place_greedily
-from hack.comparing.several_roles import different_pods
 from webhook.placement import Gang, Member, NodeInfo, Options, PodClass, Snapshot, check, place
 from webhook.placement.model import Assignment, NoFit, vector
 

@@ -8,8 +8,8 @@ import pytest
 
 from hack.local.build import ROOT
 from hack.local.cluster import Cluster
-from hack.local.faults import EXIT, NOT_ADMITTED, BrokenNodes
 from labeler.contract import keys
+from tests.broken_nodes import EXIT, NOT_ADMITTED, BrokenNodes
 from tests.support import create_namespace, delete_namespace
 from tests.sweeper.at_work import Pods, create_job, run_all, sweep, template
 from webhook.configuration.settings import BadNodes, Settings

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from hack.local import autoscaler
 from hack.local.cluster import Cluster
 from tests.definitions import wait_gone, wait_served
+from tests.extensions.scale_up import autoscaler
 from tests.support import delete, install_definitions
 
 

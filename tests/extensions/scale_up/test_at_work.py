@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from hack.local import nodes
-from hack.local.autoscaler import BEST_EFFORT, StandIn
 from hack.local.cluster import Cluster
 from labeler.contract import keys
+from tests.extensions.scale_up.autoscaler import BEST_EFFORT, StandIn
 from tests.sweeper.at_work import create_job, run_all, sweep, template
 from tests.sweeper.mortal import AFTER, Death, MortalApi, living, sweep_until
 from webhook.configuration.settings import ScaleUp, Settings

@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from hack.local.autoscaler import BEST_EFFORT
 from labeler.contract import keys
+from tests.extensions.scale_up.autoscaler import BEST_EFFORT
 from tests.extensions.scale_up.requests import BEGAN, CLASS, request
 from tests.sweeper.clock import Clock
 from tests.sweeper.cluster import Nodes, Placing, gpu_pod
