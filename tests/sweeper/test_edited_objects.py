@@ -55,6 +55,9 @@ PODS: Final = st.lists(
     max_size=4,
 )  # fmt: skip
 TEXTS: Final = st.lists(TEXT, max_size=4)
+OWNER: Final = st.fixed_dictionaries({
+    "apiVersion": TEXT, "kind": TEXT, "name": TEXT, "uid": TEXT, "controller": st.booleans(),
+})  # fmt: skip
 SPEC: Final = {
     "gang": TEXT, "gangId": TEXT, "size": COUNT, "attempt": COUNT, "usableNodes": COUNT, "minimum": COUNT,
     "proven": st.booleans(), "preempts": st.booleans(), "laterPodNodes": TEXTS,
@@ -62,6 +65,7 @@ SPEC: Final = {
     "victims": st.lists(
         st.fixed_dictionaries({
             "pods": TEXTS, "whole": st.booleans(), "nodes": TEXTS, "movedGang": TEXT, "moves": TEXTS,
+            "owner": OWNER,
         }),
         max_size=3,
     ),
@@ -208,7 +212,10 @@ def valid_document() -> dict[str, Any]:
         "proven": True, "preempts": False, "laterPodNodes": ["n1"], "domains": {"": "b0"},
         "avoided": {"n2": "x"},
         "victims": [
-            {"pods": ["uid-x"], "whole": True, "nodes": ["n0"], "movedGang": "p", "moves": [MOVED_AT]}
+            {
+                "pods": ["uid-x"], "whole": True, "nodes": ["n0"], "movedGang": "p", "moves": [MOVED_AT],
+                "owner": {"apiVersion": "v1", "kind": "x", "name": "x", "uid": "x", "controller": True},
+            },
         ],
         "moves": [MOVED_AT], "pods": entries, "packed": "",
     }  # fmt: skip

@@ -12,6 +12,7 @@ from tests.sweeper.preemptions import member
 from webhook.configuration.settings import Settings
 from webhook.kube.objects import Pod
 from webhook.sweeper.decide.orders import Orders
+from webhook.sweeper.decide.placement_pass import PlacingMemory
 from webhook.sweeper.decide.reservations import MOVE
 from webhook.sweeper.decide.retries import RetryTable, Wait, Write
 from webhook.sweeper.observe.membership import LostOwner
@@ -193,22 +194,51 @@ def test_a_move_of_a_time_to_come_reserves_nothing() -> None:
     assert made.placing.ledger.nodes(MOVE) == set()
 
 
+def is_of_small(pod: Pod) -> bool:
+    """Whether the Job of a pod is small, by its reference: of an evicted gang nothing else is known."""
+    owner = pod.metadata.controller
+    return owner is not None and (pod.metadata.namespace, owner.name) == ("ns", "small")
+
+
+def change_leader(made: Scattered) -> None:
+    """A new leader has not seen what was before."""
+    made.placing.memory = PlacingMemory()
+
+
 @pytest.mark.promise("O420")
-def test_the_new_place_is_free_once_the_controller_of_the_gang_is_deleted() -> None:
+@pytest.mark.parametrize("happen", [lambda _: None, change_leader])
+def test_the_new_place_is_free_once_the_controller_of_the_gang_is_deleted(
+    happen: Callable[[Scattered], None],
+) -> None:
     made = evicted_one()
+    happen(made)
     lost = LostOwner("its controller Job/small is deleted")
-    made.placing.snapshotter.owners = lambda: lambda pod: lost if pod.metadata.name == "small-0" else None
+    made.placing.snapshotter.owners = lambda: lambda pod: lost if is_of_small(pod) else None
     made.waits("tiny", 1)
     assert places(made.one()) == {"tiny-0": "n3"}
 
 
 @pytest.mark.promise("O420")
-def test_the_new_place_is_free_once_the_job_of_the_gang_creates_no_more_pods() -> None:
+@pytest.mark.parametrize("happen", [lambda _: None, change_leader])
+def test_the_new_place_is_free_once_the_job_of_the_gang_creates_no_more_pods(
+    happen: Callable[[Scattered], None],
+) -> None:
     """It completed right before the eviction, or failed for it, or is suspended."""
     made = evicted_one()
-    made.placing.has_ended = lambda pod: pod.metadata.name == "small-0"
+    happen(made)
+    made.placing.has_ended = is_of_small
     made.waits("tiny", 1)
     assert places(made.one()) == {"tiny-0": "n3"}
+
+
+@pytest.mark.promise("O420")
+def test_the_new_place_stays_reserved_while_the_api_server_is_asked_for_the_controller() -> None:
+    made = evicted_one()
+    change_leader(made)
+    asked = LostOwner("the API server is asked whether Job/small exists", is_confirmed=False)
+    made.placing.snapshotter.owners = lambda: lambda pod: asked if is_of_small(pod) else None
+    made.waits("tiny", 1)
+    assert places(made.one()) == {}
 
 
 @pytest.mark.parametrize(
@@ -307,9 +337,9 @@ def test_a_jobset_is_moved_with_all_its_jobs_and_returns_once_all_are_recreated(
     assert [nodes for _, nodes in moved(Orders(plans=(order,)))] == [["n3", "n4"]]
     made.cluster.pods = [pod for pod in made.cluster.pods if pod not in jobs]
     made.sizes["set"] = 2
-    lost = LostOwner("its controller Job/set-0-0 is deleted")
-    made.placing.snapshotter.owners = lambda: lambda pod: lost if pod in jobs else None
-    made.placing.has_ended = lambda pod: pod in jobs
+    lost, own = LostOwner("its controller is deleted"), [pod.metadata.controller for pod in jobs]
+    made.placing.snapshotter.owners = lambda: lambda pod: lost if pod.metadata.controller in own else None
+    made.placing.has_ended = lambda pod: pod.metadata.controller in own
     made.waits("urgent", 1, priority=1000)
     assert places(made.one()) == {}
     made.cluster.pods.pop()

@@ -139,12 +139,13 @@ class ClusterReading:
         """The PodDisruptionBudgets; of a user who may not read them, unread ones."""
         return self.read_budgets()
 
-    def lost_owners(self, is_asked: Callable[[Pod], bool]) -> LostOwnerOf:
+    def lost_owners(self, is_asked: Callable[[Pod], bool], gone: Sequence[Pod] = ()) -> LostOwnerOf:
         """Returns which controller of a pod does not exist, see View.lost_owner.
 
         is_asked: of which pods that matters. Others count as having all controllers: each may take a request.
+        gone: pods that do not exist any more, and of which it matters.
         """
-        pods = [pod for pod in self.pods if is_asked(pod)]
+        pods = [*gone, *filter(is_asked, self.pods)]
         lost_owner, uids = self.read_lost_owners(pods), {pod.metadata.uid for pod in pods}
         return lambda pod: lost_owner(pod) if pod.metadata.uid in uids else None
 

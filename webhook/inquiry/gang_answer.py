@@ -21,6 +21,7 @@ from webhook.sweeper.extension import dividing
 from webhook.sweeper.observe.gang_requests import preferred_of
 from webhook.sweeper.observe.gangs import OwnerFacts, PodGang, gather
 from webhook.sweeper.observe.view import View
+from webhook.sweeper.repair.allowance import Allowance
 from webhook.text import counted
 
 VIEW_ALONE: Final = PassFacts(lambda _: OwnerFacts())
@@ -93,7 +94,8 @@ def state_for(
     view = with_objects(view, extensions, facts)
     rules = node_rules(ordered, view, settings, facts, extensions).on(snapshot)
     sources = [each.source for each in extensions if each.source is not None]
-    opening = ReservationInput(ReservationLedger(), ordered, view, snapshot, rules)
+    has_ended = Allowance(settings, facts.job).has_ended
+    opening = ReservationInput(ReservationLedger(), ordered, view, snapshot, rules, has_ended)
     ledger = reported_ledger(opening, sources, settings, facts.leads_since)
     divide = dividing(all_extensions())
 

@@ -30,7 +30,7 @@ from webhook.scheduling.budgets import Budgets
 from webhook.sweeper.decide.attempt import GangMemory, PassState, Stopwatch
 from webhook.sweeper.decide.kubelet_refusals import KubeletRefusals
 from webhook.sweeper.decide.missing_pods import Growth
-from webhook.sweeper.decide.moved_gangs import MOVES
+from webhook.sweeper.decide.moved_gangs import MOVES, moved_pod
 from webhook.sweeper.decide.node_rules import NodeRules, join
 from webhook.sweeper.decide.orders import GangOutcome, NewPlan
 from webhook.sweeper.decide.placement_pass import PlacingMemory
@@ -57,6 +57,7 @@ from webhook.sweeper.extension import (
 from webhook.sweeper.observe.gangs import GangKey, OwnerFacts, PodGang, gather, key_of
 from webhook.sweeper.observe.snapshotter import Snapshotter
 from webhook.sweeper.observe.view import Moment, View
+from webhook.sweeper.repair.allowance import Allowance
 from webhook.sweeper.report_memory import GangReason, GangReasons, reasons_after
 from webhook.workloads.builtin import Job
 
@@ -199,16 +200,16 @@ def _plan_checks(view: View, settings: Settings, facts: PassFacts) -> Iterator[P
 
 def owners_snapshotter(cluster: ClusterReading, settings: Settings) -> Snapshotter:
     """One that knows of pods that wait, or whose gang has reserved nodes, whether their controllers exist."""
-    moves = (group for each in cluster.placements.values() for group in each.spec.victims if group.is_moved)
-    moved = {uid for group in moves for uid in group.pods}
+    victims = (group for each in cluster.placements.values() for group in each.spec.victims)
+    moved = filter(None, (moved_pod(group.moved_gang, group.owner) for group in victims))
 
     def matters(pod: Pod) -> bool:
-        if pod.spec.scheduling_gates or pod.metadata.uid in moved:
+        if pod.spec.scheduling_gates:
             return True
         plan = cluster.placements.get(key_of(pod, settings.owner_rules).placement_key)
         return plan is not None and bool(plan.spec.later_pod_nodes)
 
-    lost_owner = cluster.lost_owners(matters)
+    lost_owner = cluster.lost_owners(matters, list(moved))
     return Snapshotter(cluster, settings, owners=lambda: lost_owner)
 
 
@@ -240,7 +241,8 @@ def run_pass(
         asked_at = -math.inf if gang.key.placement_key == first else view.now.seconds
         return GangMemory(_growth(gang, view, facts.leads_since), asked_at=asked_at)
 
-    given = ReservationInput(ReservationLedger(), gangs, view, snapshot, rules)
+    has_ended = Allowance(settings, facts.job).has_ended
+    given = ReservationInput(ReservationLedger(), gangs, view, snapshot, rules, has_ended)
     ledger = reported_ledger(given, sources, settings, facts.leads_since)
     placing = PlacingMemory({gang.key: memory(gang) for gang in gangs}, ledger)
     return NextPass(seen, decide(seen, Memory(placing=placing, refusals=refusals), settings, _guarded))

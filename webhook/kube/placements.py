@@ -17,7 +17,7 @@ import msgspec
 
 from webhook.kube.client import MERGE_PATCH, Api, ApiError
 from webhook.kube.decoding import Reader
-from webhook.kube.objects import Metadata
+from webhook.kube.objects import Metadata, OwnerReference
 from webhook.kube.plan_pods import PLAIN_PODS, PlannedPod, pack, unpack
 from webhook.kube.struct import Struct
 
@@ -49,7 +49,8 @@ class VictimGroup(Struct, frozen=True, omit_defaults=True):
 
     nodes: of a gang that is moved, its new place, which is reserved for it; other victims have none.
     moved_gang: the Placement of the gang, or of the controller of a pod that is a gang alone. moves: when the
-    gang was moved, in RFC 3339; the last one is this move.
+    gang was moved, in RFC 3339; the last one is this move. owner: the controller that recreates the whole
+    gang; None where another one recreates that controller, as a JobSet its Jobs.
     """
 
     pods: list[str] = msgspec.field(default_factory=list)
@@ -57,6 +58,7 @@ class VictimGroup(Struct, frozen=True, omit_defaults=True):
     nodes: list[str] = msgspec.field(default_factory=list)
     moved_gang: str = ""
     moves: list[str] = msgspec.field(default_factory=list)
+    owner: OwnerReference | None = None
 
     @property
     def is_moved(self) -> bool:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Final
 
-from webhook.kube.objects import Pod
+from webhook.kube.objects import OwnerReference, Pod, PodMetadata
 from webhook.kube.placements import Placement, VictimGroup
 from webhook.kube.times import since_1970
 from webhook.sweeper.decide.reservations import (
@@ -38,13 +38,13 @@ class MoveReservation(Reservation):
     """The new place of a gang.
 
     moves: when the gang was moved; the last one is this move, by which it is recognized. pods: uids of those
-    that are evicted; pod: one of them, as last seen, None if none was. is_over: the gang has its place, or is
-    deleted; without nodes, it stays until its time is over, so that the plan does not begin it again.
+    that are evicted. owner: see VictimGroup. is_over: the gang has its place, or is deleted; without nodes,
+    it stays until its time is over, so that the plan does not begin it again.
     """
 
     moves: tuple[str, ...] = ()
     pods: tuple[str, ...] = ()
-    pod: Pod | None = None
+    owner: OwnerReference | None = None
     is_over: bool = False
 
     def ended(self) -> "MoveReservation":
@@ -102,16 +102,20 @@ def _is_begun(move: MoveReservation, view: View) -> bool:
 
 
 def _is_over(move: MoveReservation, given: ReservationInput) -> bool:
-    """Whether it was over before, or nobody recreates its pods any more.
-
-    That is known of a controller that makes the whole gang: others are recreated, as Jobs by their JobSet.
-    """
-    pod, view = move.pod, given.view
-    owner = pod.metadata.controller if pod is not None else None
-    if move.is_over or pod is None or owner is None or owner.kind != view.controller_of(pod).kind:
+    """Whether it was over before, or its controller is gone, or creates no more pods."""
+    pod = moved_pod(move.gang, move.owner)
+    if move.is_over or pod is None:
         return move.is_over
-    lost = view.lost_owner(pod)
+    lost = given.view.lost_owner(pod)
     return given.has_ended(pod) or (lost is not None and lost.is_confirmed)
+
+
+def moved_pod(moved_gang: str, owner: OwnerReference | None) -> Pod | None:
+    """A pod of a gang that was moved, as far as a plan names it; None where it names no owner."""
+    if owner is None:
+        return None
+    namespace, _, name = moved_gang.partition("/")
+    return Pod(metadata=PodMetadata(name=name, namespace=namespace, owner_references=[owner]))
 
 
 def _reservation(
@@ -124,15 +128,13 @@ def _reservation(
     seconds = max(_LEAST_SECONDS, ledger.settings.reserve_hold_seconds)
     until = ledger.now.seconds - now + began + seconds
     nodes = frozenset(group.nodes) & view.nodes.keys()
-    seen = next((pod for uid in group.pods if (pod := view.by_uid.get(uid)) is not None), None)
     known = view.placements.get(group.moved_gang)
     namespace = group.moved_gang.partition("/")[0]
     return MoveReservation(
         MOVE, group.moved_gang, nodes, until - seconds, until, datetime.fromtimestamp(began + seconds, UTC),
         whose=f"{namespace}/{known.spec.gang}" if known is not None else group.moved_gang,
         holder=group.moves[-1], priority=_ABOVE_ALL, beyond_share=nodes, moves=tuple(group.moves),
-        pods=tuple(group.pods), pod=seen or (before.pod if before is not None else None),
-        is_over=before is not None and before.is_over,
+        pods=tuple(group.pods), owner=group.owner, is_over=before is not None and before.is_over,
     )  # fmt: skip
 
 

@@ -269,10 +269,12 @@ def as_preemption(moves: Moves[RunningGang], now: PassState) -> Preemption:
 
 def _group(gang: RunningGang, answer: Assignment, now: PassState, made: str) -> VictimGroup:
     before = moves_within(DAY, _moves_of(gang.key, now), now.view.now.at.timestamp())
+    maker, owner = now.view.controller_of(gang.pods[0]), gang.pods[0].metadata.controller
     return VictimGroup(
         pods=sorted(pod.metadata.uid for pod in gang.pods),
         whole=True,
         nodes=sorted(set(answer.nodes.values())),
-        moved_gang=now.view.controller_of(gang.pods[0]).placement_key,
+        moved_gang=maker.placement_key,
         moves=[*before, made],
+        owner=owner if owner is not None and owner.kind == maker.kind else None,
     )
