@@ -100,12 +100,13 @@ class Step:
     """A pass, and what is known of each gang.
 
     reasons: by gang, why it waits as the sweeper reports it. placed: the gangs with a new plan.
-    explained: by gang and the name of the pod that is asked about, the lines.
+    explained: by gang and the name of the pod that is asked about, the lines. reading: the cluster before it.
     """
 
     reasons: Mapping[str, str]
     placed: Set[str]
     explained: Mapping[tuple[str, str], list[str]]
+    reading: ClusterReading
 
 
 @dataclass
@@ -170,9 +171,8 @@ class World:
         reasons = self.sweeper._memory.report.reasons
         waits = {str(key): each.reason for key, each in reasons.items() if each.cause is not None}
         after = self._plans()
-        return Step(
-            waits, {gang for gang, uids in after.items() if uids - before.get(gang, set())}, explained
-        )
+        placed = {gang for gang, uids in after.items() if uids - before.get(gang, set())}
+        return Step(waits, placed, explained, reading)
 
     def _plans(self) -> dict[str, set[str]]:
         """By gang, the uids of its pods that its plan names."""

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from hack.local import nodes
+from tests.broken_nodes import refused
 from tests.sweeper.pods import decode, pod_json
 from webhook.configuration.settings import Settings
 from webhook.inquiry.cluster_state import ClusterReading
@@ -17,8 +18,7 @@ from webhook.sweeper.observe.gangs import OwnerFacts, key_of
 from webhook.workloads import marks
 
 GRID = nodes.grid(nodes.Shape(nodes=4, blocks=2, subblocks=1))
-
-
+BLOCK = "topology.gke.io/cluster"
 GPU = {"resources": {"requests": {"nvidia.com/gpu": "8"}}}
 
 
@@ -74,3 +74,18 @@ def explained(
     of: ClusterReading, name: str = "train-0", settings: Settings | None = None, namespace: str = "ns"
 ) -> str:
     return "\n".join(explain(of, namespace, name, settings or Settings()))
+
+
+def planned(pods: list[Pod], *others: Pod, entries: Mapping[str, str] | None = None) -> ClusterReading:
+    """The first pods are planned for a node each. entries: uid -> node instead."""
+    entries = entries or {each.metadata.uid: GRID[number].name for number, each in enumerate(pods)}
+    planned = [{"name": uid, "uid": uid, "node": node} for uid, node in entries.items()]
+    return with_placement(cluster([*pods, *others], parallelism=len(pods)), pods[0], pods=planned)
+
+
+def refused_by_kubelet(pod: Pod) -> Pod:
+    """A pod of its Job that the kubelet of the first node refused."""
+    body: dict[str, Any] = msgspec.to_builtins(pod)
+    body["metadata"] |= {"uid": "refused", "name": "refused"}
+    body["spec"] |= {"nodeName": GRID[0].name, "schedulingGates": []}
+    return decode({**body, "status": refused("OutOfcpu", "OutOfcpu") | {"containerStatuses": []}})

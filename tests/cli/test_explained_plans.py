@@ -7,32 +7,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.broken_nodes import refused
-from tests.cli.explanations import GRID, cluster, explained, job_pods, with_placement
+from tests.cli.explanations import BLOCK, GRID, explained, job_pods, planned, refused_by_kubelet
 from tests.sweeper.pods import decode
 from tests.sweeper.sets import member
 from webhook.extensions.native_gangs.own_pod_groups import COLLECTIONS, FINALIZER, BindGroup
-from webhook.inquiry.cluster_state import ClusterReading
-from webhook.kube.objects import Pod
 from webhook.sweeper.observe.watches import WatchedCollection
 from webhook.workloads.pod_group_names import bind_group_name
-
-BLOCK = "topology.gke.io/cluster"
-
-
-def planned(pods: list[Pod], *others: Pod, entries: Mapping[str, str] | None = None) -> ClusterReading:
-    """The first pods are planned for a node each. entries: uid -> node instead."""
-    entries = entries or {each.metadata.uid: GRID[number].name for number, each in enumerate(pods)}
-    planned = [{"name": uid, "uid": uid, "node": node} for uid, node in entries.items()]
-    return with_placement(cluster([*pods, *others], parallelism=len(pods)), pods[0], pods=planned)
-
-
-def refused_by_kubelet(pod: Pod) -> Pod:
-    """A pod of its Job that the kubelet of the first node refused."""
-    body: dict[str, Any] = msgspec.to_builtins(pod)
-    body["metadata"] |= {"uid": "refused", "name": "refused"}
-    body["spec"] |= {"nodeName": GRID[0].name, "schedulingGates": []}
-    return decode({**body, "status": refused("OutOfcpu", "OutOfcpu") | {"containerStatuses": []}})
 
 
 @pytest.mark.parametrize("is_older", [True, False], ids=["older plan", "newer plan"])

@@ -13,11 +13,12 @@ from tests.sweeper.pods import decode, job_pod, pod_json
 from webhook.configuration.settings import Settings
 from webhook.configuration.store import ConfigurationStore
 from webhook.inquiry.cluster_state import ClusterReading
+from webhook.inquiry.next_pass import PassFacts
 from webhook.kube.client import Api
 from webhook.kube.objects import Node, Pod
 from webhook.kube.placements import Placement
 from webhook.scheduling.gpus import Counting
-from webhook.sweeper.observe.gangs import GangKey, OwnerFacts
+from webhook.sweeper.observe.gangs import OwnerFacts
 from webhook.ui.history import History, sample
 from webhook.ui.live import Artist, Live, Scene
 from webhook.ui.page_app import create_app
@@ -90,10 +91,8 @@ class StillLive:
         self._scene = scene
         self._size = size
         self._owners = owners or {}
-        self.owners = self
+        self._records = records
         self.history = History()
-        self.cache = self
-        self.record_of = records.get
         if scene is not None:
             self.history.add(sample(scene.at, scene.picture, scene.gangs))
 
@@ -108,12 +107,8 @@ class StillLive:
     def unread(self) -> list[str]:
         return [] if self._scene else ["pods"]
 
-    def all_of(self, name: str) -> Mapping[str, Any] | None:
-        found: Mapping[str, Any] | None = self._owners.get(name)
-        return found
-
-    def size_of(self, key: GangKey) -> OwnerFacts:
-        return OwnerFacts(self._size)
+    def facts(self) -> PassFacts:
+        return PassFacts(lambda _: OwnerFacts(self._size), self._owners.get, self._records.get)
 
 
 class NoEvents:

@@ -84,7 +84,7 @@ class ClusterReading:
             functools.cache(lambda: _policy(api)),
             functools.cache(lambda: _budgets(api)),
             functools.cache(lambda: tuple(read_all(api, PODS, Pod, fieldSelector=FAILED))),
-            functools.cache(lambda: _leads_since(api)),
+            functools.cache(lambda: leads_since(api)),
             lambda pods: _lost_owners(api, owners.metadata_of, pods),
         )
 
@@ -221,8 +221,8 @@ def _policy(api: Api) -> Policy | None:
         return None  # the rest of the explanation does not need it
 
 
-def _leads_since(api: Api) -> float | None:
-    """Since when the sweeper's leader leads, in seconds since 1970."""
+def leads_since(api: Api) -> float | None:
+    """Since when the sweeper's leader leads, in seconds since 1970; None if the user may not know."""
     try:
         return since_1970((api.json("GET", _LEASE).get("spec") or {}).get("acquireTime"))
     except ApiError:

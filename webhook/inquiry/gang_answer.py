@@ -2,13 +2,12 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
 
 from msgspec import structs
 
 from webhook.configuration.settings import Settings
 from webhook.extensions.known import all_extensions, running
-from webhook.inquiry.next_pass import PassFacts, moment, node_rules, reported_ledger, with_objects
+from webhook.inquiry.next_pass import VIEW_ALONE, PassFacts, moment, node_rules, reported_ledger, with_objects
 from webhook.placement import Assignment, Gang, NoFit, PlacementError, Snapshot, check
 from webhook.placement.model import Placed
 from webhook.sweeper.decide.attempt import GangPlaced, GangWaits, PassInput, PassState
@@ -23,9 +22,6 @@ from webhook.sweeper.observe.gangs import OwnerFacts, PodGang, gather
 from webhook.sweeper.observe.view import View
 from webhook.sweeper.repair.allowance import Allowance
 from webhook.text import counted
-
-VIEW_ALONE: Final = PassFacts(lambda _: OwnerFacts())
-"""Nothing is known but the view."""
 
 
 @dataclass(frozen=True)

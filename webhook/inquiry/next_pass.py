@@ -91,6 +91,10 @@ class PassFacts:
         return found if isinstance(found, Job) and found.metadata.uid == uid else None
 
 
+VIEW_ALONE: Final = PassFacts(lambda _: OwnerFacts())
+"""Nothing is known but the view."""
+
+
 @dataclass(frozen=True)
 class NextPass:
     """A pass: what it saw, the gangs that waited in their order, and what it decided."""
@@ -156,11 +160,25 @@ def next_pass(cluster: ClusterReading, settings: Settings, first: Pod, now: Mome
     """The pass at this moment on a reading of the cluster. first: a pod of the gang, see run_pass."""
     snapshotter, facts = owners_snapshotter(cluster, settings), facts_of(cluster)
     view = replace(view_of(snapshotter, cluster, settings), now=now)
+    view, snapshot = plans_checked(view, snapshotter.snapshot, settings, facts)
+    return run_pass(view, snapshot, settings, facts, view.gang_of(first).placement_key)
+
+
+def plans_checked(
+    view: View, snapshot_of: Callable[[View], Snapshot], settings: Settings, facts: PassFacts
+) -> tuple[View, Snapshot]:
+    """The view with the plans that a pass takes to be valid, and its snapshot.
+
+    Extensions that watch objects check nothing where the cluster serves none, or the user may not read them.
+    """
+    if not view.written:
+        return view, snapshot_of(view)
+    extensions = [each for each in running(settings, facts.policy, view) if each.has("check_plans")]
+    view = with_objects(view, extensions, facts)
     memory = Memory(refusals=_refusals_since_plans(view, settings, facts))
     view = with_valid_plans(view, settings.topology, memory.refusing, memory.sent, refusals=memory.refusals)
-    view = with_plan_checks(view, _plan_checks(view, settings, facts), memory.sent)
-    view, snapshot = with_fitting_plans(view, snapshotter.snapshot, memory.sent)
-    return run_pass(view, snapshot, settings, facts, view.gang_of(first).placement_key)
+    view = with_plan_checks(view, _plan_checks(view, settings, extensions), memory.sent)
+    return with_fitting_plans(view, snapshot_of, memory.sent)
 
 
 def facts_of(cluster: ClusterReading) -> PassFacts:
@@ -183,19 +201,14 @@ def _refusals(failed: Iterable[Pod], view: View, settings: Settings) -> KubeletR
     return KubeletRefusals().after(failed, view.controller_of, at, seconds)
 
 
-def _plan_checks(view: View, settings: Settings, facts: PassFacts) -> Iterator[PlanCheck]:
-    """The checks of plans by the extensions that are on.
-
-    Those that watch objects are left out where the cluster serves none, or the user may not read them.
-    """
-    for extension in running(settings, facts.policy, view):
-        seen = with_objects(view, [extension], facts)
-        is_read = not extension.collections or any(
-            each.of(seen) is not None for each in extension.collections
-        )
-        if is_read and extension.has("check_plans"):
+def _plan_checks(view: View, settings: Settings, extensions: Sequence[Extension]) -> Iterator[PlanCheck]:
+    """view: see with_objects."""
+    for extension in extensions:
+        watched = extension.collections
+        is_read = not watched or any(each.of(view) is not None for each in watched)
+        if is_read:
             with _guarded(extension.name):
-                yield extension.check_plans(HookInput(seen, settings))
+                yield extension.check_plans(HookInput(view, settings))
 
 
 def owners_snapshotter(cluster: ClusterReading, settings: Settings) -> Snapshotter:
@@ -227,7 +240,7 @@ def run_pass(
     """
     extensions = running(settings, facts.policy, view)
     view = with_objects(view, extensions, facts)
-    gangs = _ordered(_gangs(view, settings, facts), view, settings, facts, extensions)
+    gangs = _ordered(waiting_gangs(view, settings, facts), view, settings, facts, extensions)
     refusals = _refusals(facts.failed, view, settings)
     rules = join(_node_rules(gangs, view, settings, facts, extensions))
     sources = [each.source for each in extensions if each.source is not None]
@@ -248,7 +261,7 @@ def run_pass(
     return NextPass(seen, decide(seen, Memory(placing=placing, refusals=refusals), settings, _guarded))
 
 
-def _gangs(view: View, settings: Settings, facts: PassFacts) -> Sequence[PodGang]:
+def waiting_gangs(view: View, settings: Settings, facts: PassFacts) -> Sequence[PodGang]:
     """The gangs that wait, as a pass gathers them."""
     gangs = gather(view.gated, view.mates, facts.size_of, view.gang_of, lost_owner=view.lost_owner)
     if settings.start_with_fewer:

@@ -8,7 +8,7 @@ from webhook.configuration.settings import Settings
 from webhook.inquiry.admission_outcome import AdmissionRules
 from webhook.inquiry.cluster_state import ClusterReading
 from webhook.inquiry.gang_answer import ask_gang, state_for
-from webhook.inquiry.next_pass import facts_of, owners_snapshotter
+from webhook.inquiry.next_pass import facts_of, moment, owners_snapshotter, plans_checked
 from webhook.inquiry.resource_adder import view_of
 from webhook.inquiry.simulation import ManifestPods, Rehearsed, read_pods
 from webhook.placement import Assignment, NoFit
@@ -36,6 +36,6 @@ def rehearse_manifest(cluster: ClusterReading, found: ManifestPods, settings: Se
     pods = tuple(pod for gang in made for pod in gang.pods)
     fuller = replace(cluster, pods=(*cluster.pods, *pods))
     snapshotter = owners_snapshotter(fuller, settings)
-    view = view_of(snapshotter, fuller, settings)
-    snapshot, facts = snapshotter.snapshot(view), facts_of(cluster)
+    view, facts = replace(view_of(snapshotter, fuller, settings), now=moment()), facts_of(cluster)
+    view, snapshot = plans_checked(view, snapshotter.snapshot, settings, facts)
     return Rehearsed(made, view, snapshot, found.notes, found.admitted, settings, facts)

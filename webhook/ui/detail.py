@@ -6,13 +6,11 @@ from typing import Final
 import msgspec
 
 from webhook.configuration.settings import Settings
-from webhook.extensions.known import completed
 from webhook.extensions.node_health.avoided_nodes import avoided_line
 from webhook.inquiry.explanation import explain_gated
-from webhook.inquiry.next_pass import PassFacts, moment, run_pass
+from webhook.inquiry.next_pass import PassFacts, run_pass, waiting_gangs
 from webhook.inquiry.remedies import answer_now
-from webhook.kube.objects import Pod
-from webhook.placement import Assignment, Gang, NoFit, Snapshot, place
+from webhook.placement import Assignment, Gang, NoFit, PlacementError, Snapshot, place
 from webhook.sweeper.decide.attempt import GangPlaced
 from webhook.sweeper.decide.gang_question import question
 from webhook.sweeper.observe.gangs import OwnerFacts, PodGang, gather
@@ -52,7 +50,7 @@ def detail(row: GangRow, scene: Scene, settings: Settings, facts: PassFacts, rig
     if not row.waiting:
         return Detail(row, [_released_pods(row)], best=_best_of_released(row, scene, settings))
     bounded = replace(settings, pass_seconds=PASS_SECONDS)
-    made = run_pass(replace(scene.view, now=moment()), scene.snapshot, bounded, facts, first=row.id)
+    made = run_pass(scene.view, scene.snapshot, bounded, facts, first=row.id)
     gang = made.gang(row.id)
     if gang is None:
         return Detail(row, [_released_pods(row)], best=_best_of_released(row, scene, settings))
@@ -79,16 +77,8 @@ def detail(row: GangRow, scene: Scene, settings: Settings, facts: PassFacts, rig
 
 def find(row: GangRow, scene: Scene, settings: Settings, facts: PassFacts) -> PodGang | None:
     """The gang of a row, None if no pod of it waits any more."""
-    names = {member.name for member in row.members}
-
-    def mine(pod: Pod) -> bool:
-        return pod.metadata.namespace == row.namespace and pod.metadata.name in names
-
-    gated = [pod for pod in scene.view.gated if mine(pod)]
-    others = [pod for pod in scene.view.others if mine(pod)]
-    gathered = gather(gated, others, facts.size_of, scene.view.gang_of, lost_owner=scene.view.lost_owner)
-    gangs = completed(gathered, scene.view, settings, facts.owners_of)
-    return next((gang for gang in gangs if gang.key.placement_key == row.id), None)
+    gated = [pod for pod in scene.view.gated if scene.view.gang_of(pod).placement_key == row.id]
+    return next(iter(waiting_gangs(replace(scene.view, gated=gated), settings, facts)), None)
 
 
 def _released_pods(row: GangRow) -> str:
@@ -110,11 +100,17 @@ def _nearest(answer: Assignment | NoFit, snapshot: Snapshot) -> str:
 
 
 def _best(asked: Gang, snapshot: Snapshot, settings: Settings) -> str:
-    """The spread of a gang in the cluster without any other pod."""
+    """The spread of a gang in the cluster without any other pod; "" if it cannot be placed.
+
+    The part of a gang that waits may make no whole slices by itself.
+    """
     empty = snapshot.without(snapshot.nodes.keys(), lambda use: True)
     spread = None if asked.spread is None else replace(asked.spread, peers=())
     alone = replace(asked, anchors=(), excluded_nodes=frozenset(), spread=spread)
-    found = place(alone, empty, settings.options)
+    try:
+        found = place(alone, empty, settings.options)
+    except PlacementError:
+        return ""
     return found.spread if isinstance(found, Assignment) else ""
 
 

@@ -7,20 +7,22 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Protocol
 
 from webhook.configuration.settings import Settings
+from webhook.inquiry.next_pass import VIEW_ALONE, PassFacts, moment, plans_checked
 from webhook.inquiry.resource_adder import ResourceAdder
 from webhook.kube.objects import Pod
 from webhook.placement import Snapshot
 from webhook.placement.stranded_gpus import stranded_gpus
+from webhook.policy.values import Policy
 from webhook.scheduling.gpus import Counting
 from webhook.sweeper.observe.cache import ClusterCache
 from webhook.sweeper.observe.gangs import GangKey
 from webhook.sweeper.observe.membership import LostOwner, has_owners
 from webhook.sweeper.observe.snapshotter import Objects, Snapshotter
-from webhook.sweeper.observe.view import View
+from webhook.sweeper.observe.view import Moment, View
 from webhook.sweeper.observe.watches import WatchedCollection
 from webhook.ui.availability import ModelCapacity, Troubles, capacity_by_model, find_troubles
 from webhook.ui.gang_rows import GangRow, list_gangs, with_models, with_spread
@@ -82,11 +84,17 @@ class Artist:
         counting: Counting,
         avoided: Callable[[], Mapping[str, str]] = dict,
         owners: Callable[[], Callable[[Pod], LostOwner | None]] = lambda: has_owners,
+        facts: Callable[[], PassFacts] = lambda: VIEW_ALONE,
+        now: Callable[[], Moment] = moment,
     ) -> None:
         """avoided: returns the nodes where pods fail, and why these are avoided.
 
-        owners: returns View.lost_owner as of now.
+        owners: returns View.lost_owner as of now. facts: returns what else decides which plans are valid.
         """
+        self._settings = settings
+        self._source = source
+        self._facts = facts
+        self._now = now
         self._avoided = avoided
         self._snapshotter = Snapshotter(source, settings, owners=owners)
         self._adder = ResourceAdder(settings, source.read_collections)
@@ -95,9 +103,10 @@ class Artist:
         self._version = 0
 
     def scene(self) -> Scene:
-        """The current scene."""
-        view = self._adder.completed(self._snapshotter.view())
-        snapshot = self._snapshotter.snapshot(view)
+        """The current scene: plans that a pass of the sweeper takes to be invalid are left out."""
+        view = self._adder.completed(self._snapshotter.view(self._now()))
+        facts = replace(self._facts(), read=self._source.read_collections)
+        view, snapshot = plans_checked(view, self._snapshotter.snapshot, self._settings, facts)
         self._learn(view)
 
         def gang_of(pod: Pod) -> GangKey:
@@ -149,11 +158,12 @@ class Live:
         clock: Callable[[], float] = time.monotonic,
         avoided: Callable[[], Mapping[str, str]] = dict,
         record_of: Callable[[str], Mapping[str, str] | None] = lambda _: None,
+        policy: Policy | None = None,
     ) -> None:
-        """Nothing is read before start(). avoided: see Artist. record_of: see PassFacts."""
-        self.record_of = record_of
+        """Nothing is read before start(). avoided: see Artist. record_of, policy: see PassFacts."""
+        self._record_of, self._policy = record_of, policy
         self._cache = cache
-        self._artist = Artist(cache, settings, counting, avoided, cache.existence.lookup)
+        self._artist = Artist(cache, settings, counting, avoided, cache.existence.lookup, self.facts)
         self._history = history
         self._clock = clock
         self._stopping = threading.Event()
@@ -166,10 +176,13 @@ class Live:
         """The samples so far."""
         return self._history
 
-    @property
-    def cache(self) -> ClusterCache:
-        """The live copies of the cluster's objects."""
-        return self._cache
+    def facts(self) -> PassFacts:
+        """What a pass reads beside the view of a scene, which has the objects of extensions."""
+        cache = self._cache
+        return PassFacts(
+            cache.size_of, cache.owners.all_of, self._record_of, self._policy, cache.namespace_labels(),
+            cache.budgets(), cache.failed_pods(),
+        )  # fmt: skip
 
     def start(self) -> None:
         """Start reading and drawing."""

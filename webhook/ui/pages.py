@@ -3,7 +3,7 @@
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import msgspec
@@ -12,6 +12,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_l
 
 from webhook.configuration.settings import Settings
 from webhook.configuration.store import ConfigurationStore
+from webhook.inquiry.cluster_state import leads_since
 from webhook.inquiry.documents import InputError
 from webhook.inquiry.next_pass import PassFacts
 from webhook.kube.client import Api
@@ -235,8 +236,7 @@ class Pages:
         )
 
     def _facts(self) -> PassFacts:
-        cache = self._of.live.cache
-        return PassFacts(cache.size_of, cache.owners.all_of, self._of.live.record_of)
+        return replace(self._of.live.facts(), leads_since=leads_since(self._of.api))
 
     def _alone(self) -> "_QuestionLock":
         return _QuestionLock(self._thinking)

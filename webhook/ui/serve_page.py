@@ -64,7 +64,10 @@ def build(
     """The app over a live cluster that is already being read; see PageDependencies."""
     settings, counted = configuration.settings, configuration.counting
     avoided, cache = AvoidedNodes(api), ClusterCache(api, settings.gate_prefix)
-    live = Live(cache, settings, counted, History(), avoided=avoided, record_of=avoided.record)
+    live = Live(
+        cache, settings, counted, History(), avoided=avoided, record_of=avoided.record,
+        policy=configuration.policy,
+    )  # fmt: skip
     live.start()
     return create_app(PageDependencies(live, settings, counted, access, api, cluster, store)), live
 

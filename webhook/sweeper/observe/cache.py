@@ -224,13 +224,21 @@ class ClusterCache:
 
     def take_failed(self) -> list[objects.Pod]:
         """The pods that have failed since it was asked before; followed from the first time on."""
-        if not self._follows_failed:
-            self._follows_failed = True
-            self.failed.start()
+        self._follow_failed()
         found = []
         while self._failed:
             found.append(self._failed.popleft())
         return found
+
+    def failed_pods(self) -> Sequence[objects.Pod]:
+        """The pods that have failed and still exist, as far as they have been read; followed likewise."""
+        self._follow_failed()
+        return list(self.failed.items().values())
+
+    def _follow_failed(self) -> None:
+        if not self._follows_failed:
+            self._follows_failed = True
+            self.failed.start()
 
     def read_collections(
         self, collections: Sequence[WatchedCollection[Any]]
