@@ -51,11 +51,11 @@ def placed_by_topogate(arriving: list[TracePod], nodes: list[TraceNode]) -> Iter
 def with_mix(snapshot: Snapshot, waiting: list[PodClass]) -> Snapshot:
     """The snapshot with the mix of its pods and the waiting ones; unchanged at older revisions."""
     try:
-        from webhook.scheduling.pod_mix import class_of, mix_of
+        from webhook.scheduling.pod_mix import counts_of, mix_of
     except ImportError:
         return snapshot
     counting = Counting((keys.I915,))
-    return snapshot.with_mix(mix_of(snapshot, [class_of(each, counting) for each in waiting], counting))
+    return snapshot.with_mix(mix_of(snapshot, counts_of(waiting, counting), counting))
 
 
 def _node(number: int, node: TraceNode) -> NodeInfo:

@@ -49,7 +49,7 @@ def gangs_of(
         objects: dict[Hashable, Mapping[str, Any]] = {GROUPS: there}
         objects[COLLECTIONS[VERSIONS.index(version)]] = {}
         view = replace(view, objects=objects)
-    found = gather(view.gated, view.mates, lambda _: OwnerFacts(size, minimum=minimum), view.gang_of)
+    found = gather(view.gated, view.others, lambda _: OwnerFacts(size, minimum=minimum), view.gang_of)
     return list(complete_gangs(HookInput(view, gangs=found)))
 
 
@@ -307,7 +307,7 @@ def test_a_group_with_a_key_avoids_the_nodes_that_lack_its_label() -> None:
         cluster.label(f"n{number}", dict.fromkeys(family, "x"))
     groups = {"in/g": group(2, BLOCK), "in/h": group(1)}
     view = replace(Snapshotter(cluster, Settings()).view(), objects={GROUPS: groups})
-    found = gather(view.gated, view.mates, lambda _: OwnerFacts(), view.gang_of)
+    found = gather(view.gated, view.others, lambda _: OwnerFacts(), view.gang_of)
     rules = excluded_by_label(HookInput(view, gangs=found))
     hard = {gang.key.name: GangNodes(rules.of(gang)).hard for gang in found}
     assert hard == {"g": {"n1", "n3"}, "h": frozenset()}

@@ -25,7 +25,7 @@ from webhook.placement import (
 from webhook.placement.mix import MOST_CLASSES
 from webhook.scheduling.convert import usage_of
 from webhook.scheduling.gpus import Counting
-from webhook.scheduling.pod_mix import PARTS, class_of, mix_of, mix_of_counts
+from webhook.scheduling.pod_mix import PARTS, class_of, counts_of, mix_of, mix_of_counts
 
 GPU = "nvidia.com/gpu"
 MODEL = keys.GPU_MODEL_LABEL
@@ -44,7 +44,7 @@ def snapshot(*usage: Usage) -> Snapshot:
 
 def mix_beside(there: Snapshot, waiting: list[PodClass]) -> Mix:
     """The mix of the pods on these nodes and of waiting ones."""
-    return mix_of(there, [class_of(each, COUNTING) for each in waiting], COUNTING)
+    return mix_of(there, counts_of(waiting, COUNTING), COUNTING)
 
 
 @pytest.mark.promise("D37")

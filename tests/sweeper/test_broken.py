@@ -61,7 +61,7 @@ class PartlyRunning:
 
     def once(self, size: int | None = 2) -> list[str]:
         view = replace(Placing(self.cluster, SETTINGS).view(), now=Moment(self.clock()))
-        gangs = gather(view.gated, view.mates, lambda _: OwnerFacts(size=size), view.gang_of)
+        gangs = gather(view.gated, view.others, lambda _: OwnerFacts(size=size), view.gang_of)
         unasked = {gang.key for gang in gangs} if self.is_unasked else set()
         causes = {gang.key: self.cause for gang in gangs if self.cause}
         orders, self.since = evict_broken(

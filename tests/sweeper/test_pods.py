@@ -57,6 +57,8 @@ class Story:
             spec["terminationGracePeriodSeconds"] = 900
         if dice.random() < 0.2:
             spec["schedulingGroup"] = {"podGroupName": "group"}
+        if dice.random() < 0.5:
+            spec["priority"] = dice.choice((-10, 0, 10))
         phase = dice.choice(("Pending", "Running")) if "nodeName" in spec else "Pending"
         status: dict[str, Any] = {"phase": phase}
         if dice.random() < 0.2:
@@ -97,8 +99,10 @@ def test_pods_of_a_moment_are_those_of_the_one_before_and_what_has_changed(seed:
         assert pods.by_uid == {pod.metadata.uid: pod for pod in story.pods.values()} == rebuilt.by_uid
         assert pods.of == rebuilt.of
         assert uids(pods.bound) == uids(rebuilt.bound)
+        assert uids(pods.waiting) == uids(rebuilt.waiting)
         assert uids(pods.mates) == uids(rebuilt.mates)
         assert uids(pods.siblings) == uids(rebuilt.siblings)
+        assert pods.priorities == rebuilt.priorities
         assert (earlier.by_uid, earlier.of) == seen, "a pass keeps what it has seen"
 
 

@@ -231,9 +231,9 @@ def test_gangs_that_are_remembered_are_those_gathered_again(seed: int) -> None:
             elif story.dice.random() < 0.2:
                 now = drawn_facts(story.dice)
                 owner_facts[key] = replace(owner_facts[key], blocked=now.blocked, devices=now.devices)
-        made = gather(view.gated, view.mates, owner_facts.__getitem__, view.gang_of, cache.gang_of)
+        made = gather(view.gated, view.others, owner_facts.__getitem__, view.gang_of, cache.gang_of)
         cache.end_pass()
-        assert made == gather(view.gated, view.mates, owner_facts.__getitem__, view.gang_of)
+        assert made == gather(view.gated, view.others, owner_facts.__getitem__, view.gang_of)
 
 
 class Written(Api):

@@ -54,7 +54,7 @@ from webhook.sweeper.extension import (
     dividing,
     with_plan_checks,
 )
-from webhook.sweeper.observe.gangs import GangKey, OwnerFacts, PodGang, gather, key_of
+from webhook.sweeper.observe.gangs import GangKey, OwnerFacts, PodGang, gang_of, gather_groups, key_of
 from webhook.sweeper.observe.snapshotter import Snapshotter
 from webhook.sweeper.observe.view import Moment, View
 from webhook.sweeper.repair.allowance import Allowance
@@ -263,7 +263,8 @@ def run_pass(
 
 def waiting_gangs(view: View, settings: Settings, facts: PassFacts) -> Sequence[PodGang]:
     """The gangs that wait, as a pass gathers them."""
-    gangs = gather(view.gated, view.mates, facts.size_of, view.gang_of, lost_owner=view.lost_owner)
+    index = view.index
+    gangs = gather_groups(index.waiting, index.mates, facts.size_of, gang_of, view.lost_owner)
     if settings.start_with_fewer:
         gangs = [replace(each, minimum=len(each.pods)) if each.blocked_reason else each for each in gangs]
     return completed(gangs, view, settings, facts.owners_of)

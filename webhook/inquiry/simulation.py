@@ -106,7 +106,7 @@ def read(
     try:
         snapshot = Snapshot.build([rules.node(node, node_of(node)) for node in nodes], usage)
         counting = Settings().counting
-        asked = [pod_mix.class_of(convert.pod_class_of(pod), counting) for pod in gated]
+        asked = pod_mix.counts_of(map(convert.pod_class_of, gated), counting)
         snapshot = snapshot.with_mix(pod_mix.mix_of(snapshot, asked, counting))
     except PlacementError as error:
         raise InputError(str(error)) from None

@@ -72,7 +72,10 @@ class Metadata(Struct, frozen=True):
     @property
     def controller(self) -> OwnerReference | None:
         """The owner that manages this object, if any."""
-        return next((owner for owner in self.owner_references if owner.controller), None)
+        for owner in self.owner_references:  # faster than a generator: passes ask for it of each pod
+            if owner.controller:
+                return owner
+        return None
 
 
 class NodeMetadata(Metadata, frozen=True):

@@ -1,8 +1,9 @@
 """The mix of the GPU pods of a cluster: those that are on its nodes, and those that wait. Pure."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import Final
 
 from labeler.contract import keys
@@ -22,21 +23,24 @@ PARTS: Final = 4096
 """About the sum of the counts of a mix."""
 
 
-def mix_of(snapshot: Snapshot, waiting: Iterable[MixClass | None], counting: Counting) -> Mix:
+def mix_of(snapshot: Snapshot, waiting: Counts, counting: Counting) -> Mix:
     """The mix of the pods on the nodes of a snapshot and of waiting ones; the default mix without any.
 
-    waiting: see class_of.
+    waiting: see counts_of; not negative.
     """
-    counts = running(snapshot.blocks, counting)
-    counts.update(filter(None, waiting))
-    allocatable = {name for state in snapshot.nodes.values() for name in state.node.allocatable}
-    mix = mix_of_counts(counts) if counts else _default_mix(counting.names(sorted(allocatable)))
+    counts = running(snapshot.blocks, counting) + waiting
+    mix = mix_of_counts(counts) if counts else _default_mix(_gpu_resources(snapshot, counting))
     if not mix.classes:
         return mix
     # Numpy takes a tenth of a second to load, so it is imported on the first use.
     from webhook.placement.usable_gpus import weighted
 
     return weighted(mix, snapshot)
+
+
+def counts_of(pods: Iterable[PodClass], counting: Counting) -> Counts:
+    """How many of these pods are of each class."""
+    return Counts(filter(None, (class_of(pod, counting) for pod in pods)))
 
 
 def running(blocks: Mapping[Path, Block], counting: Counting) -> Counts:
@@ -87,10 +91,7 @@ def _in_block(block: Block, counting: Counting) -> Counts:
     """The pods on the nodes of a block, cached with it."""
     key = "mix", counting
     if key not in block.cache:
-        found = Counts()
-        for state in block.states:
-            found.update(_on_node(state, key))
-        block.keep(key, found)
+        block.keep(key, Counts(chain.from_iterable(_on_node(state, key) for state in block.states)))
     known: Counts = block.cache[key]
     return known
 
@@ -124,6 +125,12 @@ def _class(
     amounts = dict(requests)
     names = counting.names(amounts)
     return MixClass(requests, WHOLE * amounts[names[0]], 0, names[0], models=models) if names else None
+
+
+def _gpu_resources(snapshot: Snapshot, counting: Counting) -> Sequence[str]:
+    """The resources of its nodes that are GPUs."""
+    allocatable = {name for state in snapshot.nodes.values() for name in state.node.allocatable}
+    return counting.names(sorted(allocatable))
 
 
 def _default_mix(resources: Iterable[str]) -> Mix:

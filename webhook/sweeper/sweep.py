@@ -51,7 +51,7 @@ from webhook.sweeper.decide.ungated_pods import Ungated, UngatedCause, UngatedPo
 from webhook.sweeper.decision import Decided, Memory, Observation, decide
 from webhook.sweeper.hooks import ExtensionHooks, with_claims_waiting
 from webhook.sweeper.observe.creator_fields import read_creator_fields
-from webhook.sweeper.observe.gangs import GangCache, GangKey, PodGang, gather
+from webhook.sweeper.observe.gangs import GangCache, GangKey, PodGang, gather_groups
 from webhook.sweeper.observe.snapshotter import Snapshotter
 from webhook.sweeper.observe.view import Moment, View
 from webhook.sweeper.pass_measurements import PassMeasurements
@@ -169,7 +169,7 @@ class Sweeper:
     def _gather(self, view: View) -> list[PodGang]:
         ask = self._gang_cache.asking(self._pass.cache.asker())
         make = self._gang_cache.gang_of
-        gangs = gather(view.gated, view.mates, ask, view.gang_of, make, view.lost_owner)
+        gangs = gather_groups(view.index.waiting, view.index.mates, ask, make, view.lost_owner)
         self._gang_cache.end_pass()
         if self._pass.settings.start_with_fewer:
             gangs = [replace(each, minimum=len(each.pods)) if each.blocked_reason else each for each in gangs]

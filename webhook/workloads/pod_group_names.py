@@ -39,6 +39,8 @@ def marked_gang(
     labels: Texts, annotations: Texts, keys_of_gangs: tuple[tuple[str, str, str], ...] = marks.GANG_LABELS
 ) -> tuple[str, str, str] | None:
     """Kind, name and id of the gang that the controller writes on a pod, None if it writes none."""
+    if all(map(marks.GANG_KEYS.isdisjoint, (labels, annotations))):
+        return None
     for kind, name_key, id_key in keys_of_gangs:
         name = labels.get(name_key) or annotations.get(name_key)
         if not name or (kind == "JobSet" and _is_on_its_own(labels, annotations)):

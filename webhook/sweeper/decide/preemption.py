@@ -185,6 +185,8 @@ def candidates(
     leaving = {pod.metadata.uid for pod in view.leaving if may_evict(pod)}.union(
         *(each.pods for each in going)
     )
+    if all(priority >= below for priority in view.index.priorities):
+        return PossibleVictims((), frozenset(leaving), going)
     alone = (_unit(name_of(pod), [pod]) for pod in view.bound_foreign_pods if may_evict(pod))
     units = (*_gang_units(view, leaving, may_evict, keeps), *alone)
     return PossibleVictims(units, frozenset(leaving), going)

@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import Final
 
 from labeler.contract import keys
+from webhook.grouping import grouped
 from webhook.identity_cache import IdentityCache
 from webhook.kube.annotation_lengths import NEVER_SHORTENED, is_too_long
 from webhook.kube.events import shortened
@@ -175,28 +176,41 @@ def gather(
     make: Callable[[GangKey, Sequence[Pod], Sequence[Pod], OwnerFacts], PodGang] | None = None,
     lost_owner: Callable[[Pod], LostOwner | None] = has_owners,
 ) -> list[PodGang]:
+    """All gangs that have one of these gated pods, see gather_groups. member_of: the gang of a pod."""
+    waiting, mates = (grouped((member_of(pod), pod) for pod in pods) for pods in (gated, released))
+    return gather_groups(waiting, mates, ask_owner, make or gang_of, lost_owner)
+
+
+def gather_groups(
+    waiting: Mapping[GangKey, Sequence[Pod]],
+    mates: Mapping[GangKey, Sequence[Pod]],
+    ask_owner: Callable[[GangKey], OwnerFacts],
+    make: Callable[[GangKey, Sequence[Pod], Sequence[Pod], OwnerFacts], PodGang],
+    lost_owner: Callable[[Pod], LostOwner | None],
+) -> list[PodGang]:
     """All gangs that have a gated pod, ordered by priority, then age, then name.
 
     A pod that is being deleted takes capacity until it is gone, but is no member: its successor is. Nor is a
     pod without controller (lost_owner): such pods are a gang only to say so, where the gang has no others.
-    ask_owner returns the facts of a gang's controller. member_of: the gang of a pod, see key_of. make: used
-    instead of gang_of.
+    waiting, mates: the gated pods of each gang, and the released ones. ask_owner: returns the facts of a
+    gang's controller. make: see gang_of.
     """
-    looked_up = [(pod, lost_owner(pod)) for pod in gated if not pod.metadata.deletion_timestamp]
     by_key: dict[GangKey, tuple[list[Pod], list[Pod]]] = {}
-    lost: dict[GangKey, tuple[LostOwner, list[Pod]]] = {}
-    for pod, loss in looked_up:
-        if loss is not None:
-            lost.setdefault(member_of(pod), (loss, []))[1].append(pod)
-        else:
-            by_key.setdefault(member_of(pod), ([], []))[0].append(pod)
-    _add_released(by_key, released, member_of, lost_owner)
+    gangs: list[PodGang] = []
+    for key, pods in waiting.items():
+        gated = _members(pods, lost_owner)
+        if gated:
+            by_key[key] = gated, _members(mates.get(key, ()), lost_owner)
+        elif left := [pod for pod in pods if not pod.metadata.deletion_timestamp]:
+            gangs.append(PodGang(key, tuple(left), (), lost_owner=lost_owner(left[0])))
     owners = _bounded({key: _facts_of(key, *members, ask_owner) for key, members in by_key.items()})
-    make = make or gang_of
-    gangs = [make(key, *members, owners[key]) for key, members in by_key.items()]
-    left = lost.keys() - by_key.keys()
-    gangs += (PodGang(key, tuple(lost[key][1]), (), lost_owner=lost[key][0]) for key in left)
+    gangs += (make(key, *members, owners[key]) for key, members in by_key.items())
     return sorted(gangs, key=by_age)
+
+
+def _members(pods: Iterable[Pod], lost_owner: Callable[[Pod], LostOwner | None]) -> list[Pod]:
+    """Those that are not being deleted, and have a controller."""
+    return [pod for pod in pods if not pod.metadata.deletion_timestamp and lost_owner(pod) is None]
 
 
 def _facts_of(
@@ -233,19 +247,6 @@ _OF_ONE_TEMPLATE: Final = ("Job", "StatefulSet")
 
 _GROUPED_BY_OTHERS: Final = ("PodGroup", "Gang", "Group")
 """Kinds of gangs that are named by others than the controller of their pods."""
-
-
-def _add_released(
-    by_key: dict[GangKey, tuple[list[Pod], list[Pod]]],
-    released: Iterable[Pod],
-    member_of: Callable[[Pod], GangKey],
-    lost_owner: Callable[[Pod], LostOwner | None],
-) -> None:
-    """Add the released members of gangs that have a gated one."""
-    for pod in released if by_key else ():
-        members = by_key.get(member_of(pod))
-        if members is not None and not pod.metadata.deletion_timestamp and lost_owner(pod) is None:
-            members[1].append(pod)
 
 
 def by_age(gang: PodGang) -> tuple[int, str, GangKey]:

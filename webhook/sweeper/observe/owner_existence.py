@@ -94,7 +94,7 @@ def _lost_above(namespace: str, reference: OwnerReference | None, find: FindOwne
 
 def _left_behind(pod: Pod) -> LostOwner | None:
     """The controller that has left a pod behind, by the labels that only such a controller writes."""
-    if any(key in pod.metadata.annotations for key in marks.GANG_SIZE_KEYS):
+    if not pod.metadata.annotations.keys().isdisjoint(marks.GANG_SIZE_KEYS):
         return None
     name = _marked_controller(pod.metadata.labels)
     if not name:

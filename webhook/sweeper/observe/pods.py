@@ -6,6 +6,7 @@ since, and are the same object where nothing has changed.
 """
 
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass, field
 from enum import Enum, auto
@@ -90,17 +91,20 @@ class TraitRules:
 class Pods:
     """The pods of one moment.
 
-    by_uid: all. of: by trait and uid. bound: others by the node to which they are bound. mates: others by
-    their gang, without pods that are gangs of their own; siblings: those by owner, see controller_of. The
-    pods of one trait, node or gang are the same object while none of them changes.
+    by_uid: all. of: by trait and uid. bound: others by the node to which they are bound. waiting: gated ones
+    by their gang. mates: others by their gang, without pods that are gangs of their own; siblings: those by
+    owner, see controller_of. priorities: how many others have each priority. The pods of one trait, node or
+    gang are the same object while none of them changes.
     """
 
     rules: TraitRules
     by_uid: Mapping[str, Pod] = field(default_factory=dict)
     of: Mapping[PodTrait, Mapping[str, Pod]] = field(default_factory=lambda: {each: {} for each in PodTrait})
     bound: Mapping[str, tuple[Pod, ...]] = field(default_factory=dict)
+    waiting: Mapping[GangKey, tuple[Pod, ...]] = field(default_factory=dict)
     mates: Mapping[GangKey, tuple[Pod, ...]] = field(default_factory=dict)
     siblings: Mapping[GangKey, tuple[Pod, ...]] = field(default_factory=dict)
+    priorities: Counter[int] = field(default_factory=Counter)
 
     @classmethod
     def sorted(cls, rules: TraitRules, pods: Iterable[Pod]) -> "Pods":
@@ -116,16 +120,18 @@ class Pods:
         by_uid = {**self.by_uid, **come}
         for uid in gone.keys() - come.keys():
             del by_uid[uid]
-        gone_others = {uid: each for uid, each in gone.items() if uid in self.of[PodTrait.OTHER]}
         of = self._resorted(gone, come)
-        others = {uid: each for uid, each in come.items() if uid in of[PodTrait.OTHER]}
+        gone_gated, gone_others = _of_both(gone, self.of)
+        gated, others = _of_both(come, of)
         return Pods(
             self.rules,
             by_uid,
             of,
             _regrouped(self.bound, gone_others, others, lambda pod: pod.spec.node_name or None),
+            _regrouped(self.waiting, gone_gated, gated, self.rules.gang_of),
             _regrouped(self.mates, gone_others, others, self._gang_with_others),
             _regrouped(self.siblings, gone_others, others, self._controller_of_one),
+            _recounted(self.priorities, gone_others.values(), others.values()),
         )
 
     def _resorted(
@@ -182,6 +188,14 @@ def name_of(pod: Pod) -> str:
     return f"{pod.metadata.namespace}/{pod.metadata.name}"
 
 
+def _of_both(
+    pods: Mapping[str, Pod], of: Mapping[PodTrait, Mapping[str, Pod]]
+) -> tuple[dict[str, Pod], dict[str, Pod]]:
+    """Those of these pods that wait, and the others."""
+    gated = {uid: pod for uid, pod in pods.items() if uid in of[PodTrait.GATED]}
+    return gated, {uid: pod for uid, pod in pods.items() if uid not in gated}
+
+
 def _changed(
     before: Mapping[str, Pod], gone: Mapping[str, Pod], come: Mapping[str, Pod]
 ) -> Mapping[str, Pod]:
@@ -194,6 +208,14 @@ def _changed(
         if uid not in come:
             del found[uid]
     return found
+
+
+def _recounted(before: Counter[int], gone: Iterable[Pod], come: Iterable[Pod]) -> Counter[int]:
+    """The pods of each priority without the deleted ones and with the added ones."""
+    counts = before.copy()
+    counts.subtract(pod.spec.priority or 0 for pod in gone)
+    counts.update(pod.spec.priority or 0 for pod in come)
+    return +counts
 
 
 def _regrouped(

@@ -11,7 +11,7 @@ from webhook.identity_cache import IdentityCache, changed_keys
 from webhook.kube.objects import Node, Pod
 from webhook.kube.placements import Placement
 from webhook.kube.plan_pods import PlannedPod
-from webhook.placement import Mix, MixClass, Snapshot, Usage
+from webhook.placement import Mix, Snapshot, Usage
 from webhook.placement import NodeInfo as PlacementNode
 from webhook.scheduling import antiaffinity, conflicts, convert, pod_mix
 from webhook.scheduling.antiaffinity import AntiAffinityTerm, NamespaceLabels
@@ -93,7 +93,7 @@ class Snapshotter:
         self._nodes = IdentityCache[str, PlacementNode]()
         self._ruled_nodes = IdentityCache[str, PlacementNode]()
         self._usages = IdentityCache[str, Usage]()
-        self._mix_classes = IdentityCache[str, tuple[MixClass | None]]()
+        self._mix_counts = IdentityCache[GangKey, pod_mix.Counts]()
         self._terms = IdentityCache[str, tuple[AntiAffinityTerm, ...]]()
         self._namespaces: NamespaceLabels | None = None
         self._usages_on_nodes = UsagesOnNodes()
@@ -230,14 +230,16 @@ class Snapshotter:
 
     def _mix(self, view: View, snapshot: Snapshot) -> Mix:
         """The mix of the pods that are on nodes or wait."""
-        waiting = [pod for pod in view.gated if pod.metadata.uid not in view.planned]
-        classes = [self._mix_classes.get(pod.metadata.uid, self._mix_class, pod) for pod in waiting]
-        self._mix_classes.end_pass()
-        return pod_mix.mix_of(snapshot, (each for (each,) in classes), self._settings.counting)
+        counts = pod_mix.Counts()
+        for gang, pods in view.index.waiting.items():
+            counts.update(self._mix_counts.get(gang, self._counts_of, pods))
+        self._mix_counts.end_pass()
+        gated = view.index.of[PodTrait.GATED]
+        counts.subtract(self._counts_of(gated[uid] for uid in view.planned.keys() & gated.keys()))
+        return pod_mix.mix_of(snapshot, counts, self._settings.counting)
 
-    def _mix_class(self, pod: Pod) -> tuple[MixClass | None]:
-        """In a tuple, as the cache knows no None."""
-        return (pod_mix.class_of(convert.pod_class_of(pod), self._settings.counting),)
+    def _counts_of(self, pods: Iterable[Pod]) -> pod_mix.Counts:
+        return pod_mix.counts_of(map(convert.pod_class_of, pods), self._settings.counting)
 
     def _made(self, view: View, on_nodes: PodsOnNodes, usages: Usages) -> Snapshot:
         """A snapshot for which each node is read."""

@@ -176,12 +176,6 @@ class View:
         return [pod for pod in self.index.of[PodTrait.STAMPED].values() if self.is_ours(pod)]
 
     @cached_property
-    def mates(self) -> Sequence[Pod]:
-        """The others whose gang has a gated pod."""
-        gangs = dict.fromkeys(map(self.gang_of, self.gated))
-        return [pod for gang in gangs for pod in self.index.mates.get(gang, ())]
-
-    @cached_property
     def usable_count(self) -> int:
         """How many nodes a plan may name."""
         return self.usable_among(self.nodes)
@@ -264,13 +258,12 @@ class View:
 
     def coming(self) -> Iterator[tuple[Pod, str]]:
         """Those of them that are released or planned, and not bound."""
-        for pod in self.index.of[PodTrait.UNBOUND].values():
-            uid = pod.metadata.uid
-            if uid in self.index.of[PodTrait.GATED]:
-                node = planned.node if (planned := self.planned.get(uid)) is not None else None
-            else:
-                node = self.occupied(pod) if self.is_ours(pod) else None
-            if node:
+        gated = self.index.of[PodTrait.GATED]
+        for uid, planned in self.planned.items():
+            if planned.node and uid in gated:
+                yield gated[uid], planned.node
+        for pod in self.under_way:
+            if not pod.spec.node_name and (node := self.occupied(pod)):
                 yield pod, node
 
     def class_of(self, pod: Pod) -> PodClass:

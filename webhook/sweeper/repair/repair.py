@@ -268,6 +268,8 @@ class RepairMemory:
 
     def of(self, gangs: Iterable[PodGang], now: float) -> "RepairMemory":
         """Only the controllers of these gangs are there still."""
+        if not self.deletions:
+            return self
         living = {controller for gang in gangs for controller in by_owner(gang.pods)}
         return replace(self, deletions=deletions_of(self.deletions, living, now))
 
