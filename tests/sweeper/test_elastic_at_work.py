@@ -10,6 +10,7 @@ from tests.definitions import define, wait_served
 from tests.support import delete, register_nodes, wait_for_pods
 from tests.sweeper.at_work import Pods, create_pod, named, run_all, sweep, template
 from webhook.configuration.settings import Settings
+from webhook.kube.client import Api
 
 SETTINGS = Settings(settle_seconds=0.5, patience_seconds=1, rollback_seconds=1, reserve_seconds=0)
 """A program that undid anything would do it within the test."""
@@ -49,6 +50,11 @@ class Watched:
         return self.passes <= 0
 
 
+def reasons(api: Api, path: str) -> str:
+    """Why the gangs of a namespace wait."""
+    return " ".join(each["status"]["reason"] for each in api.json("GET", path)["items"] if "status" in each)
+
+
 def pod_of_group(number: int) -> dict[str, Any]:
     body = template(8)
     body["metadata"]["labels"] = {"scheduling.x-k8s.io/pod-group": "train"}
@@ -62,14 +68,17 @@ def test_of_a_pod_group_as_many_run_as_fit_and_the_others_join_as_capacity_comes
     api = five_nodes.api()
     defined.append(define(five_nodes, "PodGroup", "scheduling.x-k8s.io", "v1alpha1"))
     wait_served(five_nodes, "scheduling.x-k8s.io/v1alpha1", "PodGroup")
+    for number in range(5):
+        create_pod(api, namespace, f"train-{number}", pod_of_group(number))
+    placements = f"/apis/topogate.io/v1alpha1/namespaces/{namespace}/placements"
+    missing = "PodGroup train of these pods does not exist"
+    sweep(five_nodes, namespace, SETTINGS, lambda _: missing in reasons(api, placements), "the reason")
     path = f"/apis/scheduling.x-k8s.io/v1alpha1/namespaces/{namespace}/podgroups"
     group = {"apiVersion": "scheduling.x-k8s.io/v1alpha1", "kind": "PodGroup", "metadata": {"name": "train"}}
     api.request("POST", path, body={**group, "spec": {"minMember": 2}})
-    for number in range(5):
-        create_pod(api, namespace, f"train-{number}", pod_of_group(number))
     watched = Watched(4, passes=30)
     sweep(five_nodes, namespace, SETTINGS, watched, "four of five to run and stay")
-    (placement,) = api.json("GET", f"/apis/topogate.io/v1alpha1/namespaces/{namespace}/placements")["items"]
+    (placement,) = api.json("GET", placements)["items"]
     assert placement["spec"]["minimum"] == 2
     assert placement["status"]["state"] == "Bound"
     assert "4 of 5 pods have nodes, 2 are enough" in placement["status"]["reason"]

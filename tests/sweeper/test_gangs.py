@@ -186,6 +186,17 @@ def test_a_gang_size_that_is_none_is_reported_and_not_believed(size: str) -> Non
     assert "not a positive integer" in gang.problems[0]
 
 
+def test_a_gang_waits_while_what_states_its_size_does_not_exist_unless_its_pods_state_it() -> None:
+    missing = OwnerFacts(missing="its PodGroup does not exist")
+    grouped = {"scheduling.x-k8s.io/pod-group": "g"}
+    stated = {keys.GANG_SIZE_ANNOTATION: "2"}
+    faults = [
+        gather([job_pod(0, labels=grouped, annotations=annotations)], [], lambda _: missing)[0].fault
+        for annotations in ({}, stated)
+    ]
+    assert faults == [missing.missing, ""]
+
+
 def test_the_size_and_stages_of_the_controller_are_taken() -> None:
     (gang,) = gather([job_pod(0)], [], lambda _: OwnerFacts(8, staged=True))
     assert (gang.size, gang.staged) == (8, True)

@@ -66,7 +66,8 @@ class OwnerFacts:
     unknown. It is asked for gangs only of which no existing pod does. failed: takes the existing pods, and
     returns how many have failed of one Job that lacks pods, the most among the gang's Jobs. It is asked for
     gangs that lack pods only. controllers: "Kind/name" of those whose pods others have grouped, and made: how
-    many pods they create, as far as is known.
+    many pods they create, as far as is known. missing: the sentence on the object that states the size and
+    does not exist, "" otherwise.
     """
 
     size: int | None = None
@@ -79,6 +80,7 @@ class OwnerFacts:
     failed: Callable[[Sequence[Pod]], int] = lambda pods: 0
     controllers: tuple[str, ...] = ()
     made: int = 0
+    missing: str = ""
 
     @property
     def problems(self) -> list[str]:
@@ -292,6 +294,7 @@ def gang_of(key: GangKey, gated: Sequence[Pod], released: Sequence[Pod], owner: 
     common, parts, spread, fault = _topology_requests([*pods, *later], beside, ranks, problems)
     stated = stated_size(pods, problems)
     size = size_of(key, stated, owner.size)
+    fault = fault or (owner.missing if size is None else "")
     wrongly_shared = _why_wrongly_shared(key, len(pods), stated, owner)
     problems += filter(None, [wrongly_shared])
     minimum = minimum_of(pods, size, owner.minimum, problems)

@@ -14,6 +14,7 @@ from typing import Any, Final, TypeVar, cast
 
 import msgspec
 
+from labeler.contract import keys
 from webhook.kube.client import Api, ApiError
 from webhook.kube.complaints import Complaint
 from webhook.kube.discovery import served
@@ -210,7 +211,23 @@ class Owners:
         """
         found = [each.pods(owner) for each, owner in self._find(gang)]
         failed = functools.partial(self._delayed_jobs.most_failures, gang)
-        return facts_of(found, blocked=blocked, failed=failed)
+        missing = "" if found else self._why_groupless(gang)
+        return facts_of(found, blocked=blocked, failed=failed, missing=missing)
+
+    def _why_groupless(self, gang: GangKey) -> str:
+        """The sentence on a PodGroup that pods name and that does not exist, "" for other gangs.
+
+        Of kinds that the cluster does not serve none is expected: the marks were copied from elsewhere.
+        """
+        if gang.kind != "PodGroup" or gang.id != gang.name:
+            return ""
+        kinds = (each for each in self._all() if each.workload.kind == gang.kind)
+        if not any(each.informer.synced for each in kinds if not each.workload.id_prefix):
+            return ""
+        return (
+            f"PodGroup {gang.name} of these pods does not exist: create it, or state on them by "
+            f"{keys.GANG_SIZE_ANNOTATION} how many belong together"
+        )
 
     def reference(self, gang: GangKey) -> OwnerReference | None:
         """The object that represents a gang, such as a JobSet; None if it is unknown or not the only one."""
