@@ -126,7 +126,7 @@ def _calls(tree: Path, tests: str) -> Calls:
 
 
 def _try(tree: Path, mutant: Mutant, calls: Calls) -> str:
-    """What became of a mutant: caught, survived, or "no test calls it"."""
+    """What became of a mutant: caught, survived, endless (its tests had not ended), or "no test calls it"."""
     tests = calls.get(f"{mutant.path}:{mutant.function}", {})
     if not tests:
         return "no test calls it"
@@ -136,7 +136,7 @@ def _try(tree: Path, mutant: Mutant, calls: Calls) -> str:
     try:
         return "caught" if _pytest(tree, "-x", *_quickest(tests)).returncode else SURVIVED
     except subprocess.TimeoutExpired:
-        return "caught"
+        return "endless"
     finally:
         module.write_text(original)
 

@@ -211,6 +211,11 @@ def test_an_eviction_for_others_that_is_refused_for_good_is_asked_for_less_and_l
     assert due == [1, 2, 4, 8, 16, 30]
 
 
+@pytest.mark.parametrize("status", [404, 409], ids=["is gone", "was replaced"])
+def test_an_eviction_of_a_pod_that_is_no_longer_there_is_over(status: int) -> None:
+    assert evicted(status, for_others=True) == [Done()]
+
+
 def test_a_try_in_a_pass_that_came_for_something_else_makes_the_wait_no_longer() -> None:
     table = RetryTable({KEY: Wait(1, 1)})
     assert table.wait_after(KEY, 0.25, 30) == (Wait(1, 1), False)

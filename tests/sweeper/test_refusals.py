@@ -107,6 +107,20 @@ def test_a_gang_is_left_alone_for_twice_as_long_each_time_however_many_of_its_po
     assert left == [2.0, 4.0]
 
 
+@pytest.mark.parametrize(("status", "node"), [(400, "n0"), (403, "")], ids=["invalid", "without the right"])
+def test_a_refused_release_excludes_its_node_unless_the_right_is_missing(status: int, node: str) -> None:
+    def refuse(_: str) -> None:
+        raise ApiError(status, "Refused", "no")
+
+    applier = Applies(
+        Pass(Refusing(refuse, {}), cast(Any, SimpleNamespace(expect=lambda _: None)), Settings())
+    )
+    pair = PODS[0], PlannedPod(PODS[0].metadata.name, PODS[0].metadata.uid, "n0")
+    done = applier.apply(Orders(releases=(pair,)), View(PODS, [], {}, {}))
+    applier.close()
+    assert [refusal.node for refusal in done.refused] == [node]
+
+
 def test_no_node_is_avoided_for_ever() -> None:
     refusing = RefusingNodes()
     for number in range(40):
