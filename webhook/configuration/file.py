@@ -133,7 +133,7 @@ def _topology(given: Any, faults: FaultList) -> Topology:
     listed = given if isinstance(given, tuple) else [given]
     names = [name for each in listed for name in each]
     columns = [(keys,) if isinstance(keys, str) else keys for each in listed for keys in each.values()]
-    faults.once(names, "topology.levels[{}]")
+    faults.once(names, "topology.levels")
     try:
         if columns and len(names) == len({*names}):
             return Topology(tuple(zip(*columns, strict=True)), tuple(names))
@@ -148,8 +148,8 @@ def _topology(given: Any, faults: FaultList) -> Topology:
 
 
 def _policy(given: Document, facts: dict[str, Any], topology: Topology, faults: FaultList) -> Policy:
-    faults.once([each.name for each in given.tiers], "tiers[{}].name")
-    faults.once([each.priority_class_name for each in given.tiers], "tiers[{}].priorityClassName")
+    faults.once([each.name for each in given.tiers], "tiers", ".name")
+    faults.once([each.priority_class_name for each in given.tiers], "tiers", ".priorityClassName")
     models = _models(given.models, faults)
     find = {normal_model_name(name): each.name for each in models for name in (each.name, *each.aliases)}
 

@@ -171,7 +171,7 @@ class PlacementKeys(Section, frozen=True):
     """
 
     mode: Literal["best-fit", "headroom"] = _USUAL.options.mode.value
-    weights: dict[str, Annotated[int, Meta(ge=0, le=1000)]] = field(
+    weights: dict[AnyName, Annotated[int, Meta(ge=0, le=1000)]] = field(
         default_factory=lambda: dict(_USUAL.options.weights)
     )
 
@@ -262,7 +262,7 @@ class ScaleUpKeys(Section, frozen=True):
     """
 
     provisioning_class: ProvisioningClass = _USUAL.scale_up.provisioning_class
-    parameters: dict[str, ShortText] = {}
+    parameters: dict[AnyName, ShortText] = {}
     requests: Count = _USUAL.scale_up.requests
     pods: Count = _USUAL.scale_up.pods
 
@@ -296,7 +296,7 @@ class FairOrderKeys(Section, frozen=True):
     maximum_wait: PositiveDuration = duration_text(_FAIR.maximum_wait_seconds)
     account_label: LabelKey = ""
     weights: dict[Account, Weight] = {}
-    model_costs: dict[str, Weight] = {}
+    model_costs: dict[AnyName, Weight] = {}
 
 
 class AdmissionKeys(Section, frozen=True):

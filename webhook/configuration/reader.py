@@ -4,8 +4,11 @@ Unknown keys are faults, because a misspelt key would silently mean its default.
 """
 
 import re
+from collections.abc import Iterable
 from difflib import get_close_matches
 from typing import Any, Final
+
+from msgspec import UNSET
 
 from webhook.configuration.document import kind_of, shown
 from webhook.configuration.schema import resolved, words
@@ -13,8 +16,8 @@ from webhook.configuration.value_kinds import LETTER_OR_DIGIT, Schema
 from webhook.text import one_line
 
 _LONGEST_PATH: Final = 200
-ABSENT: Final = object()
-"""In the place of a value with a fault."""
+ABSENT: Final = UNSET
+"""In the place of a value with a fault; it counts as false."""
 _TYPES: Final[dict[str, tuple[type, ...]]] = {
     "object": (dict,), "array": (list,), "string": (str,), "boolean": (bool,), "integer": (int,),
     "number": (int, float),
@@ -31,29 +34,27 @@ class FaultList:
         """Add a fault of the value at this path."""
         self.faults.append(f"{one_line(path)[:_LONGEST_PATH] or 'document'}: {message}")
 
-    def once(self, names: list[str], path: str) -> None:
-        """Report names that occur twice. path: with {} in the place of their number."""
-        there: set[str] = set()
+    def once(self, names: Iterable[Any], path: str, key: str = "") -> None:
+        """Report names that occur twice in the list at this path. key: of the name in its item, if any."""
+        there = set[Any]()
         for number, name in enumerate(names):
             if name and name in there:
-                self.add(path.format(number), f"{shown(name)} occurs twice")
+                self.add(f"{path}[{number}]{key}", f"{shown(name)} occurs twice")
             there.add(name)
 
     def checked(self, value: Any, schema: Schema, path: str = "") -> Any:
         """A value without its faulty parts, ABSENT if it is itself faulty; all of them are reported."""
         schema = _alternative(value, resolved(schema))
-        if not _is_of_type(value, schema):
-            self._wrong(value, schema, path)
-        elif isinstance(value, dict):
-            return self._mapping(value, schema, path)
-        elif isinstance(value, list):
-            return self._list(value, schema, path)
-        elif value is False and "off" in schema.get("enum", ()):
-            return "off"
-        elif _is_allowed(value, schema):
-            return value
-        else:
-            self._wrong(value, schema, path)
+        if value is False and "off" in schema.get("enum", ()):
+            return "off"  # YAML reads a bare off as false
+        if _is_of_type(value, schema):
+            if isinstance(value, dict):
+                return self._mapping(value, schema, path)
+            if isinstance(value, list):
+                return self._list(value, schema, path)
+            if _is_allowed(value, schema):
+                return value
+        self._wrong(value, schema, path)
         return ABSENT
 
     def _wrong(self, value: Any, schema: Schema, path: str) -> None:
@@ -71,9 +72,9 @@ class FaultList:
             where = f"{path}.{key}" if path else str(key)
             if not isinstance(key, str):
                 self.add(path, f"key {shown(key)} must be text; quote it")
-            elif (below := self._schema_of(key, schema, where)) is not None:
-                checked = self.checked(item, below, where)
-                found |= {} if checked is ABSENT else {key: checked}
+            elif below := self._schema_of(key, schema, where):
+                found[key] = self.checked(item, below, where)
+        found = {key: checked for key, checked in found.items() if checked is not ABSENT}
         self._fill_required(found, value, schema, path)
         return found
 
@@ -90,9 +91,9 @@ class FaultList:
         """What a key's value must be; None for an unknown or a faulty key, which is reported."""
         known: dict[str, Schema] | None = schema.get("properties")
         if known is None:
-            names = schema.get("propertyNames", {}) | {"type": "string", "minLength": 1}
+            names = schema["propertyNames"] | {"type": "string"}
             found: Schema = schema["additionalProperties"]
-            return None if self.checked(key, {"title": "a name", **names}, path) is ABSENT else found
+            return None if self.checked(key, names, path) is ABSENT else found
         if key not in known:
             near = get_close_matches(key, known, n=1)
             hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(known)}"
@@ -101,24 +102,16 @@ class FaultList:
 
     def _list(self, value: list[Any], schema: Schema, path: str) -> list[Any]:
         self._check_size(value, schema, "Items", path)
-        found, texts = list[Any](), set[str]()
-        for number, item in enumerate(value):
-            where = f"{path}[{number}]"
-            checked = self.checked(item, schema["items"], where)
-            if schema.get("uniqueItems") and checked in texts:
-                self.add(where, f"{shown(item)} occurs twice")
-            elif checked is not ABSENT:
-                found.append(checked)
-            if isinstance(checked, str):
-                texts.add(checked)
-        return found
+        found = [self.checked(item, schema["items"], f"{path}[{at}]") for at, item in enumerate(value)]
+        if schema.get("uniqueItems"):
+            self.once(found, path)
+        return [checked for checked in found if checked is not ABSENT]
 
     def _check_size(self, value: Any, schema: Schema, what: str, path: str) -> None:
         least, most = schema.get(f"min{what}", 0), schema.get(f"max{what}", len(value))
         if not least <= len(value) <= most:
-            self.add(
-                path, f"must have {'exactly' if most == least else 'at least'} one entry, not {len(value)}"
-            )
+            bound = "exactly" if most == least else "at least"
+            self.add(path, f"must have {bound} one entry, not {len(value)}")
 
 
 def _alternative(value: Any, schema: Schema) -> Schema:
@@ -127,25 +120,19 @@ def _alternative(value: Any, schema: Schema) -> Schema:
 
 
 def _is_of_type(value: Any, schema: Schema) -> bool:
-    if "enum" in schema:
-        return isinstance(value, str) or value is False
-    wanted = _TYPES.get(schema.get("type", ""), ())
-    return isinstance(value, wanted) and (bool in wanted or not isinstance(value, bool))
+    return type(value) in (_TYPES["string"] if "enum" in schema else _TYPES.get(schema.get("type", ""), ()))
 
 
 def _is_allowed(value: Any, schema: Schema) -> bool:
     """Whether a scalar of the right type is one that the schema takes."""
     if "enum" in schema:
-        return value is not False and value in schema["enum"]
+        return value in schema["enum"]
     if isinstance(value, bool):
         return True
     if isinstance(value, str):
-        unless = schema.get("not", {}).get("pattern")
-        return (
-            schema.get("minLength", 0) <= len(value) <= schema.get("maxLength", len(value))
-            and (unless is None or _expression(unless).search(value) is None)
-            and _expression(schema.get("pattern", r"[\s\S]*")).fullmatch(value) is not None
-        )
+        unless = schema.get("not", {}).get("pattern", "(?!)")  # without one nothing matches
+        matches = _expression(schema["pattern"]).fullmatch(value)
+        return matches is not None and not _expression(unless).search(value)
     return bool(schema["minimum"] <= value <= schema["maximum"])
 
 

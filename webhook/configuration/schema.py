@@ -2,7 +2,6 @@
 
 import inspect
 import re
-from collections.abc import Callable
 from typing import Any, Final
 
 import msgspec
@@ -43,38 +42,23 @@ def resolved(schema: Schema) -> Schema:
     return SCHEMA["definitions"][name] if name else schema
 
 
-def words(schema: Schema) -> str:
+def words(schema: Schema) -> str:  # branches: a table of the kinds of schemas
     """What a value must be, as "a whole number from 1 to 10"."""
-    if "title" in schema and schema.get("type") != "object":
-        return str(schema["title"])
-    if "anyOf" in schema:
-        return ", or ".join(words(each) for each in schema["anyOf"])
-    if "enum" in schema:
-        choices = [each for each in schema["enum"] if each is not False]
-        return f"one of {', '.join(choices)}" if len(choices) > 1 else str(choices[0])
-    return _WORDS[schema["type"]](schema)
-
-
-def _words_of_number(schema: Schema) -> str:
-    whole = "whole " if schema["type"] == "integer" else ""
-    return f"a {whole}number from {schema['minimum']:.12g} to {schema['maximum']:.12g}"
-
-
-def _words_of_list(schema: Schema) -> str:
-    return "a list" if "$ref" in schema["items"] else f"a list, each {words(schema['items'])}"
-
-
-def _words_of_mapping(schema: Schema) -> str:
-    item: Schema = schema.get("additionalProperties") or {"$ref": ""}
-    names = schema.get("propertyNames", {}).get("title", "a name")
-    return "a mapping" if "$ref" in item else f"a mapping, each key {names}, each value {words(item)}"
-
-
-_WORDS: Final[dict[str, Callable[[Schema], str]]] = {
-    "boolean": lambda _: "true or false",
-    "string": lambda _: "text",
-    "integer": _words_of_number,
-    "number": _words_of_number,
-    "array": _words_of_list,
-    "object": _words_of_mapping,
-}
+    match schema:
+        case {"type": "object", "properties": _} | {"additionalProperties": {"$ref": _}}:
+            return "a mapping"
+        case {"type": "object", "propertyNames": names, "additionalProperties": values}:
+            return f"a mapping, each key {names['title']}, each value {words(values)}"
+        case {"title": title}:
+            return str(title)
+        case {"anyOf": alternatives}:
+            return ", or ".join(map(words, alternatives))
+        case {"enum": values}:
+            choices = [each for each in values if each is not False]
+            return f"one of {', '.join(choices)}" if len(choices) > 1 else str(choices[0])
+        case {"items": items}:
+            return "a list" if "$ref" in items else f"a list, each {words(items)}"
+        case {"minimum": least, "maximum": most}:
+            whole = "whole " if schema["type"] == "integer" else ""
+            return f"a {whole}number from {least:.12g} to {most:.12g}"
+    return "true or false"

@@ -15,13 +15,13 @@ Schema: TypeAlias = dict[str, Any]
 """JSON Schema, draft 7, which Helm and editors read."""
 
 
-def _text(title: str, pattern: str, unless: str = "", **more: Any) -> Meta:
+def _text(title: str, pattern: str, unless: str = "") -> Meta:
     """Texts that a pattern matches as a whole. title: such a text in words; unless: a pattern of others.
 
     Patterns are for Python and for Helm's engine, which knows no look-ahead.
     """
     refused = {"not": {"pattern": unless}} if unless else {}
-    return Meta(extra_json_schema={"title": title, "pattern": f"^({pattern})$"} | refused | more)
+    return Meta(extra_json_schema={"title": title, "pattern": f"^({pattern})$"} | refused)
 
 
 LETTER_OR_DIGIT: Final = r"[\p{L}\p{N}]"
@@ -58,7 +58,7 @@ NamespaceName = Annotated[str, _text("a namespace name", _NAMESPACE)]
 RulesName = Annotated[str, _text('a namespace name, or "*" for all others', rf"\*|{_NAMESPACE}")]
 TierName = Annotated[str, _text("a tier name", _NAME)]
 ClassName = Annotated[str, _text(_CLASS_TITLE, _DNS, f"^(system-|{_LONG})")]
-ModelName = Annotated[str, _text(_MODEL_TITLE, _MODEL, maxLength=LONGEST_MODEL_NAME)]
+ModelName = Annotated[str, _text(_MODEL_TITLE, _MODEL, rf"^[\s\S]{{{LONGEST_MODEL_NAME + 1}}}")]
 AnyName = Annotated[str, _text("a name", r"[\s\S]+")]
 Owner = Annotated[str, _text("a kind of owner, Kind.group, as Workflow.argoproj.io", OWNER_NAME.pattern)]
 ProvisioningClass = Annotated[str, _text('a ProvisioningRequest class, or ""', f"({_DNS})?", f"^{_LONG}")]
@@ -74,5 +74,5 @@ ONE: Final = Meta(extra_json_schema={"minProperties": 1, "maxProperties": 1})
 # --- durations ----------------------------------------------------------------------------------------
 
 _TITLE: Final = "a duration, as 30s, 5m or 1h30m"
-Duration = Annotated[str, _text(_TITLE, DURATION, minLength=2)]
-PositiveDuration = Annotated[str, _text(f"{_TITLE}, above 0s", DURATION, "^[0.hms]*$", minLength=2)]
+Duration = Annotated[str, _text(_TITLE, DURATION, "^$")]
+PositiveDuration = Annotated[str, _text(f"{_TITLE}, above 0s", DURATION, "^[0.hms]*$")]
