@@ -1,23 +1,24 @@
 """A configuration's text in, a Configuration out, or every fault at once, each named by its path."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Final
 
 import msgspec
 
 from webhook.configuration import keys
 from webhook.configuration.document import ConfigurationError, read_yaml
-from webhook.configuration.keys import Document, MoveKeys
+from webhook.configuration.keys import Document
 from webhook.configuration.reader import ABSENT, FaultList
 from webhook.configuration.schema import SCHEMA
-from webhook.configuration.settings import Avoid, BadNodes, MoveLimits, ScaleUp, Settings, SpareNodes
+from webhook.configuration.settings import Settings
 from webhook.durations import seconds_of
-from webhook.placement import Mode, Options, PlacementError, Topology
+from webhook.placement import PlacementError, Topology
 from webhook.policy.fair import FairOrder
 from webhook.policy.values import (
     DEFAULT_EXCLUDED_NAMESPACES,
     EVERY_CLASS,
+    CommonFacts,
     GpuModel,
     NamespaceRules,
     Policy,
@@ -55,71 +56,73 @@ def from_document(document: Any, source: str) -> Configuration:
         raise ConfigurationError(source, faults.faults)
     given = msgspec.convert(checked, Document)
     topology = _topology(given.topology.levels, faults)
-    facts = _common_facts(given)
-    configuration = Configuration(
-        _policy(given, facts, topology, faults), _settings(given, facts, topology, faults)
-    )
+    settings = _settings(given, topology, faults)
+    configuration = Configuration(_policy(given, settings, faults), settings)
     if faults.faults:
         raise ConfigurationError(source, faults.faults)
     return configuration
 
 
-def _common_facts(given: Document) -> dict[str, Any]:
-    """What both parts have, see CommonFacts."""
-    return {
-        "gate_prefix": given.gate_prefix,
-        "gpu_resources": given.gpus.resources,
-        "excluded_namespaces": frozenset((*DEFAULT_EXCLUDED_NAMESPACES, *given.namespaces.excluded)),
-        "scheduler_names": given.scheduler_names,
-        "keep_managed_fields": given.admission.keep_managed_fields,
-    }
-
-
 # --- the sweeper's part -------------------------------------------------------------------------------
 
+SETTINGS: Final = {
+    "gate_prefix": "gatePrefix",
+    "scheduler_names": "schedulerNames",
+    "gpu_resources": "gpus.resources",
+    "keep_managed_fields": "admission.keepManagedFields",
+    "settle_seconds": "gangs.settle",
+    "patience_seconds": "gangs.patience",
+    "bind_seconds": "binding.timeout",
+    "abandon_seconds": "repair.abandonAfter",
+    "reserve_seconds": "reservations.after",
+    "reserve_hold_seconds": "reservations.duration",
+    "reserve_share": "reservations.share",
+    "start_with_fewer": "gangs.startWithFewer",
+    "repair": "repair.enabled",
+    "repair_owners": "repair.owners",
+    "preempt": "preemption.enabled",
+    "gpu_device_classes": "gpus.deviceClasses",
+    "model_label": "gpus.modelLabel",
+    "gang_labels": "gangs.labels",
+    "gang_owners": "gangs.owners",
+    "loose_owners": "gangs.looseOwners",
+    "bad_nodes.avoid": "nodeHealth.avoid",
+    "bad_nodes.failures": "nodeHealth.failures",
+    "bad_nodes.avoid_seconds": "nodeHealth.avoidFor",
+    "bad_nodes.share": "nodeHealth.share",
+    "spare_nodes.per_block": "spareNodes.perBlock",
+    "spare_nodes.if_nothing_else_fits": "spareNodes.lastResort",
+    "options.mode": "placement.mode",
+    "options.weights": "placement.weights",
+    "scale_up.provisioning_class": "scaleUp.provisioningClass",
+    "scale_up.parameters": "scaleUp.parameters",
+    "scale_up.requests": "scaleUp.requests",
+    "scale_up.pods": "scaleUp.pods",
+    "moves.after_seconds": "makeRoom.after",
+    "moves.per_hour": "makeRoom.movesPerHour",
+    "moves.per_gang_and_day": "makeRoom.movesPerGangAndDay",
+}
+"""The key of each of the Settings; those of version 0.1 had the same names."""
 
-def _settings(given: Document, facts: dict[str, Any], topology: Topology, faults: FaultList) -> Settings:
-    gangs, health, layout = given.gangs, given.node_health, given.placement
-    for each in sorted({*gangs.owners} & {*gangs.loose_owners}):
+
+def _settings(given: Document, topology: Topology, faults: FaultList) -> Settings:
+    for each in sorted({*given.gangs.owners} & {*given.gangs.loose_owners}):
         faults.add("gangs.looseOwners", f"{each} is in gangs.owners too")
-    return Settings(
-        **facts,
-        settle_seconds=seconds_of(gangs.settle),
-        patience_seconds=seconds_of(gangs.patience),
-        bind_seconds=seconds_of(given.binding.timeout),
-        abandon_seconds=seconds_of(given.repair.abandon_after),
-        reserve_seconds=seconds_of(given.reservations.after),
-        reserve_hold_seconds=seconds_of(given.reservations.duration),
-        reserve_share=given.reservations.share,
-        start_with_fewer=gangs.start_with_fewer,
-        repair=given.repair.enabled,
-        repair_owners=frozenset(given.repair.owners),
-        preempt=given.preemption.enabled,
-        gpu_device_classes=frozenset(given.gpus.device_classes) - {"*"} or frozenset(DEFAULT_GPU_CLASSES),
-        model_label=given.gpus.model_label,
-        gang_labels=gangs.labels,
-        gang_owners=frozenset(gangs.owners),
-        loose_owners=frozenset(gangs.loose_owners),
-        bad_nodes=BadNodes(
-            avoid=Avoid(health.avoid),
-            failures=health.failures,
-            avoid_seconds=seconds_of(health.avoid_for),
-            share=health.share,
-        ),
-        spare_nodes=SpareNodes(given.spare_nodes.per_block, given.spare_nodes.last_resort),
+    document, values = msgspec.to_builtins(given), dict[str, Any]()
+    for name, path in SETTINGS.items():
+        section, _, key = path.partition(".")
+        value = document.get(section, {}).get(key, ABSENT) if key else document[section]
+        if value is not ABSENT:
+            above, _, field_name = name.rpartition(".")
+            into = values.setdefault(above, {}) if above else values
+            into[field_name] = seconds_of(value) if name.endswith("_seconds") else value
+    found = msgspec.convert(values, Settings)
+    return replace(
+        found,
+        excluded_namespaces=frozenset((*DEFAULT_EXCLUDED_NAMESPACES, *given.namespaces.excluded)),
+        gpu_device_classes=found.gpu_device_classes - {"*"} or frozenset(DEFAULT_GPU_CLASSES),
         topology=topology,
-        options=Options(Mode(layout.mode), layout.weights),
-        scale_up=ScaleUp(**msgspec.structs.asdict(given.scale_up)),
-        moves=_moves(given.moves) if given.moves else MoveLimits(),
-    )
-
-
-def _moves(given: MoveKeys) -> MoveLimits:
-    return MoveLimits(
-        is_on=True,
-        after_seconds=seconds_of(given.after),
-        per_hour=given.moves_per_hour,
-        per_gang_and_day=given.moves_per_gang_and_day,
+        moves=replace(found.moves, is_on=bool(given.moves)),
     )
 
 
@@ -147,7 +150,7 @@ def _topology(given: Any, faults: FaultList) -> Topology:
 # --- the part of admission and the task controller ----------------------------------------------------
 
 
-def _policy(given: Document, facts: dict[str, Any], topology: Topology, faults: FaultList) -> Policy:
+def _policy(given: Document, settings: Settings, faults: FaultList) -> Policy:
     faults.once([each.name for each in given.tiers], "tiers", ".name")
     faults.once([each.priority_class_name for each in given.tiers], "tiers", ".priorityClassName")
     models = _models(given.models, faults)
@@ -160,11 +163,11 @@ def _policy(given: Document, facts: dict[str, Any], topology: Topology, faults: 
 
     classes = given.gpus.device_classes
     return Policy(
-        **facts,
+        **{each.name: getattr(settings, each.name) for each in fields(CommonFacts)},
         gpu_models=models,
         tiers=tuple(Tier(each.name, each.priority_class_name) for each in given.tiers),
         namespaces=dict(_rules(given, model, faults)),
-        topology_levels=topology.level_names,
+        topology_levels=settings.topology.level_names,
         resource_claims=bool(classes),
         fair_order=_fair_order(given.fair_order, model, faults) if given.fair_order else None,
         device_classes=EVERY_CLASS if "*" in classes or not classes else classes,

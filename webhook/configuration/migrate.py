@@ -6,12 +6,12 @@ Programs of this version still read them, with a warning; `topogate config migra
 import logging
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from webhook.configuration.document import ConfigurationError, read_yaml
-from webhook.configuration.file import Configuration, from_document
+from webhook.configuration.file import SETTINGS, Configuration, from_document
 from webhook.configuration.keys import API_VERSION, KIND
 from webhook.configuration.schema import SCHEMA
 from webhook.durations import duration_text
@@ -20,12 +20,11 @@ from webhook.text import sentence_list
 Document = dict[str, Any]
 logger = logging.getLogger(__name__)
 OLD_KIND: Final = "AdmissionPolicy"
-_DROPPED: Final = "dropped: "
 _NOT_OLD: Final = (
     "is neither an AdmissionPolicy nor a file of sweeper settings; pass no old files beside a configuration"
 )
 
-_KEYS: Final = {
+_KEYS: Final = SETTINGS | {
     # of the policy
     "gpuResources": "gpus.resources",
     "gpuModels": "models",
@@ -35,71 +34,37 @@ _KEYS: Final = {
     "keepManagedFields": "admission.keepManagedFields",
     "nativeGangs": "gangs.native",
     "bind": "binding.mode",
-    "gate": "dropped: pods get the gate that is gatePrefix with topogate after it",
-    "topologyLevels": "dropped: topology.levels names the levels",
     # of the settings
-    "gate_prefix": "gatePrefix",
-    "settle_seconds": "gangs.settle",
-    "patience_seconds": "gangs.patience",
-    "bind_seconds": "binding.timeout",
-    "abandon_seconds": "repair.abandonAfter",
-    "reserve_seconds": "reservations.after",
-    "reserve_hold_seconds": "reservations.duration",
-    "reserve_share": "reservations.share",
     "go_on_with_fewer": "gangs.startWithFewer",
-    "repair": "repair.enabled",
-    "repair_owners": "repair.owners",
     "schedulers": "schedulerNames",
-    "preempt": "preemption.enabled",
-    "keep_managed_fields": "admission.keepManagedFields",
     "ignored_namespaces": "namespaces.excluded",
-    "gpu_resources": "gpus.resources",
-    "gpu_device_classes": "gpus.deviceClasses",
-    "model_label": "gpus.modelLabel",
-    "gang_labels": "gangs.labels",
-    "gang_owners": "gangs.owners",
-    "loose_owners": "gangs.looseOwners",
-    "bad_nodes.avoid": "nodeHealth.avoid",
-    "bad_nodes.failures": "nodeHealth.failures",
-    "bad_nodes.avoid_seconds": "nodeHealth.avoidFor",
-    "bad_nodes.share": "nodeHealth.share",
-    "spare_nodes.per_block": "spareNodes.perBlock",
-    "spare_nodes.if_nothing_else_fits": "spareNodes.lastResort",
-    "scale_up.provisioning_class": "scaleUp.provisioningClass",
-    "scale_up.parameters": "scaleUp.parameters",
-    "scale_up.requests": "scaleUp.requests",
-    "scale_up.pods": "scaleUp.pods",
     "levels": "topology.levels",
     "mode": "placement.mode",
     "weights": "placement.weights",
-    "most_allocated": "dropped: of equal nodes, the one that loses the fewest GPUs is taken",
-    "interval_seconds": "dropped: a pass happens at least every 30 seconds",
-    "not_ready_seconds": "dropped: a node may be not ready for 60 seconds",
-    "rollback_seconds": "dropped: a gang without nodes for its other pods is rolled back after 300 seconds",
-    "pass_seconds": "dropped: a pass places gangs for 10 seconds",
-    "evict_broken": "dropped: what is left of a gang below its minimum is always evicted",
-    "broken_seconds": "dropped: what is left of a gang below its minimum is evicted after 30 seconds",
-    "bound": "dropped: the work of one question is a million steps",
-    "bad_nodes.soon_seconds": "dropped: a pod that ran for 600 seconds has not failed because of its node",
-    "bad_nodes.outlive_seconds": "dropped: another pod must run for 10 seconds longer",
-    "bad_nodes.keep_seconds": "dropped: a failure is forgotten after a day",
-    "scale_up.after_seconds": "dropped: a gang asks after 5 seconds without nodes",
-    "scale_up.retry_seconds": "dropped: a refused gang asks again after 60 seconds, then after twice as long",
-    "scale_up.label_seconds": "dropped: a node may be without topology labels for 120 seconds",
 }
-"""The new path of each key of the old files that has another name, or what always holds instead."""
+"""The new path of each key of the old files that has another name."""
 
-_VALUES: Final = {
-    ("bind", "nominated"): (
-        "podgroup",
-        f"{_DROPPED}gangs are no longer nominated, but bound as with podgroup",
-    ),
-    ("mode", "keep-whole"): (
-        "best-fit",
-        f"{_DROPPED}gangs are placed as with best-fit, which leaves as much free",
-    ),
+_DROPPED: Final = {
+    "gate": "pods get the gate that is gatePrefix with topogate after it",
+    "topologyLevels": "topology.levels names the levels",
+    "most_allocated": "of equal nodes, the one that loses the fewest GPUs is taken",
+    "interval_seconds": "a pass happens at least every 30 seconds",
+    "not_ready_seconds": "a node may be not ready for 60 seconds",
+    "rollback_seconds": "a gang without nodes for its other pods is rolled back after 300 seconds",
+    "pass_seconds": "a pass places gangs for 10 seconds",
+    "evict_broken": "what is left of a gang below its minimum is always evicted",
+    "broken_seconds": "what is left of a gang below its minimum is evicted after 30 seconds",
+    "bound": "the work of one question is a million steps",
+    "bad_nodes.soon_seconds": "a pod that ran for 600 seconds has not failed because of its node",
+    "bad_nodes.outlive_seconds": "another pod must run for 10 seconds longer",
+    "bad_nodes.keep_seconds": "a failure is forgotten after a day",
+    "scale_up.after_seconds": "a gang asks after 5 seconds without nodes",
+    "scale_up.retry_seconds": "a refused gang asks again after 60 seconds, then after twice as long",
+    "scale_up.label_seconds": "a node may be without topology labels for 120 seconds",
 }
-"""The new value of each value of the old files that is no more, and what was changed."""
+"""What always holds instead of keys of the old files that are no more."""
+
+_NESTED: Final = ("bad_nodes", "scale_up", "spare_nodes")
 
 
 def is_old(document: Any) -> bool:
@@ -129,7 +94,7 @@ def _migrated(documents: Iterable[tuple[str, Any]]) -> tuple[Document, list[str]
             raise ConfigurationError(source, [_NOT_OLD])
         for name, value in _flat(document or {}).items():
             note = _take(name, value, new)
-            notes += [f"{source}: {name} is {note}"] if note else []
+            notes += [f"{source}: {name} is dropped: {note}"] if note else []
     return new, notes
 
 
@@ -141,19 +106,18 @@ def _flat(old: Mapping[str, Any]) -> Document:
     """The keys of an old file; those of nested settings as bad_nodes.avoid."""
     flat: Document = {}
     for name, value in old.items():
-        nested = isinstance(value, dict) and any(each.startswith(f"{name}.") for each in _KEYS)
-        flat |= {f"{name}.{below}": each for below, each in value.items()} if nested else {str(name): value}
-    if _is_policy(old):
-        del flat["kind"]
-        flat.pop("apiVersion", None)
+        if name in _NESTED and isinstance(value, dict):
+            flat |= {f"{name}.{below}": each for below, each in value.items()}
+        elif name not in ("apiVersion", "kind"):
+            flat[str(name)] = value
     return flat
 
 
 def _take(name: str, value: Any, new: Document) -> str:
     """Set a key of the new document. Returns what was dropped instead, and why."""
+    if name in _DROPPED:
+        return _DROPPED[name]
     path = _KEYS.get(name, name)
-    if path.startswith(_DROPPED):
-        return path
     value, note = _value(name, value)
     section, _, below = path.partition(".")
     where = new.setdefault(section, {}) if below else new
@@ -161,29 +125,25 @@ def _take(name: str, value: Any, new: Document) -> str:
         return ""  # the section itself is wrong, which the reader of the new file reports
     there = where.setdefault(below or section, value)
     if there != value and not (name == "gpu_device_classes" and not there):
-        return f"{_DROPPED}the policy sets {path} to {_listed(there)}"
+        return f"the policy sets {path} to {_listed(there)}"
     return note
 
 
 def _value(name: str, value: Any) -> tuple[Any, str]:
-    """The value of an old key as the new file has it, and what was changed of it."""
-    if isinstance(value, str) and (name, value) in _VALUES:
-        return _VALUES[name, value]
-    if name.endswith("_seconds") and _is_amount(value):
-        return duration_text(value), ""
-    if name == "resourceClaims" and isinstance(value, bool):
-        return ["*"] if value else [], ""
-    if name == "namespaces":
-        return _each(value, _with_new_names), ""
-    return (_each(value, _without_days) if name == "fairOrder" else value), ""
-
-
-def _is_amount(value: Any) -> bool:
-    return type(value) in (int, float) and 0 <= value < math.inf
-
-
-def _each(value: Any, change: Callable[[Any], Any]) -> Any:
-    return {key: change(each) for key, each in value.items()} if isinstance(value, dict) else value
+    """The value of an old key as the new file has it, and what holds now if that is something else."""
+    match name, value:
+        case "bind", "nominated":
+            return "podgroup", "gangs are no longer nominated, but bound as with podgroup"
+        case "mode", "keep-whole":
+            return "best-fit", "gangs are placed as with best-fit, which leaves as much free"
+        case "resourceClaims", bool():
+            return (["*"] if value else []), ""
+        case "namespaces", dict():
+            return {key: _with_new_names(each) for key, each in value.items()}, ""
+        case "fairOrder", dict():
+            return {key: _without_days(each) for key, each in value.items()}, ""
+    is_amount = name.endswith("_seconds") and type(value) in (int, float) and 0 <= value < math.inf
+    return (duration_text(value) if is_amount else value), ""
 
 
 def _with_new_names(rules: Any) -> Any:
