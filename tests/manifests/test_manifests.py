@@ -16,9 +16,9 @@ from hack.local.cluster import Cluster
 from hack.releases import overlays
 from labeler.contract import keys
 from tests.support import clean
-from webhook.cli.config import differences, identity
+from webhook.cli.config import differences
 from webhook.cli.main import main
-from webhook.configuration.cluster import of_config_map
+from webhook.configuration.cluster import identity, of_config_map
 from webhook.configuration.file import parse
 from webhook.policy import rendering
 

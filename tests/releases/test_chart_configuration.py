@@ -10,8 +10,8 @@ import yaml
 from hack.local.build import ROOT
 from hack.local.install import LABELER, SYSTEM
 from tests.releases.helm import Objects, templated
-from webhook.cli.config import differences, identity
-from webhook.configuration.cluster import KEY, NAME, of_config_map
+from webhook.cli.config import differences
+from webhook.configuration.cluster import KEY, NAME, identity, of_config_map
 from webhook.configuration.file import parse
 from webhook.policy import rendering
 

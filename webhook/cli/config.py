@@ -18,6 +18,7 @@ import yaml
 
 from webhook.cli.terminal import complain, print_line
 from webhook.configuration.cluster import (
+    identity,
     is_configuration,
     is_labeler_file,
     labeler_levels,
@@ -197,13 +198,6 @@ def differences(wanted: Any, found: Any, path: str = "") -> Iterator[str]:
             yield from differences(one, other, f"{path}[{index}]")
     elif wanted != found:
         yield path
-
-
-def identity(item: Mapping[str, Any]) -> tuple[str, str]:
-    """The identity of an object: kind and name."""
-    metadata = item.get("metadata")
-    name = metadata.get("name") if isinstance(metadata, Mapping) else None
-    return str(item.get("kind")), str(name)
 
 
 # --- render -------------------------------------------------------------------------------------------

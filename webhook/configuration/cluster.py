@@ -7,7 +7,6 @@ from labeler.contract import keys as labels
 from webhook.configuration.document import ConfigurationError, read_yaml
 from webhook.configuration.file import Configuration
 from webhook.configuration.migrate import parse_files
-from webhook.configuration.settings import Settings
 from webhook.kube.client import Api, ApiError
 from webhook.placement import Topology
 from webhook.text import sentence_list
@@ -16,7 +15,9 @@ NAME: Final = "topogate-configuration"
 KEY: Final = "configuration.yaml"
 _OLD_NAME: Final = "topogate-policy"
 """In version 0.1; its other file, the sweeper's settings, had no name of its own."""
-_KEYS: Final = {NAME: KEY, _OLD_NAME: "policy.yaml"}
+LABELER: Final = "labeler"
+_KEYS: Final = {NAME: KEY, _OLD_NAME: "policy.yaml", LABELER: "labeler.yaml"}
+"""By the ConfigMap of a program's file, the key of its text."""
 _FOLDER: Final = "/api/v1/namespaces/topogate-system/configmaps"
 
 
@@ -48,56 +49,41 @@ def read_if_allowed(api: Api) -> Configuration | None:
         return None
 
 
-def settings_or_defaults(api: Api) -> Settings:
-    """Its part for the sweeper, the defaults where it cannot be read. Raises ConfigurationError."""
-    found = read_if_allowed(api)
-    return found.settings if found else Settings()
+def identity(document: Mapping[str, Any]) -> tuple[str, str]:
+    """The identity of an object: kind and name."""
+    metadata = document.get("metadata")
+    name = metadata.get("name") if isinstance(metadata, Mapping) else None
+    return str(document.get("kind")), str(name)
 
 
 def is_configuration(document: Mapping[str, Any]) -> bool:
     """Whether an object is the ConfigMap with the configuration."""
-    return document.get("kind") == "ConfigMap" and _name(document) in _KEYS
+    return identity(document) in (("ConfigMap", NAME), ("ConfigMap", _OLD_NAME))
+
+
+def is_labeler_file(document: Mapping[str, Any]) -> bool:
+    """Whether an object is the ConfigMap with the labeler's own file."""
+    return identity(document) == ("ConfigMap", LABELER)
 
 
 def of_config_map(document: Mapping[str, Any]) -> Configuration:
     """The configuration in a ConfigMap. Raises ConfigurationError."""
-    return parse_files([(f"the ConfigMap {_name(document)}", text_of(document))])
+    return parse_files([(f"the ConfigMap {identity(document)[1]}", text_of(document))])
 
 
 def text_of(document: Mapping[str, Any]) -> str:
-    """The text of the configuration in a ConfigMap. Raises ConfigurationError if there is none."""
-    name = _name(document)
-    return _text(document, _KEYS.get(name, KEY))
-
-
-def _text(document: Mapping[str, Any], key: str) -> str:
-    data = document.get("data")
+    """The text of a program's file in a ConfigMap. Raises ConfigurationError if there is none."""
+    name, data = identity(document)[1], document.get("data")
+    key = _KEYS.get(name, KEY)
     text = data.get(key) if isinstance(data, Mapping) else None
     if not isinstance(text, str):
-        raise ConfigurationError(f"the ConfigMap {_name(document)}", [f"data: has no {key} with a text"])
+        raise ConfigurationError(f"the ConfigMap {name}", [f"data: has no {key} with a text"])
     return text
-
-
-def _name(document: Mapping[str, Any]) -> str:
-    metadata = document.get("metadata")
-    return str(metadata.get("name")) if isinstance(metadata, Mapping) else ""
-
-
-# --- the labeler's own file ---------------------------------------------------------------------------
-
-LABELER: Final = "labeler"
-_LABELER_KEY: Final = "labeler.yaml"
-
-
-def is_labeler_file(document: Mapping[str, Any]) -> bool:
-    """Whether an object is the ConfigMap with the labeler's file."""
-    return document.get("kind") == "ConfigMap" and _name(document) == LABELER
 
 
 def labeler_levels(document: Mapping[str, Any]) -> list[str]:
     """The label keys that the labeler writes, by its ConfigMap. Raises ConfigurationError."""
-    source = f"the ConfigMap {LABELER}"
-    own = read_yaml(_text(document, _LABELER_KEY), source)
+    own = read_yaml(text_of(document), f"the ConfigMap {LABELER}")
     levels = own.get("levels") if isinstance(own, dict) else None
     return [str(each) for each in levels] if isinstance(levels, list) else list(labels.PRERELEASE_TOPOLOGY)
 

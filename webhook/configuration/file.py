@@ -13,7 +13,7 @@ from webhook.configuration.reader import ABSENT, FaultList
 from webhook.configuration.schema import SCHEMA
 from webhook.configuration.settings import Settings
 from webhook.durations import seconds_of
-from webhook.placement import PlacementError, Topology
+from webhook.placement import Topology
 from webhook.policy.fair import FairOrder
 from webhook.policy.values import (
     DEFAULT_EXCLUDED_NAMESPACES,
@@ -133,18 +133,15 @@ def _topology(given: Any, faults: FaultList) -> Topology:
     """
     if given is msgspec.UNSET:
         return Topology()
-    listed = given if isinstance(given, tuple) else [given]
-    names = [name for each in listed for name in each]
-    columns = [(keys,) if isinstance(keys, str) else keys for each in listed for keys in each.values()]
+    levels = [level for each in (given if isinstance(given, tuple) else [given]) for level in each.items()]
+    names = tuple(name for name, _ in levels)
     faults.once(names, "topology.levels")
     try:
-        if columns and len(names) == len({*names}):
-            return Topology(tuple(zip(*columns, strict=True)), tuple(names))
-    except PlacementError as error:
-        faults.add("topology.levels", str(error))
+        families = zip(*([keys] if isinstance(keys, str) else keys for _, keys in levels), strict=True)
+        return Topology(tuple(families), names)
     except ValueError:
         faults.add("topology.levels", "each level needs one label key for each family")
-    return Topology()
+        return Topology()
 
 
 # --- the part of admission and the task controller ----------------------------------------------------

@@ -82,10 +82,7 @@ def migrate(files: Iterable[tuple[str, str | bytes]]) -> tuple[Document, list[st
     Values that are wrong go over unchanged, so that the reader of the new file reports them. Raises
     ConfigurationError for a file that cannot be read, or is none of the two.
     """
-    return _migrated((source, read_yaml(content, source)) for source, content in files)
-
-
-def _migrated(documents: Iterable[tuple[str, Any]]) -> tuple[Document, list[str]]:
+    documents = [(source, read_yaml(content, source)) for source, content in files]
     new: Document = {"apiVersion": API_VERSION, "kind": KIND}
     notes: list[str] = []
     # What both set, the policy decides.
@@ -188,7 +185,7 @@ def parse_files(files: Sequence[tuple[str, str | bytes]]) -> Configuration:
     documents = [(source, read_yaml(content, source)) for source, content in files]
     names = " ".join(source for source, _ in files)
     if any(is_old(document) for _, document in documents):
-        new, notes = _migrated(documents)
+        new, notes = migrate(files)
         for note in (f"run topogate config migrate {names}", *notes):
             logger.warning("old_configuration note=%r", note)
         return from_document(new, names)

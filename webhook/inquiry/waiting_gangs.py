@@ -8,7 +8,8 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from labeler.contract import keys
-from webhook.configuration.cluster import settings_or_defaults
+from webhook.configuration.cluster import read_if_allowed
+from webhook.configuration.file import Configuration
 from webhook.configuration.settings import Settings
 from webhook.inquiry.cluster_state import ClusterReading
 from webhook.inquiry.fewest_domains import EmptyCluster
@@ -70,7 +71,8 @@ def never_placed(api: Api, sizes: Mapping[str, int]) -> Iterator[tuple[str, str]
     The first is the sweeper's own reason. Gangs whose controller is gone are left out: they are not to be
     placed. sizes: by the key of the Placement, how many pods a waiting gang has in total. Raises ApiError.
     """
-    settings = replace(settings_or_defaults(api), settle_seconds=0.0, patience_seconds=math.inf)
+    settings = (read_if_allowed(api) or Configuration()).settings
+    settings = replace(settings, settle_seconds=0.0, patience_seconds=math.inf)
     cluster = ClusterReading.read_usage(api)
     snapshotter = Snapshotter(cluster, settings)
     view = replace(view_of(snapshotter, cluster, settings), now=moment())
