@@ -46,7 +46,7 @@ def _all() -> Iterator[ServedMetric]:
     unused: Any = SimpleNamespace(configuration=ConfigurationStore([]))
     yield from _of_registry("tasks", TaskMetrics(unused).registry)
     of_page = CollectorRegistry()
-    ConfigurationStore([]).register(of_page)
+    of_page.register(ConfigurationStore([]))
     yield from _of_registry("page", of_page)
     for each in metrics_of(Contention()):
         labels = tuple(re.findall(r'(\w+)="', each.labels))
@@ -60,7 +60,7 @@ def sweeper_metrics() -> Metrics:
     metrics = Metrics()
     for extension in all_extensions():
         metrics.declare(extension.all_gauges, extension.counters)
-    ConfigurationStore([]).register(metrics.registry)
+    metrics.registry.register(ConfigurationStore([]))
     return metrics
 
 
@@ -74,7 +74,7 @@ def _webhook_registry() -> CollectorRegistry:
 def _of_registry(program: str, registry: CollectorRegistry) -> Iterator[ServedMetric]:
     for collector in registry._collector_to_names:
         labels = tuple(getattr(collector, "_labelnames", ()))
-        for metric in getattr(collector, "describe", tuple)():
+        for metric in getattr(collector, "describe", collector.collect)():
             if metric.name.startswith("topogate_"):
                 name = metric.name + "_total" * (metric.type == "counter")
                 yield ServedMetric(name, metric.type, labels, (program,), metric.documentation)

@@ -253,7 +253,7 @@ def _classes_state(dependencies: Dependencies, *, synced: bool) -> str:
 def export_state(metrics: AdmissionMetrics, dependencies: Dependencies) -> None:
     """Declare what the webhook's metrics read of its configuration, certificate and classes."""
     store, certificate = dependencies.store, dependencies.certificate
-    store.register(metrics.registry)
+    metrics.registry.register(store)
     metrics.gauge(
         "topogate_certificate_expiry_timestamp_seconds",
         "When the certificate that is served expires.",

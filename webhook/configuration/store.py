@@ -8,11 +8,11 @@ import argparse
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from prometheus_client import CollectorRegistry, Gauge
+from prometheus_client.core import GaugeMetricFamily
 
 from webhook.configuration.document import ConfigurationError
 from webhook.configuration.migrate import contents, parse_files
@@ -35,6 +35,7 @@ class ConfigurationStore:
     def __init__(self, paths: Sequence[Path]) -> None:
         """Load the first version. Raises ConfigurationError: without any nothing can be decided."""
         self._paths = tuple(paths)
+        self._names = " ".join(map(str, paths))
         self._files = contents(self._paths)
         self.configuration = parse_files(self._files)
         self.generation = 1
@@ -55,26 +56,22 @@ class ConfigurationStore:
         """What is wrong with the files, "" if nothing: a sentence for probes."""
         return f"the configuration on disk is not in force: {'; '.join(self.faults)}" if self.faults else ""
 
-    def register(self, registry: CollectorRegistry) -> None:
-        """Add the metrics of the configuration."""
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        """The metrics of the configuration, for a registry of prometheus_client."""
         for name, meaning, value in (
-            (
-                "topogate_configuration_generation",
-                "Versions of the configuration loaded.",
-                lambda: self.generation,
-            ),
+            ("topogate_configuration_generation", "Versions of the configuration loaded.", self.generation),
             (
                 "topogate_configuration_rejected",
                 "1 while the configuration on disk is unusable and an older version is in force.",
-                lambda: bool(self.faults),
+                bool(self.faults),
             ),
             (
                 "topogate_configuration_loaded_timestamp_seconds",
                 "When the configuration in force was loaded.",
-                lambda: self.loaded_at,
+                self.loaded_at,
             ),
         ):
-            Gauge(name, meaning, registry=registry).set_function(value)
+            yield GaugeMetricFamily(name, meaning, value)
 
     def refresh(self) -> None:
         """Load a new version of the files, if there is a valid one, and log what has changed."""
@@ -108,10 +105,6 @@ class ConfigurationStore:
         self.configuration, self.faults = configuration, []
         self.generation += 1
         self.loaded_at = time.time()
-
-    @property
-    def _names(self) -> str:
-        return " ".join(map(str, self._paths))
 
 
 def add_flag(parser: argparse.ArgumentParser) -> None:

@@ -246,7 +246,7 @@ def run(
     if metrics_port is not None:
         checks = {"/healthz": process.pulse.complaint, "/readyz": process.complaint}
         serve(metrics_address, metrics_port, process.metrics.registry, process.refresh, checks, store.remark)
-    store.register(process.metrics.registry)
+    process.metrics.registry.register(store)
     process.recorder.start()
     logger.info("started server=%s", api.host)
     if elector is not None:

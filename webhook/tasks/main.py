@@ -138,7 +138,7 @@ class TaskMetrics:
         self._unreadable = gauge(
             "topogate_tasks_unreadable_objects", "Objects that could not be decoded.", ["resource"]
         )
-        service.configuration.register(self.registry)
+        self.registry.register(service.configuration)
         self._steps = Counter("topogate_tasks_steps", "Tasks processed.", registry=self.registry)
         self._counted = 0
         register_build_info(self.registry)

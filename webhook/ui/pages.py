@@ -88,7 +88,7 @@ class Pages:
         """The metrics of the configuration."""
         registry = CollectorRegistry()
         if self._of.store:
-            self._of.store.register(registry)
+            registry.register(self._of.store)
         return Response(generate_latest(registry), content_type=CONTENT_TYPE_LATEST)
 
     def login(self) -> Response:
