@@ -36,15 +36,8 @@ _HEAD: Final = (
     "# Made by `topogate config render` from the configuration and the PriorityClasses. Do not edit this "
     "file:\n# edit those, and run it again. What each part is for stands in webhook/policy/rendering.py.\n"
 )
-_AGAINST: Final = (
-    "YAML with rendered objects, or a folder of such files, or - for standard input (kubectl get "
-    "mutatingwebhookconfigurations,validatingadmissionpolicies,mutatingadmissionpolicies -o yaml); "
-    "reports what differs from the configuration"
-)
-_FILES: Final = (
-    "a configuration, or a ConfigMap with it; other files may hold PriorityClasses, or the labeler's "
-    "ConfigMap, whose levels must be among those of the configuration"
-)
+_AGAINST: Final = "YAML with rendered objects, a folder of it, or - for standard input; reports what differs"
+_FILES: Final = "a configuration, or a ConfigMap with it; PriorityClasses; the ConfigMap of the labeler"
 _OLD_FILES: Final = "admission's policy, the sweeper's settings, or a ConfigMap with the policy"
 
 

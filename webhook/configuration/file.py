@@ -40,7 +40,7 @@ class Configuration:
         """The resources that count as GPUs, and the labels with their model, those of the catalogue too."""
         of_sweeper = self.settings.counting
         catalogue = (key for model in self.policy.gpu_models for key in model.labels)
-        return replace(of_sweeper, model_labels=tuple(dict.fromkeys((*of_sweeper.model_labels, *catalogue))))
+        return replace(of_sweeper, model_labels=(*of_sweeper.model_labels, *catalogue))
 
 
 def parse(content: str | bytes, source: str = "configuration") -> Configuration:
@@ -55,8 +55,7 @@ def from_document(document: Any, source: str) -> Configuration:
     if checked is ABSENT:
         raise ConfigurationError(source, faults.faults)
     given = msgspec.convert(checked, Document)
-    topology = _topology(given.topology.levels, faults)
-    settings = _settings(given, topology, faults)
+    settings = _settings(given, faults)
     configuration = Configuration(_policy(given, settings, faults), settings)
     if faults.faults:
         raise ConfigurationError(source, faults.faults)
@@ -105,7 +104,7 @@ SETTINGS: Final = {
 """The key of each of the Settings; those of version 0.1 had the same names."""
 
 
-def _settings(given: Document, topology: Topology, faults: FaultList) -> Settings:
+def _settings(given: Document, faults: FaultList) -> Settings:
     for each in sorted({*given.gangs.owners} & {*given.gangs.loose_owners}):
         faults.add("gangs.looseOwners", f"{each} is in gangs.owners too")
     document, values = msgspec.to_builtins(given), dict[str, Any]()
@@ -121,7 +120,7 @@ def _settings(given: Document, topology: Topology, faults: FaultList) -> Setting
         found,
         excluded_namespaces=frozenset((*DEFAULT_EXCLUDED_NAMESPACES, *given.namespaces.excluded)),
         gpu_device_classes=found.gpu_device_classes - {"*"} or frozenset(DEFAULT_GPU_CLASSES),
-        topology=topology,
+        topology=_topology(given.topology.levels, faults),
         moves=replace(found.moves, is_on=bool(given.moves)),
     )
 
@@ -206,13 +205,10 @@ def _known(name: str, path: str, known: list[str], what: str, faults: FaultList)
 
 
 def _fair_order(given: keys.FairOrderKeys, model: Callable[[str, str], str], faults: FaultList) -> FairOrder:
+    own = given.account_label or "absent"
     for key in given.weights:
-        label, equals, _ = key.rpartition("=")
-        if equals and label != given.account_label:
-            fault = (
-                f"{key!r} names another label than accountLabel, which is {given.account_label or 'absent'}"
-            )
-            faults.add("fairOrder.weights", fault)
+        if "=" in key and key.rpartition("=")[0] != given.account_label:
+            faults.add("fairOrder.weights", f"{key!r} names another label than accountLabel, which is {own}")
     costs: dict[str, float] = {}
     for name, cost in given.model_costs.items():
         if (found := model(name, "fairOrder.modelCosts")) in costs:

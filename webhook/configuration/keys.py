@@ -35,6 +35,7 @@ from webhook.configuration.value_kinds import (
     Share,
     ShortText,
     TierName,
+    UpToThousand,
     Weight,
 )
 from webhook.durations import duration_text
@@ -171,9 +172,7 @@ class PlacementKeys(Section, frozen=True):
     """
 
     mode: Literal["best-fit", "headroom"] = _USUAL.options.mode.value
-    weights: dict[AnyName, Annotated[int, Meta(ge=0, le=1000)]] = field(
-        default_factory=lambda: dict(_USUAL.options.weights)
-    )
+    weights: dict[AnyName, UpToThousand] = field(default_factory=lambda: dict(_USUAL.options.weights))
 
 
 class BindingKeys(Section, frozen=True):
@@ -247,7 +246,7 @@ class SpareNodeKeys(Section, frozen=True):
     lastResort: Whether new gangs may take those as well rather than wait.
     """
 
-    per_block: Annotated[int, Meta(ge=0, le=1000)] = _USUAL.spare_nodes.per_block
+    per_block: UpToThousand = _USUAL.spare_nodes.per_block
     last_resort: bool = _USUAL.spare_nodes.if_nothing_else_fits
 
 

@@ -85,18 +85,15 @@ def migrate(files: Iterable[tuple[str, str | bytes]]) -> tuple[Document, list[st
     documents = [(source, read_yaml(content, source)) for source, content in files]
     new: Document = {"apiVersion": API_VERSION, "kind": KIND}
     notes: list[str] = []
-    # What both set, the policy decides.
-    for source, document in sorted(documents, key=lambda each: not _is_policy(each[1])):
+    for source, document in documents:
         if document is not None and not is_old(document):
             raise ConfigurationError(source, [_NOT_OLD])
+    # What both set, the policy decides; it alone has a kind.
+    for source, document in sorted(documents, key=lambda each: "kind" not in (each[1] or {})):
         for name, value in _flat(document or {}).items():
             note = _take(name, value, new)
             notes += [f"{source}: {name} is dropped: {note}"] if note else []
     return new, notes
-
-
-def _is_policy(document: Any) -> bool:
-    return isinstance(document, dict) and document.get("kind") == OLD_KIND
 
 
 def _flat(old: Mapping[str, Any]) -> Document:
@@ -122,7 +119,8 @@ def _take(name: str, value: Any, new: Document) -> str:
         return ""  # the section itself is wrong, which the reader of the new file reports
     there = where.setdefault(below or section, value)
     if there != value and not (name == "gpu_device_classes" and not there):
-        return f"the policy sets {path} to {_listed(there)}"
+        listed = sentence_list(list(map(str, there))) if isinstance(there, list) else there
+        return f"the policy sets {path} to {listed}"
     return note
 
 
@@ -152,10 +150,6 @@ def _without_days(value: Any) -> Any:
     """A duration without days: Kubernetes' durations have none."""
     days = re.fullmatch(r"([0-9]{1,5}(\.[0-9]+)?)d", value) if isinstance(value, str) else None
     return duration_text(float(days[1]) * 86400) if days else value
-
-
-def _listed(value: Any) -> str:
-    return sentence_list([str(each) for each in value]) if isinstance(value, list) else str(value)
 
 
 # --- reading ------------------------------------------------------------------------------------------

@@ -87,13 +87,12 @@ class FaultList:
                 self.add(f"{path}.{key}" if path else key, f"is missing{only}")
             found.setdefault(key, below["enum"][0] if "enum" in below else _TYPES[below["type"]][0]())
 
-    def _schema_of(self, key: str, schema: Schema, path: str) -> Schema | None:
+    def _schema_of(self, key: str, schema: Schema, path: str) -> Any:
         """What a key's value must be; None for an unknown or a faulty key, which is reported."""
-        known: dict[str, Schema] | None = schema.get("properties")
+        known = schema.get("properties")
         if known is None:
             names = schema["propertyNames"] | {"type": "string"}
-            found: Schema = schema["additionalProperties"]
-            return None if self.checked(key, names, path) is ABSENT else found
+            return None if self.checked(key, names, path) is ABSENT else schema["additionalProperties"]
         if key not in known:
             near = get_close_matches(key, known, n=1)
             hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(known)}"
@@ -127,13 +126,11 @@ def _is_allowed(value: Any, schema: Schema) -> bool:
     """Whether a scalar of the right type is one that the schema takes."""
     if "enum" in schema:
         return value in schema["enum"]
-    if isinstance(value, bool):
-        return True
     if isinstance(value, str):
         unless = schema.get("not", {}).get("pattern", "(?!)")  # without one nothing matches
         matches = _expression(schema["pattern"]).fullmatch(value)
         return matches is not None and not _expression(unless).search(value)
-    return bool(schema["minimum"] <= value <= schema["maximum"])
+    return bool(schema.get("minimum", value) <= value <= schema.get("maximum", value))
 
 
 def _expression(pattern: str) -> re.Pattern[str]:

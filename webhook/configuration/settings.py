@@ -89,9 +89,9 @@ class Settings(CommonFacts):
     The others have one right value, which tests alone change: interval_seconds: a pass happens at least this
     often. not_ready_seconds: a node may be not ready for this long before pods that never ran there are
     replaced. rollback_seconds: a gang that is partly released, and whose other pods find no nodes, is rolled
-    back after this. pass_seconds: after this long no further gang is placed in a pass. evict_broken,
-    broken_seconds: whether and after how long what is left of a gang is evicted that preemption has reduced
-    below its minimum; twenty times as long where an autoscaler is asked for nodes.
+    back after this. pass_seconds: after this long no further gang is placed in a pass.
+    broken_seconds: what is left of a gang that preemption has reduced below its minimum is evicted after
+    this; after twenty times as long where an autoscaler is asked for nodes.
     """
 
     settle_seconds: float = 5.0
@@ -109,7 +109,6 @@ class Settings(CommonFacts):
     repair: bool = True
     repair_owners: frozenset[str] = RECREATING
     preempt: bool = True
-    evict_broken: bool = True
     broken_seconds: float = 30.0
     gpu_device_classes: frozenset[str] = frozenset(DEFAULT_GPU_CLASSES)
     model_label: str = MODEL_LABELS[0]
@@ -131,6 +130,4 @@ class Settings(CommonFacts):
     @property
     def counting(self) -> Counting:
         """The resources that metrics count as GPUs, and the label of their model."""
-        return Counting(
-            tuple(sorted(self.gpu_resources)), tuple(dict.fromkeys((self.model_label, *MODEL_LABELS)))
-        )
+        return Counting(self.gpu_resources, (self.model_label, *MODEL_LABELS))

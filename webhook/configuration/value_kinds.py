@@ -66,6 +66,7 @@ ShortText = Annotated[str, _text("a text of at most 255 characters", r"[\s\S]{0,
 Account = Annotated[str, _text("a namespace name, a pattern of such, or accountLabel=value", _ACCOUNT)]
 Share = Annotated[float, Meta(ge=0, le=1)]
 Count = Annotated[int, Meta(ge=1, le=100_000)]
+UpToThousand = Annotated[int, Meta(ge=0, le=1000)]
 Weight = Annotated[float, Meta(ge=0.001, le=1000)]
 UNIQUE: Final = Meta(extra_json_schema={"uniqueItems": True})
 SOME: Final = Meta(extra_json_schema={"minItems": 1, "minProperties": 1})

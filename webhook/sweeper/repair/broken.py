@@ -49,8 +49,6 @@ def evict_broken(
 
     causes: why gangs wait, as last reported. unasked: gangs whose cause may no longer be valid.
     """
-    if not settings.evict_broken:
-        return Orders(), {}
     now = view.now.seconds
     known: dict[GangKey, float] = {}
     evictions: list[Eviction] = []
