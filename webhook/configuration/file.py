@@ -1,7 +1,7 @@
 """A configuration's text in, a Configuration out, or every fault at once, each named by its path."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import msgspec
@@ -159,7 +159,7 @@ def _policy(given: Document, settings: Settings, faults: FaultList) -> Policy:
 
     classes = given.gpus.device_classes
     return Policy(
-        **{each.name: getattr(settings, each.name) for each in fields(CommonFacts)},
+        **vars(msgspec.convert(settings, CommonFacts, from_attributes=True)),
         gpu_models=models,
         tiers=tuple(Tier(each.name, each.priority_class_name) for each in given.tiers),
         namespaces=dict(_rules(given, model, faults)),

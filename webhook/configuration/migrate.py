@@ -23,6 +23,7 @@ OLD_KIND: Final = "AdmissionPolicy"
 _NOT_OLD: Final = (
     "is neither an AdmissionPolicy nor a file of sweeper settings; pass no old files beside a configuration"
 )
+_SECOND: Final = "is a second configuration; there is one for the whole cluster"
 
 _KEYS: Final = SETTINGS | {
     # of the policy
@@ -134,22 +135,25 @@ def _value(name: str, value: Any) -> tuple[Any, str]:
         case "resourceClaims", bool():
             return (["*"] if value else []), ""
         case "namespaces", dict():
-            return {key: _with_new_names(each) for key, each in value.items()}, ""
+            return _with_new_names(value), ""
         case "fairOrder", dict():
-            return {key: _without_days(each) for key, each in value.items()}, ""
+            return _without_days(value), ""
     is_amount = name.endswith("_seconds") and type(value) in (int, float) and 0 <= value < math.inf
     return (duration_text(value) if is_amount else value), ""
 
 
-def _with_new_names(rules: Any) -> Any:
+def _with_new_names(namespaces: dict[str, Any]) -> Document:
     new = {"defaultGpuModel": "defaultModel"}
-    return {new.get(key, key): each for key, each in rules.items()} if isinstance(rules, dict) else rules
+    found = {name: rules for name, rules in namespaces.items() if isinstance(rules, dict)}
+    renamed = {name: {new.get(key, key): rules[key] for key in rules} for name, rules in found.items()}
+    return namespaces | renamed
 
 
-def _without_days(value: Any) -> Any:
-    """A duration without days: Kubernetes' durations have none."""
-    days = re.fullmatch(r"([0-9]{1,5}(\.[0-9]+)?)d", value) if isinstance(value, str) else None
-    return duration_text(float(days[1]) * 86400) if days else value
+def _without_days(fair_order: dict[str, Any]) -> Document:
+    """The fair order with hours in the place of days, which durations of Kubernetes do not have."""
+    texts = {key: value for key, value in fair_order.items() if isinstance(value, str)}
+    days = {key: re.fullmatch(r"([0-9]{1,5}(\.[0-9]+)?)d", text) for key, text in texts.items()}
+    return fair_order | {key: duration_text(float(each[1]) * 86400) for key, each in days.items() if each}
 
 
 # --- reading ------------------------------------------------------------------------------------------
@@ -184,7 +188,5 @@ def parse_files(files: Sequence[tuple[str, str | bytes]]) -> Configuration:
             logger.warning("old_configuration note=%r", note)
         return from_document(new, names)
     if len(files) > 1:
-        raise ConfigurationError(
-            files[1][0], ["is a second configuration; there is one for the whole cluster"]
-        )
+        raise ConfigurationError(files[1][0], [_SECOND])
     return from_document(documents[0][1], names) if files else Configuration()

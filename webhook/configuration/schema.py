@@ -42,7 +42,7 @@ def resolved(schema: Schema) -> Schema:
     return SCHEMA["definitions"][name] if name else schema
 
 
-def words(schema: Schema) -> str:  # branches: a table of the kinds of schemas
+def words(schema: Schema) -> str:
     """What a value must be, as "a whole number from 1 to 10"."""
     match schema:
         case {"type": "object", "properties": _} | {"additionalProperties": {"$ref": _}}:
@@ -53,12 +53,13 @@ def words(schema: Schema) -> str:  # branches: a table of the kinds of schemas
             return str(title)
         case {"anyOf": alternatives}:
             return ", or ".join(map(words, alternatives))
-        case {"enum": values}:
-            choices = [each for each in values if each is not False]
-            return f"one of {', '.join(choices)}" if len(choices) > 1 else str(choices[0])
+        case {"enum": [choice]}:
+            return str(choice)
+        case {"enum": choices}:
+            return f"one of {', '.join(filter(None, choices))}"
         case {"items": items}:
             return "a list" if "$ref" in items else f"a list, each {words(items)}"
         case {"minimum": least, "maximum": most}:
-            whole = "whole " if schema["type"] == "integer" else ""
+            whole = {"integer": "whole "}.get(schema["type"], "")
             return f"a {whole}number from {least:.12g} to {most:.12g}"
     return "true or false"

@@ -109,10 +109,9 @@ class ConfigurationStore:
 
 def add_flag(parser: argparse.ArgumentParser) -> None:
     """Add --config, and --policy, which version 0.1 had for one of its two files."""
-    add = parser.add_argument
     what = "the configuration of the cluster (YAML)"
-    add("--config", type=Path, action="append", default=[], metavar="FILE", help=what)
-    add("--policy", type=Path, action="append", dest="config", help=argparse.SUPPRESS)
+    parser.add_argument("--config", type=Path, action="append", default=[], metavar="FILE", help=what)
+    parser.add_argument("--policy", type=Path, action="append", dest="config", help=argparse.SUPPRESS)
 
 
 def require_file(options: argparse.Namespace, program: str) -> None:
