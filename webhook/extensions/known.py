@@ -11,10 +11,10 @@ from webhook.kube.objects import Pod
 from webhook.policy.values import Policy
 from webhook.sweeper.extension import Extension, HookInput, Switch
 from webhook.sweeper.observe.gangs import PodGang
-from webhook.sweeper.observe.membership import domain_requests_of
 from webhook.sweeper.observe.pods import PodTrait
 from webhook.sweeper.observe.view import View
 from webhook.workloads.native_gangs import POD_GROUPS
+from webhook.workloads.own_domains import domain_requests_of
 
 
 def _has_fair_order(given: HookInput) -> bool:
@@ -39,7 +39,7 @@ def _has_node_health(given: HookInput) -> bool:
 
 
 def _has_exclusive_pods(given: HookInput) -> bool:
-    return bool(given.view.index.of[PodTrait.EXCLUSIVE])
+    return bool(given.view.index.of[PodTrait.OWN_DOMAIN])
 
 
 def _is_exclusive(pod: Pod) -> bool:

@@ -21,7 +21,6 @@ from webhook.scheduling.podrules import has_rules
 from webhook.scheduling.storage import Storage
 from webhook.sweeper.decide.attempt import PassState
 from webhook.sweeper.observe.gangs import GangKey, PodGang
-from webhook.sweeper.observe.membership import is_of_a_set
 from webhook.sweeper.observe.snapshotter import Snapshotter
 from webhook.sweeper.observe.view import View
 from webhook.text import counted
@@ -29,6 +28,7 @@ from webhook.ui.live import Scene
 from webhook.ui.picture import Shown
 from webhook.ui.redact import EVERYTHING, Rights
 from webhook.workloads import marks
+from webhook.workloads.own_domains import is_of_a_set
 
 LARGEST_TEXT = 256 * 1024
 """The longest manifest that is read, in bytes."""

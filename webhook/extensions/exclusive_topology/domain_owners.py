@@ -20,14 +20,9 @@ from webhook.kube.objects import Pod
 from webhook.scheduling.antiaffinity import AntiAffinityTerm, terms_of
 from webhook.sweeper.decide.orders import NewPlan
 from webhook.sweeper.observe.gangs import PodGang
-from webhook.sweeper.observe.membership import (
-    DomainRequest,
-    GangKey,
-    domain_requests_of,
-    exclusive_over,
-    is_of_a_set,
-)
+from webhook.sweeper.observe.membership import GangKey
 from webhook.sweeper.observe.view import View, identity
+from webhook.workloads.own_domains import DomainRequest, domain_requests_of, is_of_a_set, own_domain_labels
 
 ASKED: Final = 8
 """The most members of a gang, and the most of their terms, that are examined for anti-affinity."""
@@ -196,7 +191,7 @@ def _domain(view: View, pod: Pod, node: str, request: DomainRequest) -> str:
     """
     if node in view.nodes:
         return label_of(view, node, request.over)
-    if request.over not in exclusive_over(pod):
+    if request.over not in own_domain_labels(pod):
         return ""
     planned = view.domains.get(identity(pod), {})
     own = next((each.group for each in domain_requests_of(pod) if each.over == request.over), "")

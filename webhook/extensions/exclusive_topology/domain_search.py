@@ -26,10 +26,10 @@ from webhook.placement import (
 )
 from webhook.placement.names import natural
 from webhook.sweeper.observe.gang_requests import DomainLayout
-from webhook.sweeper.observe.membership import DomainRequest
 from webhook.text import counted
 from webhook.workloads import marks
 from webhook.workloads.additions import is_extended
+from webhook.workloads.own_domains import DomainRequest
 
 
 @dataclass(frozen=True)

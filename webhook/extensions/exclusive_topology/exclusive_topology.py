@@ -18,9 +18,9 @@ from webhook.sweeper.decide.core_questions import DivisionInput, Variant
 from webhook.sweeper.extension import Extension, HookInput, PlanCheck
 from webhook.sweeper.observe.gang_requests import Division, DomainLayout, GangPart, in_order
 from webhook.sweeper.observe.gangs import SPREAD_PARTS, PodGang
-from webhook.sweeper.observe.membership import DomainRequest, domain_requests_of, is_of_a_set
 from webhook.text import counted, few, joined, printable
 from webhook.workloads import marks
+from webhook.workloads.own_domains import DomainRequest, domain_requests_of, is_of_a_set, own_domain_labels
 
 _TRIED: Final = 64
 """The most domains that are tried in a pass for a label that is not a level."""
@@ -38,6 +38,9 @@ class ExclusiveDivision(Division):
     def others(self) -> Others:
         """The pods of other owners, and of the gang itself."""
         return Others(self._gang, self._given.view, self._given.plans)
+
+    def own_labels(self, pod: Pod) -> frozenset[str]:
+        return own_domain_labels(pod)
 
     def place_groups(
         self,

@@ -20,8 +20,8 @@ from webhook.scheduling.acceptance import Acceptance
 from webhook.scheduling.neighbourhood import Neighbourhood
 from webhook.sweeper.observe.gang_requests import UNDIVIDED, Division, GangPart
 from webhook.sweeper.observe.gangs import PodGang
-from webhook.sweeper.observe.membership import DomainRequest, exclusive_over
 from webhook.text import counted
+from webhook.workloads.own_domains import DomainRequest
 from webhook.workloads.roles import role_of
 
 ClassOf = Callable[[Pod], PodClass]
@@ -137,7 +137,7 @@ def _asked(
     waiting = [pod for uid, pod in pods.items() if uid in own]
     members = members_of(gang, (*waiting, *gang.later), class_of)
     if not gang.parts:
-        over = frozenset[str]().union(*map(exclusive_over, gang.pods))
+        over = frozenset[str]().union(*map(gang.division.own_labels, gang.pods))
         members, closed = _homogeneous_in_one_domain(members, over)
         avoid |= closed
     anchoring = gang.workers if alone else _anchoring(gang, members, is_ours)
@@ -203,9 +203,9 @@ def _homogeneous_in_one_domain(
 
 
 def _rules(gang: PodGang, pods: Iterable[Pod], near: Neighbourhood) -> Acceptance | None:
-    """The rules of some of its pods on other pods; None if all are kept by exclusive domains of its own."""
+    """The rules of some of its pods on other pods; None if its own domains meet all of them."""
     members = {pod.metadata.uid: pod for pod in pods}
-    if not any(near.rules_of(pod).over - exclusive_over(pod) for pod in members.values()):
+    if not any(near.rules_of(pod).over - gang.division.own_labels(pod) for pod in members.values()):
         return None
     return Acceptance(near, members) or None
 

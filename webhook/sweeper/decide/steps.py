@@ -57,7 +57,6 @@ from webhook.sweeper.decide.reservation_kinds import (
 from webhook.sweeper.decide.retries import Write
 from webhook.sweeper.decide.willing_gangs import as_preemption, look_for_moves, may_ask
 from webhook.sweeper.observe.gangs import PodGang
-from webhook.sweeper.observe.membership import exclusive_over
 from webhook.sweeper.observe.plans import scheduler_of
 from webhook.sweeper.observe.view import View
 from webhook.text import counted, joined
@@ -481,7 +480,7 @@ def may_run_unpinned(gang: PodGang, waiting: Sequence[Pod], view: View) -> bool:
     """
     if gang.required_level is not None or gang.slices or gang.parts or gang.later:
         return False
-    if any(map(exclusive_over, gang.pods)):
+    if any(map(gang.division.own_labels, gang.pods)):
         return False
     if any(view.class_of(pod).wants_cards for pod in waiting):
         return False

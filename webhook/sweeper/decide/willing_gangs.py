@@ -31,7 +31,6 @@ from webhook.sweeper.decide.node_rules import nodes_of
 from webhook.sweeper.decide.preemption import MOST_PODS, Preemption, lowest_priority, may_preempt
 from webhook.sweeper.decide.retries import Write
 from webhook.sweeper.observe.gangs import GangKey, OwnerFacts, PodGang, gang_of
-from webhook.sweeper.observe.membership import exclusive_over
 from webhook.sweeper.observe.plans import unpinned
 from webhook.sweeper.observe.pods import PodTrait
 from webhook.text import counted
@@ -134,7 +133,7 @@ def _staying(now: PassState) -> Set[str]:
 def _must_stay(pod: Pod, most: int, staying: Set[str]) -> bool:
     """Whether a pod is too important, or its new place cannot be promised."""
     is_important = (pod.spec.priority or 0) > most
-    return is_important or pod.metadata.uid in staying or has_rules(pod.spec) or bool(exclusive_over(pod))
+    return is_important or pod.metadata.uid in staying or has_rules(pod.spec)
 
 
 def _is_whole(key: GangKey, pods: Sequence[Pod], now: PassState) -> bool:

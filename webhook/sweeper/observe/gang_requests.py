@@ -24,9 +24,10 @@ from webhook.placement import (
     Snapshot,
     Spread,
 )
-from webhook.sweeper.observe.membership import DomainRequest, GangKey
+from webhook.sweeper.observe.membership import GangKey
 from webhook.text import few
 from webhook.workloads import marks
+from webhook.workloads.own_domains import DomainRequest
 from webhook.workloads.ranks import COUNT
 
 _QUOTED: Final = 40
@@ -192,7 +193,7 @@ class GangPart:
         requests += [f"prefer{s} one {level}" for level in self.preferred_levels]
         requests += [f"form{s} slices of {each.size} a {each.level}" for each in self.slices]
         if self.request is not None:
-            requests.append(f"need{s} an exclusive domain of {self.request.over} as {self.request.group}")
+            requests.append(f"need{s} {self.request.name}")
         pods = "pod" if s else f"{len(self.uids)} pods"
         return f"the {pods} that {' and '.join(requests) or f'name{s} no level'}"
 
@@ -249,6 +250,10 @@ class DomainLayout:
 
 class Division:
     """How an extension has divided a gang; the defaults are those of an undivided one."""
+
+    def own_labels(self, pod: Pod) -> frozenset[str]:
+        """Labels over which a pod has a domain to itself, so that its rules on other pods over these hold."""
+        return frozenset()
 
     def place_groups(
         self,

@@ -21,10 +21,10 @@ from labeler.contract import keys
 from webhook.kube.objects import Pod
 from webhook.text import printable
 from webhook.workloads import marks, native_gangs
+from webhook.workloads.own_domains import own_domain_labels
 from webhook.workloads.owners import KNOWN_RULES, Makes, OwnerRules
 from webhook.workloads.pod_group_names import marked_gang, native_group_of
 from webhook.workloads.pod_sets import asks_for_devices
-from webhook.workloads.ranks import mark
 
 
 @dataclass(frozen=True, order=True)
@@ -86,51 +86,6 @@ def made_by(pod: Pod) -> GangKey | None:
     if found is not None:
         return GangKey(metadata.namespace, found[0], printable(found[1]), found[2])
     return GangKey(metadata.namespace, owner.kind, owner.name, owner.uid) if owner is not None else None
-
-
-@dataclass(frozen=True, order=True)
-class DomainRequest:
-    """A request for a domain of its own. rule: its annotation; over: the node label that it names.
-
-    group: which pods of a gang want a domain together, "" for all of them.
-    """
-
-    rule: str
-    over: str
-    group: str = ""
-
-
-def domain_requests_of(pod: Pod) -> tuple[DomainRequest, ...]:
-    """Which domains of their own a pod's Job, group and subgroup want."""
-    there = pod.metadata.annotations
-    if over := there.get(marks.JOBSET_EXCLUSIVE):
-        job = mark(pod, marks.JOB_GLOBAL_INDEX) or mark(pod, marks.JOB_NAME_LABEL)
-        return (DomainRequest(marks.JOBSET_EXCLUSIVE, over, f"Job {printable(job)}" if job else ""),)
-    group, subgroup = there.get(marks.LWS_EXCLUSIVE), there.get(marks.LWS_SUBGROUP_EXCLUSIVE)
-    if not group and not subgroup:
-        return ()
-    requests = [DomainRequest(marks.LWS_EXCLUSIVE, group)] if group else []
-    number = mark(pod, marks.SUBGROUP_INDEX)
-    if subgroup and number:
-        requests.append(
-            DomainRequest(marks.LWS_SUBGROUP_EXCLUSIVE, subgroup, f"subgroup {printable(number)}")
-        )
-    return tuple(requests)
-
-
-def exclusive_over(pod: Pod) -> frozenset[str]:
-    """The node labels over which a pod's Job, group or subgroup wants a domain of its own.
-
-    Rules on other pods over these labels, which the controller writes, are met by its domain.
-    """
-    return frozenset(request.over for request in domain_requests_of(pod))
-
-
-def is_of_a_set(pod: Pod) -> bool:
-    """Whether Jobs and groups with domains of their own may keep it out of these, or it is of one."""
-    return bool(domain_requests_of(pod)) or any(
-        label in pod.metadata.labels for label in marks.EXCLUSIVE_LABELS
-    )
 
 
 def key_of(pod: Pod, rules: OwnerRules = KNOWN_RULES) -> GangKey:
@@ -212,7 +167,7 @@ def cpu_pods(pods: Sequence[Pod], others_come: bool) -> frozenset[str]:
         return frozenset(
             pod.metadata.uid
             for pod in plain
-            if _OWN_REQUESTS.isdisjoint(pod.metadata.annotations) and not exclusive_over(pod)
+            if _OWN_REQUESTS.isdisjoint(pod.metadata.annotations) and not own_domain_labels(pod)
         )
     return frozenset(pod.metadata.uid for pod in plain if _gated_for_its_labels(pod))
 

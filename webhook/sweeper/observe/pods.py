@@ -15,9 +15,10 @@ from typing import Final, TypeVar
 from labeler.contract import keys
 from webhook.grouping import grouped
 from webhook.kube.objects import Pod
-from webhook.sweeper.observe.membership import GangKey, controller_of, domain_requests_of, is_of_a_set
+from webhook.sweeper.observe.membership import GangKey, controller_of
 from webhook.sweeper.observe.plans import pinned_node
 from webhook.workloads.native_gangs import group_name
+from webhook.workloads.own_domains import domain_requests_of, is_of_a_set
 
 K = TypeVar("K")
 
@@ -41,7 +42,7 @@ class PodTrait(Enum):
     """It asks to be spread."""
     OF_A_SET = auto()
     """It is in a set of which some want domains of their own, see is_of_a_set."""
-    EXCLUSIVE = auto()
+    OWN_DOMAIN = auto()
     """It wants a domain of its own."""
     OF_A_POD_GROUP = auto()
     """kube-scheduler binds it with others, see native_gangs."""
@@ -281,7 +282,7 @@ _ALL: Final[Mapping[PodTrait, Callable[[Pod], object]]] = {
     PodTrait.UNBOUND: lambda pod: not pod.spec.node_name,
     PodTrait.SPREAD: lambda pod: keys.SPREAD_TOPOLOGY_ANNOTATION in pod.metadata.annotations,
     PodTrait.OF_A_SET: is_of_a_set,
-    PodTrait.EXCLUSIVE: domain_requests_of,
+    PodTrait.OWN_DOMAIN: domain_requests_of,
     PodTrait.OF_A_POD_GROUP: lambda pod: group_name(pod.spec),
 }
 """The traits that depend on the pod alone, for any pod."""
