@@ -13,9 +13,12 @@ from webhook.configuration.settings import MoveLimits, Settings
 from webhook.kube.disruption_budgets import PodDisruptionBudget
 from webhook.kube.objects import Pod
 from webhook.kube.placements import Placement
+from webhook.placement import Topology
 from webhook.scheduling.budgets import Budgets
 from webhook.sweeper.decide.orders import NewPlan, Orders
-from webhook.sweeper.decide.plan import plan_metadata, plan_spec
+from webhook.sweeper.decide.plan import plan_metadata, plan_spec, with_valid_plans
+from webhook.sweeper.decide.refusing_nodes import RefusingNodes
+from webhook.sweeper.decide.release_queue import SentReleases
 from webhook.sweeper.decide.waiting_plans import Preempting, VictimsSince, look_for_victims
 from webhook.sweeper.observe.gangs import OwnerFacts
 from webhook.sweeper.observe.view import Moment
@@ -143,6 +146,7 @@ class Moving:
         """What a pass does for the plan."""
         placing = self.scattered.placing
         view = replace(placing.view(), now=Moment(self.clock()), not_released=self.not_released)
+        view = with_valid_plans(view, Topology(), RefusingNodes(), SentReleases())
         snapshot = placing.snapshotter.snapshot(view)
         found, self.since = look_for_victims(view, snapshot, self.budgets, self.since, settings)
         return found

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import msgspec
 import pytest
@@ -150,6 +151,76 @@ def test_a_gang_that_stays_partly_evicted_gets_a_place_once_the_plan_is_dropped(
 
 
 @pytest.mark.promise("O420")
+def test_a_gang_whose_annotation_is_removed_midway_is_moved_no_further() -> None:
+    """Its recreated pod gets a place beside the pod that stays, once the plan is dropped."""
+    scene = two_pods_to_move("n0", "n1")
+    scene.change("pair-0", None)
+    scene.change("pair-1", member("pair", 1, "n1"))
+    assert evicted(scene.look()) == []
+    scene.clock.now += MOVES.bind_seconds
+    found = scene.look()
+    assert (evicted(found), found.dropped, found.going) == ([], WAITING, frozenset())
+    assert place_again(scene, "pair") == {"pair-0": "n0"}
+
+
+def place_again(scene: Moving, name: str, count: int = 1) -> dict[str, str]:
+    """The places of a gang's recreated pods, after the plan of large is gone."""
+    made = scene.scattered
+    made.cluster.pods = [pod for pod in made.cluster.pods if "large" not in pod.metadata.name]
+    made.cluster.placements.pop(scene.plan.key, None)
+    made.waits(name, count, again=9)
+    return places(made.one())
+
+
+def new_place(scene: Moving, name: str) -> dict[str, str]:
+    """The place that the plan reserves for a gang of one pod."""
+    (nodes,) = [group.nodes for group in scene.plan.spec.victims if group.pods == [f"ns-{name}-0"]]
+    return {f"{name}-0": nodes[0]}
+
+
+@pytest.mark.promise("O420")
+def test_a_gang_is_whole_again_if_the_one_that_waits_is_deleted_after_the_first_eviction() -> None:
+    scene = two_pods_to_move("n0", "n1")
+    assert evicted(scene.look()) == ["pair-0", "pair-1"]
+    scene.change("pair-0", None)
+    assert place_again(scene, "pair") == {"pair-0": "n0"}
+
+
+@pytest.mark.promise("O420")
+def test_gangs_keep_their_old_or_new_place_once_moves_are_switched_off() -> None:
+    scene = Moving()
+    scene.change("one-0", None)
+    scene.scattered.placing.settings = Settings()
+    scene.scattered.one()
+    found = scene.look(Settings())
+    assert (evicted(found), found.dropped) == ([], WAITING), "two stays"
+    assert place_again(scene, "one") == new_place(scene, "one")
+
+
+@pytest.mark.promise("O420")
+def test_no_further_gang_is_moved_if_a_node_of_the_one_that_waits_is_lost() -> None:
+    scene = Moving()
+    scene.change("one-0", None)
+    scene.scattered.one()
+    del scene.scattered.cluster.nodes["n2"]
+    assert evicted(scene.look()) == []
+    assert place_again(scene, "one") == new_place(scene, "one")
+
+
+@pytest.mark.promise("O420")
+def test_a_gang_that_is_deleted_before_its_eviction_has_no_new_place() -> None:
+    scene = Moving()
+    made = scene.scattered
+    scene.change("one-0", None)
+    lost = LostOwner("its controller Job/one is deleted")
+    made.placing.snapshotter.owners = lambda: lambda pod: lost if is_of("one", pod) else None
+    assert evicted(scene.look()) == ["two-0"], "without it, large does not fit"
+    made.waits("tiny", 1)
+    assert len(places(made.one())) == 1
+    assert sorted(len(each.nodes) for each in made.placing.ledger.of_kind(MOVE)) == [0, 1]
+
+
+@pytest.mark.promise("O420")
 def test_no_gang_is_moved_for_one_whose_controller_is_deleted() -> None:
     scene = Moving()
     scene.not_released = WAITING
@@ -194,10 +265,10 @@ def test_a_move_of_a_time_to_come_reserves_nothing() -> None:
     assert made.placing.ledger.nodes(MOVE) == set()
 
 
-def is_of_small(pod: Pod) -> bool:
-    """Whether the Job of a pod is small, by its reference: of an evicted gang nothing else is known."""
+def is_of(job: str, pod: Pod) -> bool:
+    """Whether a pod is of a Job, by its reference: of an evicted gang nothing else is known."""
     owner = pod.metadata.controller
-    return owner is not None and (pod.metadata.namespace, owner.name) == ("ns", "small")
+    return owner is not None and (pod.metadata.namespace, owner.name) == ("ns", job)
 
 
 def change_leader(made: Scattered) -> None:
@@ -213,7 +284,7 @@ def test_the_new_place_is_free_once_the_controller_of_the_gang_is_deleted(
     made = evicted_one()
     happen(made)
     lost = LostOwner("its controller Job/small is deleted")
-    made.placing.snapshotter.owners = lambda: lambda pod: lost if is_of_small(pod) else None
+    made.placing.snapshotter.owners = lambda: lambda pod: lost if is_of("small", pod) else None
     made.waits("tiny", 1)
     assert places(made.one()) == {"tiny-0": "n3"}
 
@@ -226,7 +297,7 @@ def test_the_new_place_is_free_once_the_job_of_the_gang_creates_no_more_pods(
     """It completed right before the eviction, or failed for it, or is suspended."""
     made = evicted_one()
     happen(made)
-    made.placing.has_ended = is_of_small
+    made.placing.has_ended = partial(is_of, "small")
     made.waits("tiny", 1)
     assert places(made.one()) == {"tiny-0": "n3"}
 
@@ -236,7 +307,7 @@ def test_the_new_place_stays_reserved_while_the_api_server_is_asked_for_the_cont
     made = evicted_one()
     change_leader(made)
     asked = LostOwner("the API server is asked whether Job/small exists", is_confirmed=False)
-    made.placing.snapshotter.owners = lambda: lambda pod: asked if is_of_small(pod) else None
+    made.placing.snapshotter.owners = lambda: lambda pod: asked if is_of("small", pod) else None
     made.waits("tiny", 1)
     assert places(made.one()) == {}
 
@@ -287,6 +358,24 @@ def test_a_gang_whose_new_place_is_lost_after_the_eviction_is_placed_elsewhere()
     lose(made.cluster)
     made.waits("small", 1, again=1)
     assert places(made.one()) == {"small-0": "n4"}
+
+
+@pytest.mark.promise("O420")
+@pytest.mark.parametrize(("count", "nodes"), [(1, {"n3"}), (2, {"n3", "n4"}), (3, {"n5", "n6", "n7"})])
+def test_a_moved_gang_whose_job_was_scaled_meanwhile_gets_a_place_as_large_as_it_is(
+    count: int, nodes: set[str]
+) -> None:
+    made = Scattered(3, 2, 4)
+    made.runs("pair", "n0", "n1")
+    made.runs("fixed", "n5", "n6", annotations={}, priority=3000)
+    made.waits("large", 3)
+    scene = Moving(made)
+    assert [group.nodes for group in scene.plan.spec.victims] == [["n3", "n4"]]
+    for name in ("pair-0", "pair-1", "fixed-0", "fixed-1"):
+        scene.change(name, None)
+    made.waits("pair", count, again=9)
+    assert set(places(made.one()).values()) == nodes
+    assert made.placing.ledger.nodes(MOVE) == frozenset()
 
 
 def pod_of_deployment(uid: str, node: str = "") -> Pod:
