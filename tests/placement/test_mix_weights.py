@@ -8,8 +8,10 @@ from hypothesis import strategies as st
 
 from tests.placement.mixes import GPU, card_node, gpu_class, share_class, shared
 from tests.placement.small import gang_of, node, placed, pod_class
-from webhook.placement import Mix, MixClass, NodeInfo, Snapshot, Usage
+from webhook.placement import Mix, MixClass, NodeInfo, Snapshot, Usage, vector
 from webhook.placement.usable_gpus import SCARCE, UsableGpus, weighted
+
+OTHER_GPU = "amd.com/gpu"
 
 
 def gpu_node(name: str, gpus: int, model: str = "") -> NodeInfo:
@@ -75,3 +77,11 @@ def test_usable_gpus_are_summed_over_all_nodes() -> None:
     nodes = [gpu_node(f"n{n}", 3 + n) for n in range(3)]
     snapshot = Snapshot.build(nodes, [])
     assert UsableGpus(Mix((gpu_class(1000, 2),))).by_filling(snapshot.blocks.values()) == ([10_000], 12_000)
+
+
+def test_mixes_that_count_different_resources_as_gpus_do_not_share_their_sums() -> None:
+    snapshot = Snapshot.build([node("n", ("b", "s", "n"), 64, **{GPU: 8, OTHER_GPU: 2})], [])
+    both = replace(gpu_class(1000, 1), requests=vector({"cpu": 1000, "pods": 1, GPU: 1, OTHER_GPU: 1}))
+    mixes = [Mix((replace(both, resource=resource),)) for resource in (GPU, OTHER_GPU)]
+    sums = [UsableGpus(mix).by_filling(snapshot.blocks.values())[1] for mix in mixes]
+    assert sums == [8000, 2000]

@@ -133,8 +133,9 @@ class UsableGpus:
     def by_filling(self, blocks: Iterable[Block]) -> tuple[list[int], int]:
         """Thousandths of GPUs that each class can use in these blocks by filling, and of all GPUs there."""
         states, nodes, gpus = self._table(), Counter[int](), 0
+        key = states, (*self._of_gpu,)  # mixes of the same resources may count others of them as GPUs
         for block in blocks:
-            there, of_block = block.worked_out(states, partial(self._in_block, block))
+            there, of_block = block.worked_out(key, partial(self._in_block, block))
             nodes.update(there)
             gpus += of_block
         free, cards = states.amounts([*nodes])
