@@ -44,7 +44,7 @@ def test_a_search_that_was_cut_never_answers_that_there_is_no_place() -> None:
     assert "found within 3 search steps, which does not prove that none exists" in found.sentence
 
 
-def test_a_search_for_any_place_that_ends_proves_that_there_is_none() -> None:
+def test_a_search_that_ends_proves_that_there_is_no_place() -> None:
     found = place(ONE_TOO_MANY, snapshot_of(THREE_NODES))
     assert isinstance(found, NoFit)
     assert found.proven

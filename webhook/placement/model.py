@@ -228,14 +228,12 @@ class Mode(StrEnum):
 class Options:
     """The operator's options. weights: resource -> weight in the headroom score (see costs.Score).
 
-    bound: the steps of one question, about a microsecond of CPU each (see budget.Budget). any_place: whether
-    a gang of several large classes may get the first placement found, which takes less work than the best.
+    bound: the steps of one question, about a microsecond of CPU each (see budget.Budget).
     """
 
     mode: Mode = Mode.BEST_FIT
     weights: Mapping[str, int] = field(default_factory=lambda: {"cpu": 1, "memory": 1})
     bound: int = 1_000_000
-    any_place: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -90,8 +90,7 @@ class CandidateSearch:
         if self.best is None:
             return Solution(None, self.is_certain)
         cost, taken = self.best
-        is_best = self.is_certain and not self.question.options.any_place
-        return Solution(self.arrays.named(taken), is_best, cost)
+        return Solution(self.arrays.named(taken), self.is_certain, cost)
 
     def _fill_levels(self) -> None:
         """Keep the best solution of first-fit in one domain, at the finest level at which it finds any."""
@@ -115,14 +114,14 @@ class CandidateSearch:
             self._look(entry.candidate, entry.least)
 
     def _may_be_better(self, least: int) -> bool:
-        """Whether a candidate with this bound may improve the incumbent, and improvements still matter.
+        """Whether a candidate with this bound may improve the incumbent.
 
         With many nodes, the headroom does not count.
         """
         if self.best is None:
             return True
         beyond = 0 if len(self.arrays.states) <= FINE else SCORE_BITS
-        return not self.question.options.any_place and least >> beyond < self.best[0] >> beyond
+        return least >> beyond < self.best[0] >> beyond
 
     def _keep(self, found: Filled | None) -> None:
         if found is not None and (self.best is None or found[0] < self.best[0]):
