@@ -25,6 +25,7 @@ from webhook.placement import (
     place,
     vector,
 )  # fmt: skip
+from webhook.placement.mix import WHOLE
 from webhook.placement.served_requests import Array, pods_on
 from webhook.placement.snapshot import NodeState, key_of
 from webhook.placement.usable_gpus import LARGE_CPU, LARGE_GPUS, OF_ONE, TIGHT, UsableGpus
@@ -40,6 +41,15 @@ def test_a_pod_leaves_the_cpu_to_the_node_whose_gpus_others_need() -> None:
     # On `a` the pod takes the CPU without which three GPUs are useless.
     assert placed(one, snapshot).nodes == {"p-0": "b"}
     assert placed(one, Snapshot.build([lacks_cpu, has_cpu], [])).nodes == {"p-0": "a"}
+
+
+def test_two_nodes_lose_what_the_example_of_docs_states() -> None:
+    """The parts of a GPU that count against what stays free are below one."""
+    nodes = [node(name, ("b", "s", name), cpu, **{GPU: 4}) for name, cpu in (("a", 12), ("b", 40))]
+    states = [*Snapshot.build(nodes, []).nodes.values()]
+    usable = UsableGpus(Mix((gpu_class(8000, 1),)))
+    losses = usable.lost(states, pod_class(8, **{GPU: 1}), 1)
+    assert [lost // WHOLE for lost in losses] == [41, 11]
 
 
 def test_a_pod_takes_gpus_that_no_other_pod_could_use() -> None:
