@@ -12,14 +12,14 @@ from hack.demos import real, workload
 from hack.demos.command import topogate
 from hack.demos.page import serve_page
 from hack.demos.preview import show_preview
-from hack.demos.table import print_table
-from hack.demos.workload import SeenPod
 from hack.local import nodes
+from hack.local import pods as facts
 from hack.local.build import NoControlPlaneError, announce, clusters_folder, is_ready
 from hack.local.cluster import Cluster, ClusterError
 from hack.local.install import Installation, facts_of
 from hack.local.nodes import Shape
 from labeler.contract import keys
+from webhook.cli.terminal import table
 from webhook.kube.informer import Informer
 from webhook.kube.objects import Pod
 from webhook.text import counted
@@ -168,46 +168,33 @@ class Demo:
     # --- the end --------------------------------------------------------------------------------
 
     def _check(self) -> int:
-        api = self.cluster.api()
-        pods = api.json("GET", f"/api/v1/namespaces/{workload.NAMESPACE}/pods")["items"]
-        seen = [SeenPod(pod, self._seconds(pod["metadata"]["name"])) for pod in pods]
-        gang = workload.members(seen)
-        names = {each.name for each in gang}
-        found = workload.faults(seen, self.places)
-        self._print_table(
-            gang + sorted((each for each in seen if each.name not in names), key=lambda each: each.name)
-        )
-        blocks, subblocks = workload.spread(gang, self.places)
+        pods = self.cluster.api().json("GET", f"/api/v1/namespaces/{workload.NAMESPACE}/pods")["items"]
+        gang = workload.members(pods)
+        heading = ("POD", "RANK", "NODE", "BLOCK/SUBBLOCK/HOST", "CARDS", "PRIORITY", "SECONDS TO RUNNING")
+        others = [pod for pod in pods if pod not in gang]
+        rows = [heading, *(self._row(pod) for pod in [*gang, *others])]
+        print(table(rows, is_full_width=True))
         there, possible = (
             f"{counted(of_blocks, 'block')}, {counted(of_subblocks, 'subblock')}"
-            for of_blocks, of_subblocks in ((blocks, subblocks), workload.BEST)
+            for of_blocks, of_subblocks in (workload.spread(gang, self.places), workload.BEST)
         )
         print(f"\nThe gang runs in {there}; the best possible is {possible}.")
+        found = workload.faults(pods, self.places)
         for sentence in found:
             print(f"NOT AS IT SHOULD BE: {sentence}")
         return 1 if found else 0
 
-    def _seconds(self, name: str) -> float | None:
-        if name not in self.running:
-            return None
-        return self.running[name] - self.created[name]
-
-    def _print_table(self, seen: list[SeenPod]) -> None:
-        rows = [("POD", "RANK", "NODE", "BLOCK/SUBBLOCK/HOST", "CARDS", "PRIORITY", "SECONDS TO RUNNING")]
-        for each in seen:
-            node = self.places.get(each.node)
-            rows.append(
-                (
-                    each.name,
-                    each.rank or "-",
-                    each.node or "-",
-                    "/".join(node.place) if node else "-",
-                    each.annotations.get(keys.GAS_CARDS_ANNOTATION, "-"),
-                    f"{each.spec.get('priority', 0)} {each.spec.get('priorityClassName', '')}".strip(),
-                    f"{each.seconds:.2f}" if each.seconds is not None else "never",
-                )
-            )
-        print_table(rows)
+    def _row(self, pod: facts.Json) -> tuple[str, ...]:
+        name, spec, node = pod["metadata"]["name"], pod["spec"], self.places.get(facts.bound_node(pod))
+        return (
+            name,
+            facts.annotation(pod, marks.JOB_INDEX_KEY) or "-",
+            node.name if node else "-",
+            "/".join(node.place) if node else "-",
+            facts.annotation(pod, keys.GAS_CARDS_ANNOTATION) or "-",
+            f"{spec.get('priority', 0)} {spec.get('priorityClassName', '')}".strip(),
+            f"{self.running[name] - self.created[name]:.2f}" if name in self.running else "never",
+        )
 
 
 def main() -> int:

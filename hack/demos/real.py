@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from hack.demos.command import topogate
-from hack.demos.table import print_table
 from hack.images.debian import BaseError
 from hack.images.lock import BuildError
 from hack.images.small import BUSYBOX
@@ -23,6 +22,7 @@ from hack.local.devices import PlayedCard
 from hack.local.install_real import RealInstallation
 from labeler.contract import keys
 from labeler.contract.annotations import SlotCard, decode_allocation
+from webhook.cli.terminal import table
 from webhook.kube.client import MERGE_PATCH
 
 NAMESPACE: Final = "demo"
@@ -138,7 +138,7 @@ def _play(cluster: Cluster) -> list[str]:
     rows += [
         (each.name, each.node, _text(each.promised), " ".join(sorted(each.files)), each.mask) for each in seen
     ]
-    print_table(rows)
+    print(table(rows, is_full_width=True))
     return [each.fault for each in seen if each.fault]
 
 

@@ -1,10 +1,11 @@
 """What the demo asks of the cluster, and what must have become of it."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from hack.local.nodes import SimulatedNode
+from hack.local.pods import GPUS, Json, annotation, bound_node, cards, gpus, label, pinned_node
 from labeler.contract import keys
 from webhook.workloads import marks
 
@@ -14,44 +15,11 @@ GANG: Final = "train"
 GANG_SIZE: Final = 16
 BEST: Final = (1, 2)
 """The fewest blocks and subblocks in which the gang can run: of eight nodes in a subblock it takes all."""
-GPUS: Final = "nvidia.com/gpu"
+_CLASSES: Final = {"urgent": ("gpu-high-priority", 100), "opted-out": ("", 0), "cpu-only": ("", 0)}
+"""The PriorityClass and priority of each single pod that has no card."""
 
 Objects = list[tuple[str, dict[str, Any]]]
 """Pairs of collection path and object."""
-
-
-@dataclass(frozen=True)
-class SeenPod:
-    """A pod at the end: as the API server has it, and how long it took to run (seconds)."""
-
-    pod: dict[str, Any]
-    seconds: float | None
-
-    @property
-    def name(self) -> str:
-        """The pod's name."""
-        return str(self.pod["metadata"]["name"])
-
-    @property
-    def annotations(self) -> Mapping[str, str]:
-        """The pod's annotations."""
-        return self.pod["metadata"].get("annotations") or {}
-
-    @property
-    def spec(self) -> Mapping[str, Any]:
-        """The pod's spec."""
-        spec: Mapping[str, Any] = self.pod["spec"]
-        return spec
-
-    @property
-    def node(self) -> str:
-        """Where it runs."""
-        return str(self.spec.get("nodeName", ""))
-
-    @property
-    def rank(self) -> str:
-        """Its rank in its gang, "" without one."""
-        return str(self.annotations.get(marks.JOB_INDEX_KEY, ""))
 
 
 def foreign_pods() -> Objects:
@@ -117,82 +85,54 @@ def _pod(
     }
 
 
-def faults(seen: Sequence[SeenPod], places: Mapping[str, SimulatedNode]) -> list[str]:  # noqa: C901
+def faults(pods: Sequence[Json], places: Mapping[str, SimulatedNode]) -> list[str]:
     """Everything that is not as it should be, as sentences; none is what everybody hopes for.
 
-    places: node name -> node.
+    pods: all of the namespace at the end. places: node name -> node.
     """
-    by_name = {each.name: each for each in seen}
-    found = [f"{each.name} does not run" for each in seen if each.pod["status"].get("phase") != "Running"]
-    gang = members(seen)
+    by_name = {pod["metadata"]["name"]: pod for pod in pods}
+    if missing := {"intel-a", "intel-b", "urgent", *_CLASSES} - by_name.keys():
+        return [f"{', '.join(sorted(missing))} is missing"]
+    gang = members(pods)
+    found = [
+        f"{name} does not run" for name, pod in by_name.items() if pod["status"].get("phase") != "Running"
+    ]
     if len(gang) != GANG_SIZE:
         found.append(f"the gang has {len(gang)} pods instead of {GANG_SIZE}")
     elif spread(gang, places) != BEST:
         found.append(f"the gang is spread over (blocks, subblocks) {spread(gang, places)}, best is {BEST}")
-    found += _overbooked(seen)
-    for each in [*gang, *(by_name[name] for name in ("intel-a", "intel-b", "urgent") if name in by_name)]:
-        if not _is_pinned(each):
-            found.append(f"{each.name} was not placed by the sweeper")
-    expected_classes = {"urgent": ("gpu-high-priority", 100), "opted-out": ("", 0), "cpu-only": ("", 0)}
-    for name, expected in expected_classes.items():
-        if name not in by_name:
-            found.append(f"{name} is missing")
-            continue
-        spec = by_name[name].spec
-        if (spec.get("priorityClassName", ""), spec.get("priority")) != expected:
-            found.append(f"{name} has priority {spec.get('priorityClassName')!r} {spec.get('priority')}")
-    if "urgent" in by_name and "nvidia.com/gpu.product" not in by_name["urgent"].spec.get("nodeSelector", {}):
-        found.append("urgent has no node selector of its GPU model")
-    for name in ("opted-out", "cpu-only"):
-        if name in by_name and _is_pinned(by_name[name]):
-            found.append(f"{name} was touched although it should have been left alone")
-    cards = {
-        (each.node, each.annotations.get(keys.GAS_CARDS_ANNOTATION))
-        for each in seen
-        if each.name.startswith("intel")
-    }
-    if len(cards) != 1 or None in {card for _, card in cards}:
-        found.append(f"the two Intel pods do not share one card: {sorted(map(str, cards))}")
-    return found
-
-
-def members(seen: Sequence[SeenPod]) -> list[SeenPod]:
-    """The gang's pods in the order of rank."""
-    label = {"batch.kubernetes.io/job-name": GANG}.items()
-    pods = [each for each in seen if label <= (each.pod["metadata"].get("labels") or {}).items()]
-    return sorted(pods, key=lambda each: int(each.rank or 0))
-
-
-def spread(gang: Sequence[SeenPod], places: Mapping[str, SimulatedNode]) -> tuple[int, int]:
-    """How many blocks and subblocks a gang runs in."""
-    taken = [places[each.node].place for each in gang if each.node in places]
-    return len({place[0] for place in taken}), len({place[:2] for place in taken})
-
-
-def gpus_used(pods: Sequence[dict[str, Any]]) -> dict[str, int]:
-    """NVIDIA GPUs that bound pods take on each node."""
-    used: dict[str, int] = {}
+    used: Counter[str] = Counter()
     for pod in pods:
-        node = pod["spec"].get("nodeName")
-        if node:
-            used[node] = used.get(node, 0) + sum(
-                int(container.get("resources", {}).get("requests", {}).get(GPUS, 0))
-                for container in pod["spec"]["containers"]
-            )
-    return used
+        used[bound_node(pod)] += gpus(pod)
+    found += [f"{node} has {count} GPUs booked of 8" for node, count in used.items() if count > 8]
+    for pod in [*gang, *(by_name[name] for name in ("intel-a", "intel-b", "urgent"))]:
+        if pinned_node(pod) != bound_node(pod):
+            found.append(f"{pod['metadata']['name']} was not placed by the sweeper")
+    return [*found, *_faults_of_single_pods(by_name)]
 
 
-def _is_pinned(each: SeenPod) -> bool:
-    terms = (
-        each.spec.get("affinity", {})
-        .get("nodeAffinity", {})
-        .get("requiredDuringSchedulingIgnoredDuringExecution", {})
-        .get("nodeSelectorTerms", [])
-    )
-    pins = [field["values"] for term in terms for field in term.get("matchFields", [])]
-    return pins == [[each.node]]
+def _faults_of_single_pods(by_name: Mapping[str, Json]) -> Iterator[str]:
+    for name, expected in _CLASSES.items():
+        spec = by_name[name]["spec"]
+        if (spec.get("priorityClassName", ""), spec.get("priority")) != expected:
+            yield f"{name} has priority {spec.get('priorityClassName')!r} {spec.get('priority')}"
+    if "nvidia.com/gpu.product" not in by_name["urgent"]["spec"].get("nodeSelector", {}):
+        yield "urgent has no node selector of its GPU model"
+    for name in ("opted-out", "cpu-only"):
+        if pinned_node(by_name[name]):
+            yield f"{name} was touched although it should have been left alone"
+    chosen = [(bound_node(by_name[name]), cards(by_name[name])) for name in ("intel-a", "intel-b")]
+    if chosen[0] != chosen[1] or not chosen[0][1]:
+        yield f"the two Intel pods do not share one card: {chosen}"
 
 
-def _overbooked(seen: Sequence[SeenPod]) -> list[str]:
-    used = gpus_used([each.pod for each in seen])
-    return [f"{node} has {count} GPUs booked of 8" for node, count in used.items() if count > 8]
+def members(pods: Iterable[Json]) -> list[Json]:
+    """The gang's pods in the order of rank."""
+    gang = [pod for pod in pods if label(pod, marks.JOB_NAME_LABEL) == GANG]
+    return sorted(gang, key=lambda pod: int(annotation(pod, marks.JOB_INDEX_KEY) or 0))
+
+
+def spread(gang: Iterable[Json], places: Mapping[str, SimulatedNode]) -> tuple[int, int]:
+    """How many blocks and subblocks a gang runs in."""
+    taken = [places[bound_node(pod)].place for pod in gang if bound_node(pod) in places]
+    return len({place[0] for place in taken}), len({place[:2] for place in taken})

@@ -21,9 +21,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final
 
+from hack.local import pods as facts
 from hack.local.nodes import INTEL_CARDS
-from hack.soaks import pods as facts
-from hack.soaks.pods import Json, name_of
+from hack.local.pods import Json, name_of
 from labeler.contract import keys
 from webhook.kube.client import Api
 from webhook.workloads import marks

@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence, Set
 from datetime import UTC, datetime
 from typing import Final
 
-from hack.soaks import pods as facts
+from hack.local import pods as facts
+from hack.local.pods import Json, name_of
 from hack.soaks.checks import PLACEMENTS
 from hack.soaks.load import FOREIGN, OURS
-from hack.soaks.pods import Json, name_of
 from webhook.kube.client import Api, ApiError
 
 WHOLE_SECONDS: Final = 60.0

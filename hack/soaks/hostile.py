@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from hack.soaks.pods import GPUS, RUN_FOR, Json
+from hack.local.pods import GPUS, RUN_FOR, Json
 from labeler.contract import keys
 from webhook.workloads import marks
 

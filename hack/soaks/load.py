@@ -12,9 +12,9 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from hack.local import claims
+from hack.local import pods as facts
 from hack.local.nodes import SimulatedNode
-from hack.soaks import pods as facts
-from hack.soaks.pods import GPUS, RUN_FOR, SIZE, Json
+from hack.local.pods import GPUS, RUN_FOR, SIZE, Json
 from labeler.contract import keys
 from webhook.kube.client import Api, ApiError
 from webhook.workloads import marks

@@ -25,11 +25,11 @@ from hack.local.build import announce
 from hack.local.cluster import Cluster
 from hack.local.install import Installation
 from hack.local.kubelet import Program
+from hack.local.pods import Json
 from hack.soaks import ending, sweepers
 from hack.soaks.checks import Checks, listed
 from hack.soaks.hostile import Drawing
 from hack.soaks.load import FOREIGN, OURS, Load
-from hack.soaks.pods import Json
 from hack.soaks.tenant import Tenant, admit
 from hack.soaks.trouble import COUNTED, Trouble
 from labeler.contract import keys

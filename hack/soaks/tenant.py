@@ -9,8 +9,8 @@ from collections import Counter
 from contextlib import suppress
 from typing import Final
 
+from hack.local.pods import GPUS, Json
 from hack.soaks.hostile import HIGHEST, JOBS, LINES, PODS, Drawing
-from hack.soaks.pods import GPUS, Json
 from labeler.contract import keys
 from webhook.kube.client import MERGE_PATCH, Api, ApiError
 from webhook.policy import rendering

@@ -10,12 +10,12 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from hack.local import nodes
+from hack.local import pods as facts
 from hack.local.cluster import Cluster, ClusterError
 from hack.local.controlplane import START_ORDER
 from hack.local.install import SYSTEM
 from hack.local.kubelet import Program
 from hack.local.nodes import SimulatedNode
-from hack.soaks import pods as facts
 from hack.soaks.load import OURS
 from webhook.kube.client import MERGE_PATCH, ApiError
 

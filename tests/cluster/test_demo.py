@@ -8,7 +8,7 @@ import subprocess
 import threading
 import urllib.request
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from http.cookiejar import CookieJar
 from pathlib import Path
 from typing import Any
@@ -129,14 +129,14 @@ SPOILT: dict[str, tuple[str, Callable[[Body], Any], str]] = {
 
 def test_it_names_what_is_not_as_it_should_be(shown: Shown) -> None:
     path = f"/api/v1/namespaces/{workload.NAMESPACE}/pods"
-    pods = [workload.SeenPod(pod, 1.0) for pod in shown.cluster.api().json("GET", path)["items"]]
+    pods = shown.cluster.api().json("GET", path)["items"]
     places = {node.name: node for node in nodes.grid(demo.SHAPE)}
     assert workload.faults(pods, places) == []
     found: dict[str, list[str]] = {}
     for case, (name, spoil, _) in SPOILT.items():
-        spoilt = [replace(each, pod=copy.deepcopy(each.pod)) for each in pods]
-        (one,) = (each for each in spoilt if each.name.startswith(name + "-") or each.name == name)
-        spoil(one.pod)
+        spoilt = copy.deepcopy(pods)
+        (one,) = (pod for pod in spoilt if f"{pod['metadata']['name']}-".startswith(f"{name}-"))
+        spoil(one)
         found[case] = workload.faults(spoilt, places)
     unnamed = {case: faults for case, faults in found.items() if SPOILT[case][2] not in " ".join(faults)}
     assert unnamed == {}

@@ -14,9 +14,9 @@ import pytest
 from hack.local import nodes
 from hack.local.cluster import Cluster
 from hack.local.install import Installation, facts_of, system_node
+from hack.local.pods import GPUS, RUN_FOR, Json, is_finished, is_terminating, name_of
 from hack.soaks.checks import Checks, listed
 from hack.soaks.hostile import HIGHEST, PODS, Drawing, Written
-from hack.soaks.pods import GPUS, RUN_FOR, Json, is_finished, is_terminating, name_of
 from hack.soaks.sweepers import SETTINGS, start_sweepers
 from hack.soaks.tenant import Tenant, admit
 from labeler.contract import keys

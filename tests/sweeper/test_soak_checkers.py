@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from hack.local.pods import GPUS, SIZE
 from hack.soaks import ending
 from hack.soaks.checks import Checks
 from hack.soaks.load import OURS
-from hack.soaks.pods import GPUS, SIZE
 from hack.soaks.sweepers import defect_lines
 from labeler.contract import keys
 from webhook.workloads import marks
