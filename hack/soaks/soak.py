@@ -20,7 +20,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-from hack.local import native_gangs, nodes
+from hack.local import claims, native_gangs, nodes
 from hack.local.build import announce
 from hack.local.cluster import Cluster
 from hack.local.install import Installation
@@ -65,7 +65,10 @@ class Soak:
         drawing = Drawing(self._choices("hostile"), names, [f"job-{number}" for number in range(50)])
         self.tenant = Tenant(self.api, HOSTILE, drawing, self._choices("tenant"))
         self._pods: list[Json] = []
-        self._configuration: dict[str, Any] = {"binding": {"mode": bind}}
+        self._configuration: dict[str, dict[str, Any]] = {
+            "binding": {"mode": bind},
+            "gpus": {"deviceClasses": [claims.CLASS]},
+        }
         if self._choices("fair order").random() < 0.5:
             self._configuration["fairOrder"] = {"halfLife": "30s", "maximumWait": "20s"}
 
@@ -93,7 +96,7 @@ class Soak:
     def _set_up(self) -> None:
         """Install topogate with two sweepers and short times; register the nodes."""
         self._installation.set_up()
-        sweepers.configure(self.api, **self._configuration)
+        sweepers.configure(self.api, self._configuration)
         self.sweepers += sweepers.start_sweepers(self._installation, 2)
         nodes.register(self.api, self._grid)
         self._installation.start(("certs", "webhook"))

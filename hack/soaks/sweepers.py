@@ -41,11 +41,12 @@ _DEFECT: Final = re.compile(r"^\S+ ERROR webhook\.(?:sweeper|extensions)\S* \w+_
 """A line of a log: the sweeper has gone on without a step, an extension or a gang."""
 
 
-def configure(api: Api, **sections: Any) -> None:
-    """Set sections of the configuration, before the programs that read it are started."""
-    text = api.json("GET", cluster.path_of())["data"][cluster.KEY]
-    text = yaml.safe_dump(yaml.safe_load(text) | sections)
-    body = {"data": {cluster.KEY: text}}
+def configure(api: Api, sections: Mapping[str, Mapping[str, Any]]) -> None:
+    """Set keys of sections of the configuration, before the programs that read it are started."""
+    configuration = yaml.safe_load(api.json("GET", cluster.path_of())["data"][cluster.KEY])
+    for section, given in sections.items():
+        configuration[section] = configuration.get(section, {}) | given
+    body = {"data": {cluster.KEY: yaml.safe_dump(configuration)}}
     api.request("PATCH", cluster.path_of(), body=body, content_type=MERGE_PATCH)
 
 
