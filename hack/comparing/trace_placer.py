@@ -54,7 +54,7 @@ def with_mix(snapshot: Snapshot, waiting: list[PodClass]) -> Snapshot:
         from webhook.scheduling.pod_mix import counts_of, mix_of
     except ImportError:
         return snapshot
-    counting = Counting((keys.I915,))
+    counting = Counting((keys.I915, keys.NVIDIA_GPU))
     return snapshot.with_mix(mix_of(snapshot, counts_of(waiting, counting), counting))
 
 
