@@ -25,7 +25,7 @@ from hack.local.build import announce
 from hack.local.cluster import Cluster
 from hack.local.install import Installation
 from hack.local.kubelet import Program
-from hack.local.pods import Json
+from hack.local.pods import GPUS, Json
 from hack.soaks import ending, sweepers
 from hack.soaks.checks import Checks, listed
 from hack.soaks.hostile import Drawing
@@ -65,10 +65,9 @@ class Soak:
         drawing = Drawing(self._choices("hostile"), names, [f"job-{number}" for number in range(50)])
         self.tenant = Tenant(self.api, HOSTILE, drawing, self._choices("tenant"))
         self._pods: list[Json] = []
-        self._configuration: dict[str, dict[str, Any]] = {
-            "binding": {"mode": bind},
-            "gpus": {"deviceClasses": [claims.CLASS]},
-        }
+        # Without both, admission and sweeper would leave pods with claims to kube-scheduler, by their rules.
+        claimed = {"deviceClasses": [claims.CLASS], "resources": [GPUS, keys.I915, claims.RESOURCE]}
+        self._configuration: dict[str, dict[str, Any]] = {"binding": {"mode": bind}, "gpus": claimed}
         if self._choices("fair order").random() < 0.5:
             self._configuration["fairOrder"] = {"halfLife": "30s", "maximumWait": "20s"}
 
