@@ -251,6 +251,14 @@ def launched(workers: int) -> list[Pod]:
     return made
 
 
+def test_what_if_asks_about_the_gang_that_is_named_among_several() -> None:
+    page = page_of(scene_of(cluster_of([*waiting_job(2), *launched(1)])))
+    rows = cast(Any, page.get("/api/picture").json)["gangs"]
+    answers: Any = {row["name"]: page.post("/api/what-if", json={"gang": row["id"]}).json for row in rows}
+    places = {name: set(answer["places"]) for name, answer in answers.items()}
+    assert places == {"train": {"train-0", "train-1"}, "mpi": {"worker-0", "launcher--1"}}
+
+
 def test_what_if_counts_no_launcher_on_cpus_and_places_it_beside_its_workers() -> None:
     page = page_of(scene_of(cluster_of(launched(2))), size=3)
     for size, fits in ((2, True), (4, True), (8, True), (9, False)):

@@ -77,8 +77,8 @@ def detail(row: GangRow, scene: Scene, settings: Settings, facts: PassFacts, rig
 
 def find(row: GangRow, scene: Scene, settings: Settings, facts: PassFacts) -> PodGang | None:
     """The gang of a row, None if no pod of it waits any more."""
-    gated = [pod for pod in scene.view.gated if scene.view.gang_of(pod).placement_key == row.id]
-    return next(iter(waiting_gangs(replace(scene.view, gated=gated), settings, facts)), None)
+    gangs = waiting_gangs(scene.view, settings, facts)
+    return next((gang for gang in gangs if gang.key.placement_key == row.id), None)
 
 
 def _released_pods(row: GangRow) -> str:
