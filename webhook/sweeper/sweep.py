@@ -136,16 +136,19 @@ class Sweeper:
                 view = with_claims_waiting(seen)
             memory = self._memory = self._with_failed(view, self._memory.seen(view))
             written = view.planned.keys()
-            view = with_valid_plans(
+            valid = with_valid_plans(
                 view, self._pass.settings.topology, memory.refusing, memory.sent, memory.given_up,
                 memory.refusals,
             )  # fmt: skip
-            view = self._hooks.check_plans(view, memory.sent)
+            view = self._hooks.check_plans(valid, memory.sent)
         snapshot = None
         self._pass.heartbeat()
         with self._timed("snapshot"):
             if view.gated or self._measurements.is_stale:
                 view, snapshot = with_fitting_plans(view, self._snapshotter.snapshot, memory.sent)
+        for uid in sorted(valid.planned.keys() - view.planned.keys()):
+            dropped = valid.planned[uid]
+            logger.warning("plan_dropped pod=%s node=%s", dropped.name, dropped.node)
         self._memory = replace(memory, given_up=frozenset(written - view.planned.keys()))
         cache, budgets = self._pass.cache, Budgets(is_read=False)  # until then any pod may be protected
         with self._guarded("observe"):

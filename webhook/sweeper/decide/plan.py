@@ -7,7 +7,6 @@ gang is released, all are placed again: some alone would hold nodes while they w
 
 import dataclasses
 import itertools
-import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from typing import Any, Final
 
@@ -35,8 +34,6 @@ from webhook.sweeper.observe.plans import node_hashes
 from webhook.sweeper.observe.view import View
 
 _NONE: Final[Mapping[str, str]] = {}
-
-logger = logging.getLogger(__name__)
 
 
 def planned_pods(
@@ -418,8 +415,6 @@ def _has_begun(gang: GangKey, gated: Set[str], view: View, sent: SentReleases) -
 def without_plans(view: View, uids: Set[str], sent: SentReleases) -> View:
     """The view without the plans for these pods, the same if there are none."""
     uids = uids | _planned_with(uids, view, sent)
-    for uid in uids:
-        logger.warning("plan_dropped pod=%s node=%s", view.planned[uid].name, view.planned[uid].node)
     return view.without_plans(uids) if uids else view
 
 
