@@ -1,5 +1,6 @@
 """What a pod takes of nodes between its plan, its binding and its end."""
 
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -12,6 +13,7 @@ from webhook.kube.objects import Metadata, Node, Pod
 from webhook.kube.placements import Placement, PlacementSpec
 from webhook.kube.plan_pods import PlannedPod
 from webhook.placement import Snapshot
+from webhook.scheduling.pod_mix import PARTS
 from webhook.sweeper.observe.snapshotter import Snapshotter
 
 GPU = "nvidia.com/gpu"
@@ -27,6 +29,17 @@ def test_what_is_planned_and_not_released_is_there_for_the_next_pass() -> None:
     waiting = job_pod(1)
     view = Snapshotter(_planned(waiting), Settings()).view()
     assert view.planned[waiting.metadata.uid].node == "n1"
+
+
+def test_a_planned_pod_is_in_the_mix_once_as_one_that_only_waits_is() -> None:
+    first, second = (
+        decode(pod_json(f"a{gpus}", containers=[{"name": "c", "resources": {"requests": {GPU: str(gpus)}}}]))
+        for gpus in (1, 2)
+    )
+    cluster = _planned(first)
+    snapshotter = Snapshotter(replace(cluster, pods=(first, second)), Settings())
+    mix = snapshotter.snapshot(snapshotter.view()).mix
+    assert {each.thousandths: each.count for each in mix.classes} == {1000: PARTS // 2, 2000: PARTS // 2}
 
 
 def _planned(*pods: Pod) -> ClusterReading:
