@@ -142,9 +142,7 @@ class Checks:
         waiting = [pod for pod in here if not facts.bound_node(pod)]
         preempting = [pod for pod in waiting if pod["metadata"]["uid"] in self._preempting]
         floor = max((_priority(pod) for pod in preempting), default=None)
-        ours = [
-            pod for pod in here if self._is_ours(pod) and (floor is None or _priority(pod) >= floor)
-        ]  # fmt: skip
+        ours = [pod for pod in here if self._is_ours(pod) and (floor is None or _priority(pod) >= floor)]
         names = ", ".join(map(name_of, ours))
         if (taken := sum(map(facts.gpus, ours))) > NODE_GPUS:
             self._report(f"{node} has {taken} GPUs given out of {NODE_GPUS}: {names}", "GPUs", node)

@@ -37,7 +37,7 @@ _HEAD: Final = (
     "file:\n# edit those, and run it again. What each part is for stands in webhook/policy/rendering.py.\n"
 )
 _AGAINST: Final = "YAML with rendered objects, a folder of it, or - for standard input; reports what differs"
-_FILES: Final = "a configuration, or a ConfigMap with it; PriorityClasses; the ConfigMap of the labeler"
+_FILES: Final = "a configuration (or its ConfigMap), PriorityClasses, or the labeler's ConfigMap to compare"
 _OLD_FILES: Final = "admission's policy, the sweeper's settings, or a ConfigMap with the policy"
 
 
