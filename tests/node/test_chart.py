@@ -70,7 +70,12 @@ def test_helm_test_finds_nothing_wrong(installed: Cluster) -> None:
         print(installed.kubectl("logs", "-n", SYSTEM, "topogate-doctor").stdout)
 
 
-def test_removing_the_release_leaves_nothing_of_the_chart(installed: Cluster) -> None:
+@pytest.mark.promise("O344")
+def test_removing_the_release_leaves_only_the_definitions(installed: Cluster) -> None:
     run(installed, "uninstall", "topogate", "--wait")
     left = installed.kubectl("get", "clusterroles,validatingadmissionpolicies,crds", "-o", "name").stdout
-    assert "topogate" not in left
+    definition = "customresourcedefinition.apiextensions.k8s.io/"
+    assert {each for each in left.split() if "topogate" in each or "falldio" in each} == {
+        f"{definition}placements.topogate.io",
+        f"{definition}gputasks.falldio.com",
+    }

@@ -59,9 +59,10 @@ def remove_definitions(cluster: Cluster) -> None:
 
 
 def uninstall(cluster: Cluster) -> None:
-    """Remove the release, whose name another one could not take otherwise."""
+    """Remove the release, whose name another one could not take otherwise, and the definitions, which Helm keeps."""
     result = run("uninstall", "topogate", *of(cluster), values=())
     assert result.returncode == 0, result.stderr
+    remove_definitions(cluster)
 
 
 def of(cluster: Cluster) -> tuple[str, ...]:

@@ -124,18 +124,12 @@ def test_an_upgrade_keeps_the_authority_that_was_issued_and_the_plans(released: 
     bundle = base64.b64encode(FileAuthority.create("test").pem).decode()
     issued = json.dumps([{"op": "add", "path": path, "value": bundle}])
     released.kubectl("patch", "mutatingwebhookconfiguration", "topogate", "--type=json", "-p", issued)
-    plan = {
-        "apiVersion": "topogate.io/v1alpha1",
-        "kind": "Placement",
-        "metadata": {"name": "kept"},
-        "spec": {},
-    }
-    released.kubectl("create", "-n", "default", "-f", "-", stdin=yaml.safe_dump(plan))
+    create_plan(released, "upgraded")
     more = [*IMAGES, "sweeper.resources.limits.memory=1Gi", "monitoring.enabled=false"]
     result = run("upgrade", "topogate", str(chart.CHART), *of(released), values=more)
     assert result.returncode == 0, result.stderr
     assert authority_of(released) == bundle
-    released.kubectl("get", "placement", "kept", "-n", "default")
+    released.kubectl("get", "placement", "upgraded", "-n", "default")
 
 
 @pytest.mark.promise("O343")
@@ -157,6 +151,22 @@ def test_values_stay_by_reuse_and_a_rollback_brings_back_what_was(released: Clus
     assert back.returncode == 0, back.stderr
     assert replicas_of(released, "webhook") == 2
     assert authority_of(released) == bundle
+
+
+@pytest.mark.promise("O344")
+def test_plans_outlive_the_release_and_a_new_release_takes_them_over(released: Cluster) -> None:
+    create_plan(released, "of-the-first-release")
+    removed = run("uninstall", "topogate", "--wait", *of(released), values=())
+    assert removed.returncode == 0, removed.stderr
+    released.kubectl("get", "gputasks", "-A")
+    again = run("install", "topogate", str(chart.CHART), *of(released))
+    assert again.returncode == 0, again.stderr
+    released.kubectl("get", "placement", "of-the-first-release", "-n", "default")
+
+
+def create_plan(cluster: Cluster, name: str) -> None:
+    plan = {"apiVersion": "topogate.io/v1alpha1", "kind": "Placement", "metadata": {"name": name}, "spec": {}}
+    cluster.kubectl("create", "-n", "default", "-f", "-", stdin=yaml.safe_dump(plan))
 
 
 @pytest.mark.promise("O56")
