@@ -20,8 +20,9 @@ from webhook.configuration.document import ConfigurationError
 from webhook.configuration.file import Configuration
 from webhook.configuration.settings import Settings
 from webhook.inquiry.documents import InputError
-from webhook.inquiry.gang_answer import GangAnswer, state_for, with_levels
+from webhook.inquiry.gang_answer import GangAnswer, with_levels
 from webhook.inquiry.move_answer import what_moves_would_do
+from webhook.inquiry.next_pass import state_for
 from webhook.inquiry.preferences import describe_preferred
 from webhook.inquiry.simulation import (
     NotPlacedError,

@@ -1,26 +1,17 @@
 """Where all waiting pods of a gang would be placed, including CPU-only pods, by the sweeper's own steps."""
 
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from msgspec import structs
 
-from webhook.configuration.settings import Settings
-from webhook.extensions.known import all_extensions, running
-from webhook.inquiry.next_pass import VIEW_ALONE, PassFacts, moment, node_rules, reported_ledger, with_objects
 from webhook.placement import Assignment, Gang, NoFit, PlacementError, Snapshot, check
 from webhook.placement.model import Placed
-from webhook.sweeper.decide.attempt import GangPlaced, GangWaits, PassInput, PassState
-from webhook.sweeper.decide.core_questions import DivisionInput, Variant
+from webhook.sweeper.decide.attempt import GangPlaced, GangWaits, PassState
 from webhook.sweeper.decide.gang_question import GangQuestion
 from webhook.sweeper.decide.orders import Beside, Cause, NewPlan
-from webhook.sweeper.decide.placement_pass import answer_for, begin
-from webhook.sweeper.decide.reservations import ReservationInput, ReservationLedger
-from webhook.sweeper.extension import dividing
+from webhook.sweeper.decide.placement_pass import answer_for
 from webhook.sweeper.observe.gang_requests import preferred_of
-from webhook.sweeper.observe.gangs import OwnerFacts, PodGang, gather
-from webhook.sweeper.observe.view import View
-from webhook.sweeper.repair.allowance import Allowance
+from webhook.sweeper.observe.gangs import PodGang
 from webhook.text import counted
 
 
@@ -66,41 +57,6 @@ class GangAnswer:
             found = [*found, *check(answer, asked.gang, snapshot)]
             snapshot = snapshot.assume(answer, asked.gang)
         return list(found)
-
-
-def state_for(
-    gangs: Sequence[PodGang],
-    view: View,
-    snapshot: Snapshot,
-    settings: Settings,
-    facts: PassFacts = VIEW_ALONE,
-    without: frozenset[str] = frozenset(),
-) -> PassState:
-    """The state of a pass in which these gangs are asked about after all that wait, and evict nobody.
-
-    Gangs that wait are not placed before, but the nodes reserved for them are. Node rules are those of the
-    sweeper. without: further nodes that are not used.
-    """
-    limits = replace(settings.moves, is_on=False)
-    settings, view = replace(settings, preempt=False, moves=limits), replace(view, now=moment())
-    uids = {pod.metadata.uid for gang in gangs for pod in gang.pods}
-    others = [pod for pod in view.gated if pod.metadata.uid not in uids]
-    ordered = [*gather(others, (), lambda _: OwnerFacts(), view.gang_of, lost_owner=view.lost_owner), *gangs]
-    extensions = running(settings, facts.policy, view)
-    view = with_objects(view, extensions, facts)
-    rules = node_rules(ordered, view, settings, facts, extensions).on(snapshot)
-    sources = [each.source for each in extensions if each.source is not None]
-    has_ended = Allowance(settings, facts.job).has_ended
-    opening = ReservationInput(ReservationLedger(), ordered, view, snapshot, rules, has_ended)
-    ledger = reported_ledger(opening, sources, settings, facts.leads_since)
-    divide = dividing(all_extensions())
-
-    def divided(given: DivisionInput) -> Iterator[Variant]:
-        for each in divide(given):
-            yield replace(each, rule=replace(each.rule, nodes=each.rule.nodes | without))
-
-    given = PassInput(view, snapshot, settings, rules, divide=divided)
-    return begin(ordered, given, ledger)
 
 
 def ask_gang(gang: PodGang, state: PassState, name: str = "") -> GangAnswer:

@@ -31,7 +31,7 @@ from webhook.sweeper.decide.attempt import GangMemory, PassState, Stopwatch
 from webhook.sweeper.decide.kubelet_refusals import KubeletRefusals
 from webhook.sweeper.decide.missing_pods import Growth
 from webhook.sweeper.decide.moved_gangs import MOVES, moved_pod
-from webhook.sweeper.decide.node_rules import NodeRules, join
+from webhook.sweeper.decide.node_rules import NodeRule, NodeRules, join
 from webhook.sweeper.decide.orders import GangOutcome, NewPlan
 from webhook.sweeper.decide.placement_pass import PlacingMemory
 from webhook.sweeper.decide.plan import with_fitting_plans, with_valid_plans
@@ -45,7 +45,7 @@ from webhook.sweeper.decide.reservations import (
     ReservationSource,
     opened,
 )
-from webhook.sweeper.decision import Decided, Memory, Observation, decide
+from webhook.sweeper.decision import Decided, Memory, Observation, decide, state_before_placing
 from webhook.sweeper.extension import (
     Extension,
     HookInput,
@@ -238,9 +238,44 @@ def run_pass(
 
     first: of the gangs for which a pass may lack the time, the one with this Placement comes first.
     """
+    seen, memory = _begun(view, snapshot, settings, facts, first=first)
+    return NextPass(seen, decide(seen, memory, settings, _guarded))
+
+
+def state_for(
+    gangs: Sequence[PodGang],
+    view: View,
+    snapshot: Snapshot,
+    settings: Settings,
+    facts: PassFacts = VIEW_ALONE,
+    without: frozenset[str] = frozenset(),
+) -> PassState:
+    """The state of a pass in which these gangs are asked about after all that wait, and evict nobody.
+
+    Gangs that wait are not placed before, but the nodes reserved for them are. without: nodes that are not
+    used.
+    """
+    settings = replace(settings, preempt=False, moves=replace(settings.moves, is_on=False))
+    seen, memory = _begun(view, snapshot, settings, facts, also=gangs)
+    rules = join([NodeRules((NodeRule(without, is_hard=True),)), seen.rules])
+    return state_before_placing(replace(seen, rules=rules), memory, settings, _guarded)
+
+
+def _begun(
+    view: View,
+    snapshot: Snapshot,
+    settings: Settings,
+    facts: PassFacts,
+    *,
+    also: Sequence[PodGang] = (),
+    first: str = "",
+) -> tuple[Observation, Memory]:
+    """The input of a pass. also: gangs that come last, in the place of their pods'. first: see run_pass."""
     extensions = running(settings, facts.policy, view)
     view = with_objects(view, extensions, facts)
     gangs = _ordered(waiting_gangs(view, settings, facts), view, settings, facts, extensions)
+    own = {pod.metadata.uid for gang in also for pod in gang.pods}
+    gangs = [*(gang for gang in gangs if own.isdisjoint(pod.metadata.uid for pod in gang.pods)), *also]
     refusals = _refusals(facts.failed, view, settings)
     rules = join(_node_rules(gangs, view, settings, facts, extensions))
     sources = [each.source for each in extensions if each.source is not None]
@@ -258,15 +293,14 @@ def run_pass(
     given = ReservationInput(ReservationLedger(), gangs, view, snapshot, rules, has_ended)
     ledger = reported_ledger(given, sources, settings, facts.leads_since)
     placing = PlacingMemory({gang.key: memory(gang) for gang in gangs}, ledger)
-    return NextPass(seen, decide(seen, Memory(placing=placing, refusals=refusals), settings, _guarded))
+    return seen, Memory(placing=placing, refusals=refusals)
 
 
 def waiting_gangs(view: View, settings: Settings, facts: PassFacts) -> Sequence[PodGang]:
     """The gangs that wait, as a pass gathers them."""
     index = view.index
-    gangs = gather_groups(index.waiting, index.mates, facts.size_of, gang_of, view.lost_owner)
-    if settings.start_with_fewer:
-        gangs = [replace(each, minimum=len(each.pods)) if each.blocked_reason else each for each in gangs]
+    with_fewer = settings.start_with_fewer
+    gangs = gather_groups(index.waiting, index.mates, facts.size_of, gang_of, view.lost_owner, with_fewer)
     return completed(gangs, view, settings, facts.owners_of)
 
 
@@ -292,19 +326,6 @@ def _ordered(
         with _guarded(extension.name):
             gangs = extension.order_gangs(given, extension.memory)[0].gangs
     return gangs
-
-
-def node_rules(
-    gangs: Sequence[PodGang],
-    view: View,
-    settings: Settings,
-    facts: PassFacts,
-    extensions: Sequence[Extension],
-) -> NodeRules:
-    """Which of these gangs do not use which nodes: the rules that are known without a leader's memory."""
-    refused = NodeRules(tuple(_refusals(facts.failed, view, settings).rules(gangs, view.nodes)))
-    found = join([refused, *_node_rules(gangs, view, settings, facts, extensions)])
-    return found.at(view.now.at.timestamp())
 
 
 def _node_rules(

@@ -7,8 +7,8 @@ from typing import Any
 from webhook.configuration.settings import Settings
 from webhook.inquiry.admission_outcome import AdmissionRules
 from webhook.inquiry.cluster_state import ClusterReading
-from webhook.inquiry.gang_answer import ask_gang, state_for
-from webhook.inquiry.next_pass import facts_of, moment, owners_snapshotter, plans_checked
+from webhook.inquiry.gang_answer import ask_gang
+from webhook.inquiry.next_pass import facts_of, moment, owners_snapshotter, plans_checked, state_for
 from webhook.inquiry.resource_adder import view_of
 from webhook.inquiry.simulation import ManifestPods, Rehearsed, read_pods
 from webhook.placement import Assignment, NoFit

@@ -18,10 +18,10 @@ from webhook.configuration.shipped_configuration import shipped_classes, shipped
 from webhook.inquiry import defaults, documents
 from webhook.inquiry.admission_outcome import NOT_GATED, AdmissionRules, Admitted, admit
 from webhook.inquiry.documents import InputError, in_namespace, name_of
-from webhook.inquiry.gang_answer import GangAnswer, ask_gang, state_for
+from webhook.inquiry.gang_answer import GangAnswer, ask_gang
 from webhook.inquiry.lint import amount_faults, misplaced_annotations, not_gated
 from webhook.inquiry.manifest import ManifestOwner, ManifestPod, owner_of
-from webhook.inquiry.next_pass import VIEW_ALONE, PassFacts
+from webhook.inquiry.next_pass import VIEW_ALONE, PassFacts, moment, state_for
 from webhook.kube import objects
 from webhook.placement import PlacementError, Snapshot, Usage
 from webhook.scheduling import antiaffinity, conflicts, convert, pod_mix, unmodelled_rules
@@ -113,7 +113,7 @@ def read(
     by_name = {node.metadata.name: node for node in nodes}
     view = View(
         gated, [*(pod for pod, _ in there), *free], by_name, {}, conflicts=rules,
-        gang_of=lambda pod: keys_of.get(pod.metadata.uid) or key_of(pod),
+        gang_of=lambda pod: keys_of.get(pod.metadata.uid) or key_of(pod), now=moment(),
     )  # fmt: skip
     notes = [*found.notes, *unmodelled_rules.claim_notes(gated), *unmodelled_rules.taken_widely(gated)]
     return Rehearsed(made, view, snapshot, notes, found.admitted, configuration.settings)

@@ -12,7 +12,8 @@ later: state that must not be lost is in the API server. docs/design/life-of-a-p
 lost with each field.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -32,7 +33,7 @@ from webhook.sweeper.decide.core_questions import DivideGang, undivided
 from webhook.sweeper.decide.kubelet_refusals import KubeletRefusals
 from webhook.sweeper.decide.node_rules import NodeRules, join
 from webhook.sweeper.decide.orders import NO_HURRY, Cause, Done, Eviction, GangOutcome, Orders
-from webhook.sweeper.decide.placement_pass import PlacingMemory, place, remembered, reserve_again
+from webhook.sweeper.decide.placement_pass import PlacingMemory, begin, place, remembered, reserve_again
 from webhook.sweeper.decide.plan import stamped, timestamps_of, unfinished, with_releases
 from webhook.sweeper.decide.preemption import Keeps
 from webhook.sweeper.decide.refusing_nodes import RefusingNodes
@@ -183,29 +184,46 @@ class Decided:
 Step = Callable[[Observation, Decided], Decided]
 
 
+Guarded = Callable[[str], AbstractContextManager[object]]
+"""Given the name of a step, catches and logs its defects."""
+
+
 def decide(
     seen: Observation,
     memory: Memory,
     settings: Settings,
-    guarded: Callable[[str], AbstractContextManager[object]],
+    guarded: Guarded,
     are_gangs_known: bool = True,
 ) -> Decided:
     """The orders of a pass, and the memory for the next one.
 
-    memory: as of this view, see Memory.seen. guarded: given a step's name, catches and logs its defects.
-    are_gangs_known: otherwise only steps run that need no gangs.
+    memory: as of this view, see Memory.seen. are_gangs_known: otherwise only steps run that need no gangs.
     """
-    timestamps = timestamps_of(seen.view, memory.placing.stamp)
-    now = Decided(memory, settings, timestamps)
-    for name, step in STEPS.items():
-        if not are_gangs_known and name not in _OF_PODS:
-            continue
+    names = [name for name in STEPS if are_gangs_known or name in _OF_PODS]
+    now = _after_steps(names, seen, memory, settings, guarded)
+    placing = replace(now.memory.placing, stamp=now.timestamps.last)
+    return replace(now, memory=replace(now.memory, placing=placing))
+
+
+def state_before_placing(
+    seen: Observation, memory: Memory, settings: Settings, guarded: Guarded
+) -> PassState:
+    """The state in which a pass asks about its first gang, see decide; it has a snapshot."""
+    names = itertools.takewhile(lambda name: name != _PLACE, STEPS)
+    now = _after_steps(names, seen, memory, settings, guarded)
+    return begin(seen.gangs, _pass_input(seen, now), now.memory.placing.ledger)
+
+
+def _after_steps(
+    names: Iterable[str], seen: Observation, memory: Memory, settings: Settings, guarded: Guarded
+) -> Decided:
+    now = Decided(memory, settings, timestamps_of(seen.view, memory.placing.stamp))
+    for name in names:
         after = None
         with guarded(name):
-            after = step(seen, now)
+            after = STEPS[name](seen, now)
         now = after if after is not None else replace(now, failed=now.failed | {name})
-    placing = replace(now.memory.placing, stamp=timestamps.last)
-    return replace(now, memory=replace(now.memory, placing=placing))
+    return now
 
 
 # --- the steps ----------------------------------------------------------------------------------------
@@ -285,28 +303,22 @@ def place_gangs(seen: Observation, now: Decided) -> Decided:
     if seen.snapshot is None:
         return now
     queue = now.queue if now.queue is not None else _release_queue(seen, now)
-    given = PassInput(
-        seen.view, seen.snapshot, now.settings,
-        node_rules(seen, now).on(seen.snapshot), seen.usage_version, now.preempting.going, now.memory.retries,
-        _keeps(seen, _allowance(seen, now)), _allowance(seen, now).why_not_evicted, seen.divide,
-        seen.freed_version,
-    )  # fmt: skip
     without = now.without_model_labels
     steady = [gang for gang in seen.gangs if gang.key not in without]
-    orders, placing, state = place(steady, given, now.memory.placing, seen.watch)
+    orders, placing, state = place(steady, _pass_input(seen, now), now.memory.placing, seen.watch)
     plans = tuple(with_releases(plan, queue, now.timestamps, seen.view) for plan in orders.plans)
     now = replace(now, memory=replace(now.memory, placing=placing), state=state)
-    return _with_orders(now, "place", replace(orders, plans=plans))
+    return _with_orders(now, _PLACE, replace(orders, plans=plans))
 
 
 def evict_what_is_left(seen: Observation, now: Decided) -> Decided:
     """Evict the rest of gangs that others have preempted, so that they return as a whole."""
-    placed = now.orders.get("place", Orders())
+    placed = now.orders.get(_PLACE, Orders())
     # Who has a place is not broken, also where its plan will not be written.
     found = {plan.gang.key for plan in placed.plans}
     without = [gang for gang in seen.gangs if gang.key not in found]
     unasked = placed.unasked | now.without_model_labels
-    if "place" in now.failed:
+    if _PLACE in now.failed:
         unasked = frozenset(gang.key for gang in seen.gangs)
     reasons = now.memory.report.reasons
     for orders in now.orders.values():
@@ -348,6 +360,8 @@ def warn_of_manifest_problems(seen: Observation, now: Decided) -> Decided:
     return _with_orders(now, "check-manifests", Orders(warnings=warnings))
 
 
+_PLACE: Final = "place"
+
 STEPS: Final[Mapping[str, Step]] = {
     "repair": repair,
     "find-victims": victims,
@@ -355,7 +369,7 @@ STEPS: Final[Mapping[str, Step]] = {
     "update-records": remember,
     "preempt": preempt,
     "add-node-selectors": add_model_labels,
-    "place": place_gangs,
+    _PLACE: place_gangs,
     "evict-incomplete": evict_what_is_left,
     "rollback": roll_back_partial_gangs,
     "find-ungated": warn_of_ungated_pods,
@@ -371,7 +385,7 @@ APPLIED: Final = (
     "repair",
     "preempt",
     "add-node-selectors",
-    "place",
+    _PLACE,
     "evict-incomplete",
     "rollback",
     "find-ungated",
@@ -389,6 +403,17 @@ def node_rules(seen: Observation, now: Decided) -> NodeRules:
     refused = (*memory.refusing.rules(), *memory.refusals.rules(seen.gangs, view.nodes))
     own = NodeRules((*refused, now.repaired.stuck) if now.repaired.stuck.nodes else refused)
     return join([own, seen.rules]).at(view.now.at.timestamp())
+
+
+def _pass_input(seen: Observation, now: Decided) -> PassInput:
+    """What gangs are placed by in this pass, which has a snapshot."""
+    assert seen.snapshot is not None
+    allowance = _allowance(seen, now)
+    return PassInput(
+        seen.view, seen.snapshot, now.settings,
+        node_rules(seen, now).on(seen.snapshot), seen.usage_version, now.preempting.going, now.memory.retries,
+        _keeps(seen, allowance), allowance.why_not_evicted, seen.divide, seen.freed_version,
+    )  # fmt: skip
 
 
 def _with_orders(now: Decided, step: str, orders: Orders) -> Decided:

@@ -171,11 +171,9 @@ class Sweeper:
 
     def _gather(self, view: View) -> list[PodGang]:
         ask = self._gang_cache.asking(self._pass.cache.asker())
-        make = self._gang_cache.gang_of
-        gangs = gather_groups(view.index.waiting, view.index.mates, ask, make, view.lost_owner)
+        make, with_fewer = self._gang_cache.gang_of, self._pass.settings.start_with_fewer
+        gangs = gather_groups(view.index.waiting, view.index.mates, ask, make, view.lost_owner, with_fewer)
         self._gang_cache.end_pass()
-        if self._pass.settings.start_with_fewer:
-            gangs = [replace(each, minimum=len(each.pods)) if each.blocked_reason else each for each in gangs]
         with self._guarded("complete-gangs"):
             gangs = self._hooks.complete(gangs, view)
         with self._guarded("order-gangs"):

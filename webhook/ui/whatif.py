@@ -8,8 +8,8 @@ import msgspec
 from webhook.configuration.settings import Settings
 from webhook.inquiry import documents, simulation
 from webhook.inquiry.documents import InputError
-from webhook.inquiry.gang_answer import GangAnswer, ask_gang, resized, state_for, with_levels
-from webhook.inquiry.next_pass import VIEW_ALONE, PassFacts
+from webhook.inquiry.gang_answer import GangAnswer, ask_gang, resized, with_levels
+from webhook.inquiry.next_pass import VIEW_ALONE, PassFacts, state_for
 from webhook.kube.objects import Node, Pod, SchedulingGate
 from webhook.kube.placements import Placement
 from webhook.placement import NoFit, PlacementError, Snapshot, Usage
@@ -134,7 +134,7 @@ def of_manifest(
         raise InputError("the manifest describes no pods")
     waiting = tuple(_gated(pod, number, settings.gate_prefix) for number, pod in enumerate(pods))
     snapshotter = Snapshotter(_With(scene.view, waiting, rights), settings)
-    view = replace(snapshotter.view(), objects=scene.view.objects)
+    view = replace(snapshotter.view(scene.view.now), objects=scene.view.objects)
     view = view.without_plans(view.planned.keys() - scene.view.planned.keys())
     if rights.namespaces is not None:
         rules = view.conflicts

@@ -64,9 +64,9 @@ _FOR_OTHERS: Final = frozenset({RuleKind.RESERVED, RuleKind.RESERVED_NEW})
 class NodeRule:
     """Gangs do not use these nodes.
 
-    sentence: why, as users read it: about a single node for NODE and REFUSED, else about all of them.
-    is_hard: otherwise they are the last resort, used where nothing else fits. applies_to: one gang, or all
-    gangs of a controller; or a namespace; "" for all gangs. until: in seconds since 1970.
+    sentence: why, as users read it, "" where they do not: about a single node for NODE and REFUSED, else
+    about all of them. is_hard: otherwise they are the last resort, used where nothing else fits. applies_to:
+    one gang, or all gangs of a controller; or a namespace; "" for all gangs. until: in seconds since 1970.
     """
 
     nodes: frozenset[str]
@@ -204,7 +204,7 @@ class GangNodes:
         """Node -> why; of several rules the hard one counts, then the one of more gangs."""
         found: dict[str, str] = {}
         for rule in sorted(rules, key=lambda each: not each.is_hard):
-            if rule.kind in _BY_NODE:
+            if rule.kind in _BY_NODE and rule.sentence:
                 for name in rule.nodes:
                     found.setdefault(name, rule.sentence)
         return found

@@ -189,13 +189,14 @@ def gather_groups(
     ask_owner: Callable[[GangKey], OwnerFacts],
     make: Callable[[GangKey, Sequence[Pod], Sequence[Pod], OwnerFacts], PodGang],
     lost_owner: Callable[[Pod], LostOwner | None],
+    start_with_fewer: bool = False,
 ) -> list[PodGang]:
     """All gangs that have a gated pod, ordered by priority, then age, then name.
 
     A pod that is being deleted takes capacity until it is gone, but is no member: its successor is. Nor is a
     pod without controller (lost_owner): such pods are a gang only to say so, where the gang has no others.
     waiting, mates: the gated pods of each gang, and the released ones. ask_owner: returns the facts of a
-    gang's controller. make: see gang_of.
+    gang's controller. make: see gang_of. start_with_fewer: see Settings.
     """
     by_key: dict[GangKey, tuple[list[Pod], list[Pod]]] = {}
     gangs: list[PodGang] = []
@@ -207,6 +208,8 @@ def gather_groups(
             gangs.append(PodGang(key, tuple(left), (), lost_owner=lost_owner(left[0])))
     owners = _bounded({key: _facts_of(key, *members, ask_owner) for key, members in by_key.items()})
     gangs += (make(key, *members, owners[key]) for key, members in by_key.items())
+    if start_with_fewer:
+        gangs = [replace(each, minimum=len(each.pods)) if each.blocked_reason else each for each in gangs]
     return sorted(gangs, key=by_age)
 
 
