@@ -601,6 +601,50 @@ def test_a_lease_that_is_deleted_comes_back_under_the_same_leader(cluster: Clust
     assert api.json("GET", path)["spec"]["holderIdentity"] == "a"
 
 
+@dataclass
+class Unanswered:
+    """The API server carries out each write, whose answer is lost, or is that to a repeated request."""
+
+    api: Api
+    status: int
+
+    def json(self, method: str, path: str, **options: Any) -> Any:
+        answer = self.api.json(method, path, **options)
+        if method != "GET":
+            raise ApiError(self.status, "Unknown", "the connection was reset")
+        return answer
+
+
+@pytest.mark.promise("O320")
+@pytest.mark.parametrize("status", [0, 409])
+def test_who_gets_no_answer_to_any_write_takes_and_keeps_the_lease_and_nobody_leads_beside_it(
+    cluster: Cluster, namespace: str, status: int
+) -> None:
+    """The API server may store a time otherwise than it was sent; the clock is the test's."""
+    now, api, path = [0.0], cluster.api(), PATH.format(namespace)
+    times = LeaseTimes(lease_seconds=600, renew_seconds=400, retry_seconds=0.5, request_seconds=60)
+    former, unheard, other = (
+        Elector(each, namespace, "sweeper", identity, times, clock=lambda: now[0])
+        for identity, each in (("former", api), ("unheard", Unanswered(api, status)), ("other", api))
+    )
+    former.step()
+    unheard.step()
+    assert (former.is_leader, unheard.is_leader) == (True, False)
+    now[0] += 600
+    unheard.step()
+    assert (former.is_leader, unheard.is_leader) == (False, True), "it has read its own write back"
+    first = api.json("GET", path)["spec"]
+    for _ in range(8):
+        now[0] += 150
+        unheard.step()
+        other.step()
+        assert (unheard.is_leader, other.is_leader, former.is_leader) == (True, False, False)
+    last = api.json("GET", path)["spec"]
+    assert last["renewTime"] > first["renewTime"]
+    assert {**last, "renewTime": ""} == {**first, "renewTime": ""}, "it was acquired once"
+    assert last["holderIdentity"] == "unheard"
+
+
 def test_the_manifest_allows_its_lease_alone_and_puts_it_in_the_queue_of_elections(
     cluster: Cluster, tmp_path: Path
 ) -> None:
