@@ -113,6 +113,39 @@ def test_at_no_moment_of_a_garbage_collection_does_a_big_gang_take_evict_or_rese
         assert not any(each.is_news for each in orders.outcomes), "no Event"
 
 
+@pytest.mark.promise("R331")
+@pytest.mark.parametrize("is_asked_in_time", [True, False])
+@pytest.mark.parametrize("planned", [0, 500])
+def test_sweepers_that_begin_amid_a_garbage_collection_take_evict_and_reserve_nothing_either(
+    planned: int, is_asked_in_time: bool
+) -> None:
+    """Each second a new one, which knows nothing of those before it and sees no Job; planned: of its pods."""
+    running = [gpu_pod(f"low-{n}", node=f"n{n}", priority=1) for n in range(4)]
+    left = [pod_of("Job", "big", number, priority=100) for number in range(500)]
+    entries = [
+        PlannedPod(each.metadata.name, each.metadata.uid, f"n{number % 4}")
+        for number, each in enumerate(left[:planned])
+    ]
+    spec = PlacementSpec(gang="Job/big", gang_id="uid-big", size=500, pods=entries)
+    for count in [*range(480, 20, -20), *range(20, 0, -1)]:
+        cluster = Nodes(8, *running, *left[-count:])
+        if entries:
+            cluster.placements["ns/p"] = Placement(metadata=Metadata(name="p", namespace="ns"), spec=spec)
+        owners = existence(AnsweringApi({}))
+        placing = Placing(cluster, Settings(settle_seconds=0, patience_seconds=0, reserve_seconds=0))
+        placing.snapshotter = Snapshotter(cluster, placing.settings, owners=owners.lookup)
+        for is_known in (False, is_asked_in_time):
+            orders = placing.one()
+            has_reason = is_known or not planned  # else it waits by its plan
+            assert (orders.plans, len(orders.outcomes)) == ((), int(has_reason))
+            assert not placing.reserved
+            assert not any(each.is_news for each in orders.outcomes), "no Event"
+            assert placing.view().not_released == {each.metadata.uid for each in left[-count:]}
+            if is_asked_in_time:
+                owners.answer_all()
+            placing.clock.now += 1
+
+
 def test_a_plan_for_pods_of_a_deleted_owner_holds_no_node_and_is_not_released() -> None:
     pod = pod_of("Job", "big")
     cluster = Nodes(1, pod)
@@ -428,6 +461,25 @@ def test_while_a_big_job_is_collected_in_the_background_nobody_is_evicted(deleti
     deletion.create_big(40)
     deletion.delete(f"{deletion.path()}/big")
     deletion.sweep_until(lambda pods: not named(pods, "big"), "the end of the big gang")
+
+
+@pytest.mark.promise("R331")
+@pytest.mark.cluster
+def test_a_sweeper_that_begins_amid_a_garbage_collection_evicts_nobody_either(deletion: Deletion) -> None:
+    """The test collects in the place of Kubernetes, so that four sweepers live through it."""
+    deletion.create_big(8)
+    pods = f"/api/v1/namespaces/{deletion.namespace}/pods"
+    with deletion.cluster.paused("kube-controller-manager"):
+        deletion.delete(f"{deletion.path()}/big")
+        for left in (6, 4, 2, 1):
+            found = named(deletion.api.json("GET", pods)["items"], "big")
+            for pod in found[left:]:
+                deletion.delete(f"{pods}/{pod['metadata']['name']}")
+                deletion.end(f"{pods}/{pod['metadata']['name']}")
+            reported = deletion.reports("its controller Job/big is deleted, so its pods are neither placed")
+            deletion.sweep_until(reported, f"the reason of the {left} pods that are left")
+            rest = named(deletion.api.json("GET", pods)["items"], "big")
+            assert [is_gated(pod) for pod in rest] == [True] * left
 
 
 @pytest.mark.promise("R331")
