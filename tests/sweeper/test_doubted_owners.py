@@ -8,7 +8,7 @@ import pytest
 
 from labeler.contract import keys
 from tests.sweeper.clock import Clock
-from tests.sweeper.cluster import gpu_pod
+from tests.sweeper.cluster import Nodes, Placing, gpu_pod
 from tests.sweeper.evictions import Slow
 from tests.sweeper.owners import PATH, AnsweringApi, found, owner, pod_of, reference
 from tests.sweeper.pods import job_pod
@@ -150,12 +150,32 @@ def test_pods_that_a_controller_has_left_behind_wait_unless_they_state_how_many_
         for number, each in enumerate(references)
     }
     lost = lost_owner(gpu_pod("p", metadata=metadata), lambda _, of: above[of.name])
+    which = f"{keys.GANG_ANNOTATION} on them names their gang and " if "StatefulSet" in missing else ""
     assert (lost.sentence if lost is not None else "") == (
         f"its controller {missing} is deleted and has left its pods behind, so they are neither placed nor "
-        f"released unless {keys.GANG_SIZE_ANNOTATION} on them states how many belong together"
+        f"released unless {which}{keys.GANG_SIZE_ANNOTATION} on them states how many belong together"
         if missing
         else ""
     )
+
+
+@pytest.mark.promise("R333")
+@pytest.mark.parametrize(
+    "labels",
+    [JOB, JOBSET, {"statefulset.kubernetes.io/pod-name": "web-1"}, KUBEFLOW],
+    ids=["Job", "JobSet", "StatefulSet", "operator"],
+)
+def test_pods_left_behind_are_one_gang_once_they_have_the_annotations_that_their_reason_names(
+    labels: dict[str, str],
+) -> None:
+    lost = lost_owner(gpu_pod("p", metadata={"labels": labels}), lambda *_: LIVE)
+    assert lost is not None
+    named = {keys.GANG_ANNOTATION: "g", **SIZE}
+    stated = {key: value for key, value in named.items() if f"{key} on them" in lost.sentence}
+    pods = [gpu_pod(f"p-{n}", metadata={"labels": labels, "annotations": stated}) for n in range(2)]
+    assert [lost_owner(pod, lambda *_: LIVE) for pod in pods] == [None, None]
+    (gang,) = Placing(Nodes(2, *pods), Settings()).gangs()
+    assert (len(gang.pods), gang.size) == (2, 2)
 
 
 def test_what_may_not_be_read_has_left_nobody_behind() -> None:

@@ -96,12 +96,15 @@ def _left_behind(pod: Pod) -> LostOwner | None:
     """The controller that has left a pod behind, by the labels that only such a controller writes."""
     if not pod.metadata.annotations.keys().isdisjoint(marks.GANG_SIZE_KEYS):
         return None
-    name = _marked_controller(pod.metadata.labels)
+    labels, annotations = pod.metadata.labels, pod.metadata.annotations
+    name = _marked_controller(labels)
     if not name:
         return None
+    # Without a label that names their gang, the number alone would be that of a pod by itself.
+    which = "" if marked_gang(labels, annotations) else f"{keys.GANG_ANNOTATION} on them names their gang and "
     return LostOwner(
         f"its controller {printable(name)} is deleted and has left its pods behind, so they are neither "
-        f"placed nor released unless {keys.GANG_SIZE_ANNOTATION} on them states how many belong together"
+        f"placed nor released unless {which}{keys.GANG_SIZE_ANNOTATION} on them states how many belong together"
     )
 
 
