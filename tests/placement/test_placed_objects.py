@@ -242,6 +242,18 @@ def test_tolerations_compare_numbers(operator: str, placed: bool) -> None:
     assert (where(gang(wants), tainted(value="7")) == {"p0": "a"}) is placed
 
 
+@pytest.mark.parametrize(("value", "placed"), [("0" * 5000 + "6", True), ("9" * 5000, False)])
+def test_a_number_of_any_length_is_compared(value: str, placed: bool) -> None:
+    """Python refuses to read one of more than 4,300 digits; it stopped the pass of all gangs."""
+    term = {"matchExpressions": [{"key": "size", "operator": "Gt", "values": [value]}]}
+    affinity = {
+        "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
+    }
+    found = where(gang(pod({GPU: "1"}, affinity=affinity)), node("a", labels={"size": "7"}))
+    assert (found == {"p0": "a"}) is placed
+    assert placed or "node affinity" in found
+
+
 def test_required_node_affinity_is_met() -> None:
     term = {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["z2"]}]}
     affinity = {

@@ -10,8 +10,9 @@ from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-_INTEGER: Final = re.compile(r"[+-]?[0-9]+")
-_STRICT_INTEGER: Final = re.compile(r"0|-?[1-9][0-9]*")
+_INTEGER: Final = re.compile(r"([+-]?)0*([0-9]{1,19})")
+_STRICT_INTEGER: Final = re.compile(r"0|-?[1-9][0-9]{0,18}")
+"""Texts that may be 64-bit integers: Python raises ValueError for one of many thousand digits."""
 _INT64: Final = range(-(2**63), 2**63)
 NAME_FIELD: Final = "metadata.name"
 _FEW: Final = 8
@@ -223,10 +224,10 @@ def label_holds(requirement: Requirement, labels: Mapping[str, str]) -> bool:
 def _compares(value: str, requirement: Requirement) -> bool:
     if len(requirement.values) != 1:
         return False
-    bound = requirement.values[0]
-    if not (_INTEGER.fullmatch(value) and _INTEGER.fullmatch(bound)):
+    pair = _INTEGER.fullmatch(value), _INTEGER.fullmatch(requirement.values[0])
+    if pair[0] is None or pair[1] is None:
         return False
-    number, limit = int(value), int(bound)
+    number, limit = (int(match[1] + match[2]) for match in pair if match)
     if number not in _INT64 or limit not in _INT64:
         return False
     return number > limit if requirement.operator == "Gt" else number < limit
