@@ -1,4 +1,4 @@
-"""Whatever anti-affinity and host ports a namespace's pods carry: work is bounded, others stay exact."""
+"""Whatever rules, requests and host ports a namespace's pods carry: work is bounded, others stay exact."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -12,7 +12,7 @@ from tests.scheduling.conflicts import NAMESPACES, PODS, away_from, body
 from tests.scheduling.neighbours import HOSTNAME, Body, may_share
 from tests.sweeper.pods import decode
 from webhook.kube.objects import Pod
-from webhook.scheduling import antiaffinity, coarser, conflicts
+from webhook.scheduling import antiaffinity, coarser, conflicts, convert
 from webhook.scheduling.antiaffinity import AntiAffinityTerm
 from webhook.scheduling.conflicts import Conflicts
 from webhook.scheduling.rule_shares import lumps
@@ -198,3 +198,51 @@ def test_rules_that_stand_for_others_do_not_serve_where_more_are_to_be_stood_for
     some: Conflicts = conflicts.between(waiting[:3], [])
     assert some.serves(conflicts.between(waiting[:2], []))
     assert not some.serves(conflicts.between(waiting, []))
+
+
+MANY = 10_000
+
+
+def required(*terms: list[dict[str, Any]]) -> Body:
+    selector = {"nodeSelectorTerms": [{"matchExpressions": term} for term in terms]}
+    return {"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": selector}}}
+
+
+def lacks(number: int) -> dict[str, Any]:
+    return {"key": f"k{number}", "operator": "DoesNotExist"}
+
+
+def requesting(number: int) -> Body:
+    amounts = {f"example.com/r{each}": "1" for each in range(number)}
+    return {"containers": [{"name": "c", "resources": {"requests": amounts, "limits": amounts}}]}
+
+
+def spelled(number: int) -> dict[str, Body]:
+    """Pods with so many conditions on their node, in each field."""
+    tolerations = [{"key": f"k{each}", "operator": "Exists"} for each in range(number)]
+    return {
+        "terms": required(*([lacks(each)] for each in range(number))),
+        "expressions": required([lacks(each) for each in range(number)]),
+        "tolerations": {"tolerations": tolerations},
+        "resources": requesting(number),
+    }
+
+
+@pytest.mark.promise("S49")
+@pytest.mark.parametrize("field", spelled(0))
+def test_a_pod_with_more_conditions_than_each_node_is_compared_with_waits_for_a_reason(field: str) -> None:
+    few, many = (convert.pod_class_of(decode(body("p") | {"spec": spelled(n)[field]})) for n in (100, MANY))
+    assert few.problem == ""
+    assert "10,00" in many.problem
+    assert str(convert.MOST_CONDITIONS) in many.problem
+    assert (many.requests, many.rules.size) == ((), 0)
+
+
+def test_preferences_beyond_the_bound_are_not_compared_with_nodes() -> None:
+    preferred = [
+        {"weight": 1, "preference": {"matchExpressions": [lacks(each) for each in range(number)]}}
+        for number in (100, 20, MANY, 1)
+    ]
+    spec = {"affinity": {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": preferred}}}
+    found = convert.pod_class_of(decode(body("p") | {"spec": spec}))
+    assert [len(term.expressions) for _, term in found.preferred.terms] == [100, 20]

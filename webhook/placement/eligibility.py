@@ -91,6 +91,12 @@ class Rules:
         preferences = self.selector or self.volumes or self.claims or self.exclusions
         return bool(preferences) or self.affinity is not None
 
+    @property
+    def size(self) -> int:
+        """How many conditions of its pod's author a node may be compared with; an empty term is one."""
+        terms = (len(term.expressions) + len(term.fields) for term in self.affinity or ())
+        return len(self.selector) + len(self.tolerations) + sum(max(1, each) for each in terms)
+
 
 LabelValues = tuple[tuple[str, tuple[str, ...]], ...]
 """Keys of node labels, each with the values of which a node must have one; sorted."""

@@ -54,6 +54,12 @@ NODE: Final = 4
 HEADROOM: Final = 4
 """Steps per node to find the distribution of mode headroom."""
 
+CONDITIONS: Final = 4
+"""Resources, or conditions of rules, with which a node is compared in one step."""
+
+FEW_CONDITIONS: Final = 16
+"""So many of them, of each class and of all different rules together, are in the price of free slots."""
+
 NAMED: Final = 50
 """Steps for a class whose rules name nodes, beside those for its nodes."""
 
@@ -89,7 +95,8 @@ def place(
         nothing = question.costs().objective(0)
         return Assignment((), nothing, True, snapshot.topology.spread(nothing.domains))
     looks = _looks(question, snapshot)
-    if looks > options.bound and len(question.classes) > 1:
+    if looks > budget.left and len(question.classes) > 1:
+        budget.take(max(0, budget.left + 1))
         return too_many_classes(gang, len(question.classes), snapshot, options.bound)
     budget.take(looks + len(gang.members))
     if one_node.serves(question) and (alone := one_node.best(question, snapshot, budget)) is not None:
@@ -157,7 +164,7 @@ def _looks(question: Question, snapshot: Snapshot) -> int:
     """Steps to compute the free slots of all nodes: one for six pairs of a node and a class.
 
     For pods confined to a domain only the nodes of its block count; for pods whose rules name nodes, only
-    the named nodes.
+    the named nodes. Many resources, or many conditions of rules, take further steps for each node.
     """
     looked = len(snapshot.nodes) * (NODE + len(question.others))
     looked += len(snapshot.nodes) * (len(question.classes) - len(question.listed)) // SUMMED
@@ -169,7 +176,15 @@ def _looks(question: Question, snapshot: Snapshot) -> int:
             looked += len(snapshot.blocks[domain[:2]].states)
         else:
             looked += len(snapshot.nodes)
-    return looked // LOOKS
+    return looked // LOOKS + len(snapshot.nodes) * _many_conditions(question) // CONDITIONS
+
+
+def _many_conditions(question: Question) -> int:
+    """The conditions of different rules on nodes, and the resources of classes, beyond a few."""
+    named = zip(question.classes, question.named, strict=True)
+    rules = {pod.rules for pod, names in named if names is None}
+    numbers = [sum(1 + each.size for each in rules), *(len(pod.requests) for pod in question.classes)]
+    return sum(max(0, number - FEW_CONDITIONS) for number in numbers)
 
 
 def _near_neighbours(

@@ -7,6 +7,7 @@ requests from each.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import accumulate
 from typing import Final
 
 from labeler.contract import keys
@@ -17,13 +18,17 @@ from webhook.kube.affinity import NodeSelectorTerm, SelectorRequirement
 from webhook.kube.containers import ActualResources, Container
 from webhook.kube.struct import Quantities
 from webhook.placement.eligibility import Requirement, Rules, Term, Toleration, label_values
-from webhook.placement.model import CardRequest, PodClass, Preferences, Usage, vector
+from webhook.placement.model import CardRequest, PodClass, Preferences, Usage, Vector, vector
 from webhook.scheduling import gpu_requests
 from webhook.scheduling.gpu_requests import ContainerKind
 from webhook.scheduling.requests import ContainerAmounts, Has, pod_requests
 
 MOST_PREFERRED: Final = 32
 """The most terms of preferred node affinity that are read per pod."""
+
+MOST_CONDITIONS: Final = 128
+"""The most resources that a pod may request, and the most conditions on its node: users may write a megabyte
+of them, and every node is compared with each."""
 
 _CARD_KEYS: Final = "gas-"
 """The prefix of annotations that restrict the cards of a pod."""
@@ -68,9 +73,9 @@ def _pod_class_of(pod: objects.Pod) -> PodClass:
         card_requests = _card_requests(pod.spec)
     except QuantityError as error:
         return PodClass((), rules, problem=str(error))
-    problem = _fault(pod)
+    problem = _too_many(requests, rules) or _fault(pod)
     if problem:
-        return PodClass((), rules, problem=problem)
+        return PodClass((), Rules(), problem=problem)
     preferred = _preferred(pod.spec)
     if not any(request.count for request in card_requests):
         return PodClass(requests, rules, preferred=preferred)
@@ -89,13 +94,30 @@ def _pod_class_of(pod: objects.Pod) -> PodClass:
     )
 
 
+def _too_many(requests: Vector, rules: Rules) -> str:
+    """Why a pod asks for more than each node is compared with, "" if it does not."""
+    if len(requests) > MOST_CONDITIONS:
+        return f"it requests {len(requests):,} resources; at most {MOST_CONDITIONS} are used"
+    if rules.size > MOST_CONDITIONS:
+        return (
+            f"its nodeSelector, node affinity and tolerations have {rules.size:,} conditions in all; at most "
+            f"{MOST_CONDITIONS} are used: list values in one condition"
+        )
+    return ""
+
+
 def _preferred(spec: objects.PodSpec) -> Preferences:
-    """The pod's preferred node affinity. A pod may have a megabyte of it, so only the first terms count."""
+    """The pod's preferred node affinity. A pod may have a megabyte of it, so only the first terms count.
+
+    They have at most MOST_CONDITIONS conditions in all.
+    """
     affinity = spec.affinity.node_affinity if spec.affinity else None
     if affinity is None:
         return _NO_PREFERENCES
     preferences = affinity.preferred_during_scheduling_ignored_during_execution[:MOST_PREFERRED]
-    return Preferences(tuple((each.weight, node_term(each.preference)) for each in preferences))
+    terms = [(each.weight, node_term(each.preference)) for each in preferences]
+    sizes = accumulate(len(term.expressions) + len(term.fields) for _, term in terms)
+    return Preferences(tuple(terms[: sum(size <= MOST_CONDITIONS for size in sizes)]))
 
 
 def requests_of(spec: objects.PodSpec, status: objects.PodStatus = _NO_STATUS) -> dict[str, int]:
