@@ -13,7 +13,7 @@ differ.
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import lru_cache
 from itertools import accumulate
 from operator import add, sub
 from typing import Final
@@ -100,9 +100,64 @@ def most(
     return count, True, steps
 
 
-def _from_each(bins: Sequence[Bin], amounts_of: Callable[[Bin], Amounts]) -> list[Amounts]:
+@dataclass(frozen=True, slots=True)
+class Fillings:
+    """The maximal numbers of demands of each class that fit together, the most of the first classes first.
+
+    needs: for each class what a demand takes, as numbers of resources and amounts above 0. most: demands of
+    each class. spend: pays for one look. serves: whether so many demands of the first classes fit, whatever
+    is free; None if free amounts alone count.
+    """
+
+    needs: Sequence[Sequence[tuple[int, int]]]
+    most: Sequence[int]
+    spend: Callable[[], None]
+    serves: Callable[[Amounts], bool] | None = None
+
+    def of(self, free: Sequence[int], taken: Amounts = ()) -> Iterator[Amounts]:
+        """The fillings of these free amounts. taken: the demands of the first classes, chosen already."""
+        self.spend()
+        kind = len(taken)
+        if kind == len(self.needs):
+            if not any(self._has_more(each, free, taken) for each in range(kind)):
+                yield taken
+            return
+        for count in self._counts(kind, free):
+            more = (*taken, count)
+            if not count or self.serves is None or self.serves(more):
+                yield from self.of(_left(free, self.needs[kind], count), more)
+
+    def _counts(self, kind: int, free: Sequence[int]) -> range:
+        """The numbers to try of a class, the largest first; of the last class that one alone."""
+        most = _times(free, self.needs[kind], self.most[kind])
+        is_last = self.serves is None and kind == len(self.needs) - 1
+        return range(most, (most if is_last else 0) - 1, -1)
+
+    def _has_more(self, kind: int, free: Sequence[int], taken: Amounts) -> bool:
+        """Whether one more demand of a class fits."""
+        if taken[kind] == self.most[kind] or not _times(free, self.needs[kind], 1):
+            return False
+        return self.serves is None or self.serves((*taken[:kind], taken[kind] + 1, *taken[kind + 1 :]))
+
+
+def _left(free: Sequence[int], need: Sequence[tuple[int, int]], count: int) -> list[int]:
+    left = list(free)
+    for resource, amount in need:
+        left[resource] -= count * amount
+    return left
+
+
+def _times(free: Sequence[int], need: Sequence[tuple[int, int]], most: int) -> int:
+    """How many demands the free amounts suffice for, at most so many."""
+    for resource, amount in need:
+        if free[resource] < amount * most:
+            most = max(0, free[resource] // amount)
+    return most
+
+
+def _from_each(amounts: Sequence[Amounts]) -> list[Amounts]:
     """For each card number, the sums of the amounts of the cards from there on."""
-    sums = accumulate((amounts_of(each) for each in reversed(bins)), lambda a, b: tuple(map(add, a, b)))
+    sums = accumulate(reversed(amounts), lambda one, other: tuple(map(add, one, other)))
     return list(sums)[::-1]
 
 
@@ -115,32 +170,26 @@ class _Packing:
         self.budget = Budget(most_steps)
         self.takes: list[Amounts] = []
         self.dead: set[tuple[int, Amounts]] = set()
+        self.needs = [[(r, amount) for r, amount in enumerate(kind.need) if amount] for kind in classes]
         resources = range(len(classes[0].need)) if classes else range(0)
         self.orders = [
             sorted((k for k in range(len(classes)) if classes[k].need[r]), key=lambda k: -classes[k].need[r])
             for r in resources
         ]
-        self.totals = _from_each(bins, lambda each: each.free)
-        self.slot_counts = _from_each(bins, self._slot_counts)
-        self.holds = [_from_each(bins, partial(self._holds, resource)) for resource in resources]
+        self.totals = _from_each([each.free for each in bins])
+        self.most = list(map(self._slot_counts, bins))
+        """For each card the demands of each class that it serves."""
+        self.slot_counts = _from_each(self.most)
+        self.holds = [_from_each([self._holds(r, each) for each in bins]) for r in resources]
 
     def _holds(self, resource: int, each: Bin) -> Amounts:
         """How often a card has each amount of a resource that classes ask for, the largest amount first."""
         return tuple(each.free[resource] // self.classes[k].need[resource] for k in self.orders[resource])
 
     def _slot_counts(self, each: Bin) -> Amounts:
-        return tuple(
-            self._times(each, number, each.free, kind.count) for number, kind in enumerate(self.classes)
-        )
-
-    def _times(self, each: Bin, number: int, free: Amounts, most_times: int) -> int:
-        """How many demands of a class the free amounts of a card can serve."""
-        if not each.serves[number]:
-            return 0
-        for amount, need in zip(free, self.classes[number].need, strict=True):
-            if need and amount < need * most_times:
-                most_times = max(0, amount // need)
-        return most_times
+        """How many demands of each class a card serves, alone."""
+        asked = zip(each.serves, self.needs, self.classes, strict=True)
+        return tuple([_times(each.free, need, kind.count) if may else 0 for may, need, kind in asked])
 
     def serve(self, number: int, left: Amounts) -> bool:
         """Whether the cards from `number` on can serve the remaining demands; if so, `takes` is set."""
@@ -149,7 +198,8 @@ class _Packing:
             return True
         if number == len(self.bins) or (number, left) in self.dead or self._is_hopeless(number, left):
             return False
-        for taken in self._fillings(number, left, self.bins[number].free, ()):
+        most = tuple(map(min, left, self.most[number]))
+        for taken in Fillings(self.needs, most, self.budget.spend).of(self.bins[number].free):
             self.takes.append(taken)
             if self.serve(number + 1, tuple(map(sub, left, taken))):
                 return True
@@ -171,25 +221,3 @@ class _Packing:
             if wanted > self.totals[number][resource]:
                 return True
         return False
-
-    def _fillings(self, number: int, left: Amounts, free: Amounts, taken: Amounts) -> Iterator[Amounts]:
-        """The maximal fillings of a card, with the first classes, which are large, first."""
-        self.budget.spend()
-        each, kind = self.bins[number], len(taken)
-        if kind == len(self.classes):
-            if not any(
-                taken[k] < min(left[k], self.classes[k].count) and self._times(each, k, free, 1)
-                for k in range(kind)
-            ):
-                yield taken
-            return
-        times = self._times(each, kind, free, min(left[kind], self.classes[kind].count))
-        need = self.classes[kind].need
-        fewest = times if kind == len(self.classes) - 1 else 0
-        for count in range(times, fewest - 1, -1):
-            rest = (
-                tuple(amount - count * part for amount, part in zip(free, need, strict=True))
-                if count
-                else free
-            )
-            yield from self._fillings(number, left, rest, (*taken, count))

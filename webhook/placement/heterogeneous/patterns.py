@@ -5,11 +5,15 @@ amounts and cards have the same patterns. Source: Gilmore and Gomory, A linear p
 cutting-stock problem (1961); here there are several resources, and nodes differ.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import islice
 from typing import Final, NamedTuple
 
 from webhook.placement import capacity
-from webhook.placement.budget import Budget
+from webhook.placement.budget import Budget, OutOfSteps
+from webhook.placement.cards.packing import Fillings
 from webhook.placement.heterogeneous.arrays import GangArrays
 from webhook.placement.question import Counts, pods_of
 
@@ -77,90 +81,56 @@ class NodePatterns:
 
 @dataclass(slots=True)
 class _Listing:
-    """Enumerates the patterns of one node, starting with the classes that have the least capacity."""
+    """Lists the patterns of one node, starting with the classes that have the least capacity.
+
+    exact: whether cards are decided.
+    """
 
     arrays: GangArrays
     node: int
     budget: Budget
     exact: bool = True
-    is_cut: bool = False
-    """Whether the steps ended before the enumeration was complete."""
-    found: list[Counts] = field(default_factory=list)
-    slot_counts: list[int] = field(init=False)
-    order: list[int] = field(init=False)
-    carded: frozenset[int] = field(init=False)
+    order: list[int] = field(default_factory=list)
     fits: dict[tuple[tuple[int, int], ...], bool] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        """Compute the capacity for each class."""
-        self.slot_counts = self.arrays.slot_counts[:, self.node].tolist()
-        self.order = sorted(
-            (c for c, free_slots in enumerate(self.slot_counts) if free_slots),
-            key=self.slot_counts.__getitem__,
-        )
-        self.carded = frozenset(c for c in self.order if self.arrays.carded[c])
 
     def patterns(self) -> Patterns:
         """All patterns, or those found before the steps ended."""
-        self.is_cut = len(self.order) > CLASSES
-        if self.order and not self.is_cut:
-            self._choose(0, self.arrays.free[self.node].tolist(), {})
-        return Patterns(tuple(self.found[:MOST]), self.exact and not self.is_cut)
-
-    def _choose(self, position: int, left: list[int], pods: dict[int, int]) -> None:
-        """Try every number of pods of the class at a position. left: free amounts."""
-        self.budget.take(VISIT)
-        if len(self.found) > MOST or self.budget.exhausted:
-            self.is_cut = True
-            return
-        if position == len(self.order):
-            self._add(left, pods)
-            return
-        number = self.order[position]
-        request = self.arrays.request_rows[number]
-        for count in self._counts(position, left):
-            pods[number] = count
-            if number in self.carded and count and not self._cards_fit(pods):
-                continue
-            after = list(left)
-            for resource, amount in request:
-                after[resource] -= count * amount
-            self._choose(position + 1, after, pods)
-            if self.is_cut:
-                break
-        pods.pop(number, None)
-
-    def _counts(self, position: int, left: list[int]) -> range:
-        """The numbers of pods to try at a position, the largest first; for the last class only that one."""
-        number = self.order[position]
-        most = min(
-            [self.slot_counts[number], *(left[r] // amount for r, amount in self.arrays.request_rows[number])]
+        arrays = self.arrays
+        slot_counts = arrays.slot_counts[:, self.node].tolist()
+        self.order = sorted(
+            filter(slot_counts.__getitem__, range(len(slot_counts))), key=slot_counts.__getitem__
         )
-        is_last = position == len(self.order) - 1 and not self.carded
-        return range(most, (most if is_last else 0) - 1, -1)
+        if not self.order or len(self.order) > CLASSES:
+            return Patterns((), not self.order)
+        every = Fillings(
+            [arrays.request_rows[number] for number in self.order],
+            [slot_counts[number] for number in self.order],
+            partial(self.budget.spend, VISIT),
+            self._cards_fit if any(arrays.carded[number] for number in self.order) else None,
+        )
+        return self._listed(every.of(arrays.free[self.node].tolist()))
 
-    def _add(self, left: list[int], pods: dict[int, int]) -> None:
-        """Add a pattern if it is maximal."""
-        if not any(self._fits_more(each, left, pods) for each in self.order):
-            self.found.append(tuple(pods.get(each, 0) for each in range(len(self.slot_counts))))
+    def _listed(self, every: Iterator[Counts]) -> Patterns:
+        """These fillings as pods of each class."""
+        found: list[Counts] = []
+        try:
+            for filling in islice(every, MOST + 1):
+                counts = dict(zip(self.order, filling, strict=True))
+                found.append(tuple(counts.get(number, 0) for number in range(len(self.arrays.slot_counts))))
+        except OutOfSteps:
+            return Patterns(tuple(found), False)
+        return Patterns(tuple(found[:MOST]), self.exact and len(found) <= MOST)
 
-    def _fits_more(self, number: int, left: list[int], pods: dict[int, int]) -> bool:
-        """Whether one more pod of a class fits."""
-        if pods[number] >= self.slot_counts[number]:
-            return False
-        if any(left[resource] < amount for resource, amount in self.arrays.request_rows[number]):
-            return False
-        return not self.carded or self._cards_fit({**pods, number: pods[number] + 1})
-
-    def _cards_fit(self, pods: dict[int, int]) -> bool:
-        """Whether the cards serve the pods. If undecided, it is False and the result is not exact."""
-        wanted = tuple(sorted((each, count) for each, count in pods.items() if count and each in self.carded))
+    def _cards_fit(self, counts: Counts) -> bool:
+        """Whether the cards serve so many pods of the first classes. If undecided, it is False."""
+        classes = self.arrays.question.classes
+        pods = zip(self.order, counts, strict=False)
+        wanted = tuple(sorted((each, count) for each, count in pods if count and self.arrays.carded[each]))
         if len(wanted) <= 1:
-            return all(count <= self.slot_counts[each] for each, count in wanted)
+            return True  # see slot_counts
         if wanted not in self.fits:
             self.budget.take(CARDS)
-            classes = [self.arrays.question.classes[each] for each, _ in wanted]
-            carded = pods_of(classes, [count for _, count in wanted])
+            carded = pods_of([classes[each] for each, _ in wanted], [count for _, count in wanted])
             fits = capacity.fits_together(carded, self.arrays.states[self.node], self.budget, LOOKS)
             self.exact &= fits is not None
             self.fits[wanted] = bool(fits)
