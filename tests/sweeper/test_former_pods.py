@@ -6,14 +6,20 @@ from typing import Final
 import msgspec
 import pytest
 
+from hack.local.cluster import Cluster
 from labeler.contract import keys
+from tests.support import wait_for_pods
+from tests.sweeper.at_work import Pods, create_job, run_all, sweep, template
 from tests.sweeper.cluster import Nodes, Placing, gpu_pod, places
 from tests.sweeper.pods import job_pod
 from webhook.configuration.settings import Settings
+from webhook.kube import placements
+from webhook.kube.client import MERGE_PATCH
 from webhook.kube.objects import Pod
 from webhook.sweeper.decide.orders import Cause
 from webhook.sweeper.observe.gangs import OwnerFacts
 from webhook.sweeper.observe.view import Moment, View
+from webhook.workloads import marks
 
 NOW: Final = datetime(2026, 1, 1, tzinfo=UTC)
 SIZE: Final = 9
@@ -114,3 +120,56 @@ def test_it_waits_for_no_pod_that_leaves_it_no_better_place() -> None:
         node["spec"] = {"unschedulable": True}
         case.cluster.nodes[name] = msgspec.convert(node, type(case.cluster.nodes[name]))
     assert blocks(places(case.one())) == {0, 1}
+
+
+# --- at work ------------------------------------------------------------------------------------------
+
+
+def nodes_by_index(pods: Pods) -> dict[int, str]:
+    """The node of each completion index."""
+    return {int(pod["metadata"]["labels"][marks.JOB_INDEX_KEY]): pod["spec"]["nodeName"] for pod in pods}
+
+
+def uids(pods: Pods) -> set[str]:
+    return {pod["metadata"]["uid"] for pod in pods}
+
+
+def test_an_indexed_job_that_is_requeued_and_then_loses_pods_runs_by_its_indexes_each_time(
+    two_subblocks: Cluster, namespace: str
+) -> None:
+    """A queue suspends and resumes it: all of its pods are created again, with the same indexes."""
+    api, plans = two_subblocks.api(), placements.path(namespace)
+    job = f"/apis/batch/v1/namespaces/{namespace}/jobs/train"
+    former: set[str] = set()
+
+    def run_again(pods: Pods) -> bool:
+        return run_all(pods, "train", 12) and former.isdisjoint(uids(pods))
+
+    create_job(api, namespace, "train", 12, template(4))
+    for is_requeued in (False, True):
+        pods = sweep(two_subblocks, namespace, Settings(), run_again, "the gang to run")
+        nodes = nodes_by_index(pods)
+        assert nodes.keys() == set(range(12))
+        assert [nodes[index] == nodes[index + 1] for index in range(0, 12, 2)] == [True] * 6
+        subblocks = [nodes[index].rpartition("-")[0] for index in range(12)]
+        assert (len({*subblocks[:6]}), len({*subblocks[6:]}), len({*subblocks})) == (1, 1, 2)
+        (placement,) = api.json("GET", plans)["items"]
+        planned = {entry["uid"]: entry["node"] for entry in placement["spec"]["pods"]}
+        assert planned == {pod["metadata"]["uid"]: pod["spec"]["nodeName"] for pod in pods}
+        former = uids(pods)
+        if not is_requeued:
+            api.request("PATCH", job, body={"spec": {"suspend": True}}, content_type=MERGE_PATCH)
+            wait_for_pods(two_subblocks, namespace, lambda found: not found, "the end of its pods")
+            api.request("PATCH", job, body={"spec": {"suspend": False}}, content_type=MERGE_PATCH)
+    lost = [pod for pod in pods if pod["metadata"]["labels"][marks.JOB_INDEX_KEY] in ("3", "4")]
+    former = uids(lost)
+    for pod in lost:
+        eviction = {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"name": pod["metadata"]["name"]},
+        }
+        path = f"/api/v1/namespaces/{namespace}/pods/{pod['metadata']['name']}/eviction"
+        api.request("POST", path, body=eviction)
+    again = sweep(two_subblocks, namespace, Settings(), run_again, "the two to run again")
+    assert nodes_by_index(again) == nodes
