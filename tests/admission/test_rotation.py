@@ -28,13 +28,15 @@ class Server(Api):
         self.objects: dict[str, Any] = {
             WEBHOOKS: {"metadata": {"resourceVersion": "1"}, "webhooks": [{"clientConfig": {}}]}
         }
-        self.refuses_secrets = False
+        self.refuses_secrets = self.hides_secrets = False
         self.patches_meanwhile = False
         self.writes: list[tuple[str, str]] = []
 
     def request(self, method: str, path: str, *, query: Any = None, body: Any = None, **_: Any) -> bytes:
         if method == "POST":
             path = f"{path}/{body['metadata']['name']}"
+        if self.hides_secrets and path.startswith(SECRETS) and method == "GET":
+            raise ApiError(503, "ServiceUnavailable", "etcd is away")
         if method == "GET":
             return json.dumps(self._there(path)).encode()
         if self.refuses_secrets and path.startswith(SECRETS):
@@ -156,6 +158,15 @@ def test_an_expired_certificate_is_replaced_at_once_when_its_secret_can_be_writt
     assert scene.process().run() == ["issue"]
     assert scene.server.published == [before, scene.server.served]
     assert scene.server.served != before
+
+
+def test_a_secret_that_cannot_be_read_is_not_taken_for_one_that_is_missing(scene: Scene) -> None:
+    scene.process().run()
+    before = list(scene.server.writes)
+    scene.server.hides_secrets = True
+    with pytest.raises(ApiError, match="etcd is away"):
+        scene.process().run()
+    assert scene.server.writes == before
 
 
 def test_a_certificate_for_the_name_that_the_api_server_uses_is_usable(scene: Scene) -> None:

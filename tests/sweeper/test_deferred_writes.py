@@ -243,6 +243,17 @@ def test_after_a_pass_without_time_for_a_plan_the_next_one_comes_soon() -> None:
     assert (done.failed, done.placed, done.outcomes) == (True, (), ())
 
 
+def test_each_plan_that_is_written_shows_that_the_pass_is_alive(monkeypatch: pytest.MonkeyPatch) -> None:
+    beats: list[int] = []
+    monkeypatch.setattr(Applier, "_write_if_it_holds", lambda *_: None)
+    applier = applier_of([None], clock=Clock(), heartbeat=lambda: beats.append(1))
+    applier.apply(Orders(), View(PODS, [], {}, {}))
+    without = len(beats)
+    applier.apply(Orders(plans=(plan_of_a_gang(),)), View(PODS, [], {}, {}))
+    applier.close()
+    assert len(beats) == 2 * without + 1
+
+
 @pytest.mark.parametrize(("status", "avoids"), [(409, False), (403, True)])
 def test_after_a_plan_that_is_refused_for_good_the_next_pass_comes_soon(
     status: int, avoids: bool, monkeypatch: pytest.MonkeyPatch

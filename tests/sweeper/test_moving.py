@@ -40,6 +40,7 @@ def test_a_willing_gang_is_moved_where_that_frees_a_block() -> None:
         (None, {"annotations": MOVABLE | {keys.MOVABLE_AFTER_ANNOTATION: "soon"}}, "is not movable"),
         (None, {"priority": 2}, ""),
         (None, {"phase": "Pending"}, ""),
+        (None, {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]}, ""),
     ],
 )
 def test_no_other_gang_is_moved_and_the_reason_names_what_came_closest(

@@ -13,6 +13,7 @@ from webhook.placement import Assignment, NoFit
 from webhook.sweeper.decide import steps
 from webhook.sweeper.decide.core_questions import ask_around
 from webhook.sweeper.decide.gang_question import GangQuestion
+from webhook.sweeper.decide.reservations import Cooldown
 
 IN_ONE_SUBBLOCK = {keys.REQUIRED_TOPOLOGY_ANNOTATION: "subblock"}
 SETTINGS = Settings(settle_seconds=0, reserve_seconds=1e12)
@@ -143,6 +144,17 @@ def test_who_replaces_a_lost_pod_takes_a_node_of_theirs_only_where_nothing_else_
     (plan,) = [each for each in scene.cluster.placements.values() if each.spec.later_pod_nodes]
     assert (scene.node_of("other-2") not in plan.spec.later_pod_nodes) is is_reserved
     assert scene.node_of("other-2")
+
+
+@pytest.mark.parametrize("others", [4, 0], ids=["where there are others", "where there are none"])
+def test_nodes_whose_reservation_expired_unused_are_planned_for_later_pods_last(others: int) -> None:
+    scene = Stages(groups_of(1, 4), [4, others], settings=replace(SETTINGS, reserve_share=1.0))
+    scene.finish()
+    memory = scene.placing.memory
+    cooling = {f"n{number}": Cooldown("another", 1e9) for number in range(4)}
+    scene.placing.memory = replace(memory, ledger=replace(memory.ledger, cooldowns=cooling))
+    (made,) = scene.sweep().plans
+    assert sorted(made.later_pod_nodes) == (["n5", "n6", "n7"] if others else ["n1", "n2", "n3"])
 
 
 @pytest.mark.promise("R72")
