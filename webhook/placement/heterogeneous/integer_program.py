@@ -40,6 +40,12 @@ SPARE: Final = 60_000
 SOLVE: Final = 8
 """Steps per matrix entry to pass it to HiGHS and solve it without a search."""
 
+RULES_OFF: Final = 1 << 15 | 1 << 16
+"""Rules of HiGHS's presolve that are not used, as bits: probing and the enumeration of rows.
+
+Both take seconds for a thousand columns of 0 or 1, without a check of the limits.
+"""
+
 Row = Mapping[int, float]
 """Coefficients by column number."""
 
@@ -173,4 +179,5 @@ def _solver() -> Any:
     solver.silent()
     solver.setOptionValue("threads", 1)
     solver.setOptionValue("random_seed", 1)
+    solver.setOptionValue("presolve_rule_off", RULES_OFF)
     return solver
