@@ -217,3 +217,18 @@ def test_a_gang_that_a_budget_protects_is_moved_once_the_budget_is_deleted(defin
     case.api.request("DELETE", f"{budgets}/keep")
     assert sweep_until(case.mortal("then"), case.moving, case.is_at_its_end, CASE_SECONDS)
     case.tear_down()
+
+
+@pytest.mark.promise("O420")
+def test_a_moved_gang_gets_its_place_if_the_one_that_waits_is_deleted_and_the_leader_changes(
+    definitions: Cluster,
+) -> None:
+    case = MovingCase(definitions, create_namespace(definitions))
+    case.set_up()
+    before = case.uids("small")
+    moved = case.mortal("moved")
+    assert sweep_until(moved, case.moving, lambda: before.isdisjoint(case.uids("small")), CASE_SECONDS)
+    case.api.request("DELETE", f"/apis/apps/v1/namespaces/{case.namespace}/statefulsets/large")
+    assert sweep_until(case.mortal("next"), case.moving, lambda: case.has("small", "fixed"), CASE_SECONDS)
+    assert case.nodes() == {"small-0": "3", "small-1": "3", "fixed-0": "2"}
+    case.tear_down()

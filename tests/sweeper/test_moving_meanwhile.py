@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from functools import partial
 
 import msgspec
@@ -12,6 +13,8 @@ from tests.sweeper.moves import MOVABLE, MOVES, WAITING, Moving, Scattered, evic
 from tests.sweeper.preemptions import member
 from webhook.configuration.settings import Settings
 from webhook.kube.objects import Pod
+from webhook.kube.placements import Placement
+from webhook.sweeper.decide.moved_gangs import is_needed_by_moves
 from webhook.sweeper.decide.orders import Orders
 from webhook.sweeper.decide.placement_pass import PlacingMemory
 from webhook.sweeper.decide.reservations import MOVE
@@ -310,6 +313,40 @@ def test_the_new_place_stays_reserved_while_the_api_server_is_asked_for_the_cont
     made.placing.snapshotter.owners = lambda: lambda pod: asked if is_of("small", pod) else None
     made.waits("tiny", 1)
     assert places(made.one()) == {}
+
+
+def is_needed(made: Scattered, placement: Placement) -> bool:
+    """Whether the sweeper keeps this Placement after a pass, though its pods are gone."""
+    made.one()
+    return is_needed_by_moves(placement, made.placing.ledger.reported(), made.placing.view())
+
+
+@pytest.mark.promise("O420")
+@pytest.mark.parametrize(("evicted", "places_left"), [((), 0), (("one-0",), 1), (("one-0", "two-0"), 2)])
+def test_a_new_leader_finds_the_moves_of_a_deleted_gang_as_long_as_their_places_are_reserved(
+    evicted: tuple[str, ...], places_left: int
+) -> None:
+    scene = Moving()
+    for name in (*evicted, "large-0", "large-1", "large-2"):
+        scene.change(name, None)
+    change_leader(scene.scattered)
+    assert is_needed(scene.scattered, scene.plan) == bool(evicted)
+    assert len(scene.scattered.placing.ledger.nodes(MOVE)) == places_left
+
+
+@pytest.mark.promise("O418")
+def test_the_placement_of_a_moved_gang_stays_for_an_hour_for_the_limit_of_moves() -> None:
+    """The gang may end at once, and so may the one for which it was moved."""
+    made = evicted_one()
+    (plan_of_large,) = [each for each in made.cluster.placements.values() if each.spec.victims]
+    made.waits("small", 1, again=1)
+    back = made.written(made.one().plans[0])
+    made.cluster.pods = [pod for pod in made.cluster.pods if "fixed" in pod.metadata.name]
+    assert not is_needed(made, plan_of_large)
+    assert is_needed(made, back)
+    hour_ago = (datetime.now(UTC) - timedelta(hours=1)).isoformat()
+    spec = msgspec.structs.replace(back.spec, moves=[hour_ago])
+    assert not is_needed(made, msgspec.structs.replace(back, spec=spec))
 
 
 @pytest.mark.parametrize(

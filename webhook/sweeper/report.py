@@ -17,6 +17,7 @@ from webhook.kube.objects import Pod
 from webhook.kube.placements import Placement, PlacementSpec, PlacementStatus
 from webhook.sweeper.context import Pass
 from webhook.sweeper.decide import plan
+from webhook.sweeper.decide.moved_gangs import is_needed_by_moves
 from webhook.sweeper.decide.orders import Cause, Done, GangOutcome, Orders, Warn
 from webhook.sweeper.decide.reservations import Reservation
 from webhook.sweeper.observe.gangs import GangKey, PodGang
@@ -308,10 +309,11 @@ class Reporter:
         return [status.state]
 
     def _report_without_members(self, gang: PodGang | None, placement: Placement, now: _Report) -> list[str]:
-        """None of the plan's pods is there: it is removed, unless the gang has others."""
+        """None of the plan's pods is there: it is removed, unless the gang has others, or moves need it."""
         if gang is not None:
             return [self._report_gang(gang, placement, now)]
-        now.writer.remove(placement)
+        if not is_needed_by_moves(placement, now.reservations, now.view):
+            now.writer.remove(placement)
         return []
 
     def _is_known_as_bound(self, placement: Placement, view: View) -> bool:

@@ -5,11 +5,12 @@ any pod is evicted. A move that has begun keeps its places also if that plan is 
 once a Placement records it: that of the moved gang, when its recreated pods are planned.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Final
 
+from webhook.durations import HOUR
 from webhook.kube.objects import OwnerReference, Pod, PodMetadata
 from webhook.kube.placements import Placement, VictimGroup
 from webhook.kube.times import since_1970
@@ -50,6 +51,22 @@ class MoveReservation(Reservation):
     def ended(self) -> "MoveReservation":
         """The same, without nodes."""
         return replace(self, nodes=frozenset(), is_over=True)
+
+
+def is_needed_by_moves(placement: Placement, reservations: Container[str], view: View) -> bool:
+    """Whether a Placement without pods is all that the next leader may know of moves.
+
+    It names a gang whose new place is still reserved, or counts for the limit of moves an hour. reservations:
+    the Placements of the gangs for which nodes are reserved.
+    """
+    if any(group.is_moved and group.moved_gang in reservations for group in placement.spec.victims):
+        return True
+    return bool(moves_within(HOUR, placement.spec.moves, view.now.at.timestamp()))
+
+
+def moves_within(seconds: float, moves: Sequence[str], at: float) -> list[str]:
+    """Those of these moves that were made within this time. at: now, in seconds since 1970."""
+    return [each for each in moves if (made := since_1970(each)) is not None and at - made < seconds]
 
 
 def moves_of(view: View) -> Iterator[tuple[Placement, VictimGroup]]:

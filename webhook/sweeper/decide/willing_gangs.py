@@ -26,7 +26,7 @@ from webhook.scheduling.gpu_counts import gpus_of
 from webhook.scheduling.podrules import has_rules
 from webhook.sweeper.decide.attempt import PassState
 from webhook.sweeper.decide.gang_question import GangQuestion, domains_of, is_enough_free, question
-from webhook.sweeper.decide.moved_gangs import moves_of
+from webhook.sweeper.decide.moved_gangs import moves_of, moves_within
 from webhook.sweeper.decide.node_rules import nodes_of
 from webhook.sweeper.decide.preemption import MOST_PODS, Preemption, lowest_priority, may_preempt
 from webhook.sweeper.decide.retries import Write
@@ -173,11 +173,6 @@ def _was_refused(pods: Sequence[Pod], now: PassState) -> bool:
 def _moves_of(key: GangKey, now: PassState) -> Sequence[str]:
     placement = now.view.placements.get(key.placement_key)
     return placement.spec.moves if placement is not None else ()
-
-
-def moves_within(seconds: float, moves: Sequence[str], at: float) -> list[str]:
-    """Those of these moves that were made within this time. at: now, in seconds since 1970."""
-    return [each for each in moves if (made := since_1970(each)) is not None and at - made < seconds]
 
 
 def _left(now: PassState) -> int:
