@@ -14,13 +14,13 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
-from hack.benchmarks.placement_rows import bound, equal, heterogeneous, homogeneous
+from hack.benchmarks.placement_rows import baselines, bound, heterogeneous, homogeneous
 from hack.benchmarks.placement_rows.row import Row, timed
 from webhook.sweeper.process import seldom_collected
 
 GROUPS: Final[Mapping[str, Callable[[int, bool], Iterator[Row]]]] = {
     "identical": homogeneous.sizes,
-    "equal": equal.rows,
+    "baselines": baselines.rows,
     "leaders": heterogeneous.leaders,
     "slices": heterogeneous.slices,
     "spread": heterogeneous.spread,
