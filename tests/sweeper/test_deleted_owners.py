@@ -58,6 +58,7 @@ def placing_on(cluster: Nodes, lost: LostOwner | None) -> Placing:
         ({"j": found("j", "", True)}, "Job/j is being deleted"),
         ({"j": OwnerState.ABSENT}, "Job/j is deleted"),
         ({"j": OwnerState.UNREADABLE}, ""),
+        ({"j": OwnerState.UNDEFINED}, "Job/j is deleted with the definition of its kind"),
         ({"j": OwnerState.UNCONFIRMED}, "is asked whether its controller Job/j exists"),
         ({"j": found("j", "", False, owner("Job", "j"))}, ""),
     ],
@@ -223,6 +224,68 @@ def test_a_version_that_is_served_no_more_makes_no_owner_a_deleted_one() -> None
     made.find("ns", reference())
     made.answer_all()
     assert made.find("ns", reference()) is OwnerState.UNREADABLE
+
+
+class DefinedApi:
+    """Serves a kind at v1 until its definition changes; then bodies or statuses of `discovery`, or 404."""
+
+    def __init__(self, discovery: Mapping[str, Any]) -> None:
+        self._discovery = discovery
+        self._root, self.is_changed = "/apis/example.com/v1", False
+
+    def request(self, _: str, path: str, **__: Any) -> bytes:
+        if self.is_changed:
+            answer = self._discovery.get(path, 404)
+            if isinstance(answer, int):
+                raise ApiError(answer, "Forbidden" if answer == 403 else "", "refused")
+            return msgspec.json.encode(answer)
+        if path == self._root:
+            return msgspec.json.encode({"resources": [{"kind": "Job", "name": "jobs"}]})
+        return msgspec.json.encode({"metadata": {"name": "big", "uid": "uid-big"}})
+
+
+V2 = {"/apis/example.com": {"versions": [{"version": "v2"}]}}
+OTHER_KIND = {"resources": [{"kind": "Other", "name": "others"}]}
+SAME_KIND = {"resources": [{"kind": "Job", "name": "jobs"}]}
+
+
+@pytest.mark.parametrize(
+    ("discovery", "expected"),
+    [
+        pytest.param({}, OwnerState.UNDEFINED, id="the group is gone"),
+        pytest.param(
+            V2 | {"/apis/example.com/v2": OTHER_KIND}, OwnerState.UNDEFINED, id="the group has other kinds"
+        ),
+        pytest.param(
+            V2 | {"/apis/example.com/v2": SAME_KIND}, OwnerState.UNREADABLE, id="another version has the kind"
+        ),
+        pytest.param(
+            {"/apis/example.com/v1/namespaces/ns/jobs/big": 403},
+            OwnerState.UNREADABLE,
+            id="it may not be read",
+        ),
+        pytest.param({"/apis/example.com": 503}, "uid-big", id="the API server fails"),
+    ],
+)
+def test_an_owner_that_was_seen_is_gone_with_the_definition_of_its_kind(
+    discovery: Mapping[str, Any], expected: object
+) -> None:
+    if 403 in discovery.values():
+        discovery = {
+            **discovery,
+            "/apis/example.com": {"versions": [{"version": "v1"}]},
+            "/apis/example.com/v1": SAME_KIND,
+        }
+    clock, api, asked = Clock(), DefinedApi(discovery), reference(version="example.com/v1")
+    made = OwnerExistence(cast(Api, api), lambda *_: None, lambda: None, clock)
+    made.find("ns", asked)
+    made.answer_all()
+    api.is_changed = True
+    clock.now += 11
+    made.find("ns", asked)
+    made.answer_all()
+    answered = made.find("ns", asked)
+    assert (answered.uid if isinstance(answered, Metadata) else answered) == expected
 
 
 def test_an_owner_that_existed_is_asked_for_again_and_a_deleted_one_is_not() -> None:

@@ -67,6 +67,20 @@ def resources_by_kind(api: Api, path: str, timeout_seconds: float = 10.0) -> dic
     return {each.kind: each for each in _resources(api, path, timeout_seconds) if "/" not in each.name}
 
 
+def versions_of(api: Api, group: str, timeout_seconds: float = 10.0) -> list[str]:
+    """The API versions ("apps/v1") of a group that are served; none if the group is not.
+
+    Raises ApiError if discovery fails, DecodeError.
+    """
+    try:
+        body = api.request("GET", f"/apis/{group}", timeout_seconds=timeout_seconds)
+    except ApiError as error:
+        if error.status == 404:
+            return []
+        raise
+    return [f"{group}/{each.version}" for each in msgspec.json.decode(body, type=_Group).versions]
+
+
 def _watchable(api: Api, path: str) -> set[str]:
     return {each.name for each in _resources(api, path) if set(each.verbs) >= _VERBS}
 

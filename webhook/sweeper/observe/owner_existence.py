@@ -4,8 +4,9 @@ The only owner of an object counts as its controller, as the garbage collector d
 
 A live copy that lacks a controller proves nothing: the watch may be late, or the kind may not be watched. So
 the API server is asked for that object, beside the passes. Until it has answered, the controller is
-unconfirmed. A kind that is not served, or that may not be read, counts as one that exists. When a waiting
-pod is deleted, its controller is unconfirmed again: that may be the first pod of a deleted controller.
+unconfirmed. A kind that is not served, or that may not be read, counts as one that exists; but a controller
+that was seen is gone once no version of its kind is served: it went with its definition. When a waiting pod
+is deleted, its controller is unconfirmed again: that may be the first pod of a deleted controller.
 
 A pod that its controller has left behind (orphan deletion) is recognized by its labels. It waits too, unless
 an annotation states the size of its gang: pods lose their owner reference one by one.
@@ -28,7 +29,7 @@ import msgspec
 from labeler.contract import keys
 from webhook.kube.client import METADATA_ONLY, Api, ApiError
 from webhook.kube.decoding import decoded
-from webhook.kube.discovery import ServedResource, resources_by_kind
+from webhook.kube.discovery import ServedResource, resources_by_kind, versions_of
 from webhook.kube.informer import pause_seconds
 from webhook.kube.objects import Metadata, OwnerReference, Pod
 from webhook.kube.struct import Struct
@@ -47,6 +48,8 @@ class OwnerState(Enum):
     """It does not exist, or only another one of its name does."""
     UNREADABLE = auto()
     """Its kind is not served, or may not be read."""
+    UNDEFINED = auto()
+    """It existed, and its kind is served no more: its CustomResourceDefinition is deleted."""
 
 
 FindOwner = Callable[[str, OwnerReference], Metadata | OwnerState]
@@ -84,6 +87,8 @@ def _lost_above(namespace: str, reference: OwnerReference | None, find: FindOwne
         owner = f"its {'controller' if reference.controller else 'owner'} {name}"
         if found is OwnerState.UNCONFIRMED:
             return LostOwner(f"the API server is asked whether {owner} exists", False)
+        if found is OwnerState.UNDEFINED:
+            return LostOwner(f"{owner} is deleted with the definition of its kind, {_SO}")
         if isinstance(found, OwnerState):
             return LostOwner(f"{owner} is deleted, {_SO}")
         if found.deletion_timestamp:
@@ -101,10 +106,12 @@ def _left_behind(pod: Pod) -> LostOwner | None:
     if not name:
         return None
     # Without a label that names their gang, the number alone would be that of a pod by itself.
-    which = "" if marked_gang(labels, annotations) else f"{keys.GANG_ANNOTATION} on them names their gang and "
+    which = (
+        "" if marked_gang(labels, annotations) else f"{keys.GANG_ANNOTATION} on them names their gang and "
+    )
     return LostOwner(
-        f"its controller {printable(name)} is deleted and has left its pods behind, so they are neither "
-        f"placed nor released unless {which}{keys.GANG_SIZE_ANNOTATION} on them states how many belong together"
+        f"its controller {printable(name)} is deleted and has left its pods behind, so they are neither placed "
+        f"nor released unless {which}{keys.GANG_SIZE_ANNOTATION} on them states how many belong together"
     )
 
 
@@ -146,7 +153,7 @@ class _Answer:
 
     def is_due(self, now: float, current_seconds: float) -> bool:
         """Whether to ask again: a controller that existed may be deleted; a uid never comes back."""
-        if self.found is OwnerState.UNREADABLE:
+        if self.found in (OwnerState.UNREADABLE, OwnerState.UNDEFINED):
             return now - self.at >= max(_UNREADABLE_SECONDS, current_seconds)
         return self.found is not OwnerState.ABSENT and now - self.at >= current_seconds
 
@@ -375,9 +382,12 @@ class OwnerExistence:
         with self._lock:  # before the question: who is deleted meanwhile raises the next one
             is_doubted = key in self._doubted
             self._doubted.discard(key)
+            known = self._answers.get(key)
         try:
             if version not in failed:
-                found = self._asked(namespace, reference)
+                asked = self._asked(namespace, reference)
+                is_gone = asked is OwnerState.UNREADABLE and self._is_undefined(known, reference)
+                found = OwnerState.UNDEFINED if is_gone else asked
                 self._failing.pop(version, None)
         except ApiError as error:
             self._failing[version] = self._failing.get(version, 0) + 1
@@ -412,6 +422,20 @@ class OwnerExistence:
                 raise
             return OwnerState.UNREADABLE
         return _found(body, reference.uid)
+
+    def _is_undefined(self, known: _Answer | None, reference: OwnerReference) -> bool:
+        """Whether a controller existed by its last answer, and no version of its kind is served now.
+
+        Raises ApiError: an API server that cannot list versions proves nothing.
+        """
+        group, slash, _ = reference.api_version.partition("/")
+        existed = known is not None and isinstance(known.found, Metadata)
+        if not slash or not (existed or (known is not None and known.found is OwnerState.UNDEFINED)):
+            return False
+        versions = versions_of(self._api, group, _ANSWER_SECONDS)
+        for version in versions:
+            self._kinds.pop(version, None)
+        return all(self._resource(version, reference.kind) is None for version in versions)
 
     def _resource(self, version: str, kind: str) -> ServedResource | None:
         """The resource of a kind, None where it is not served. Raises ApiError."""
