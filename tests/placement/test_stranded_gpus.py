@@ -30,6 +30,12 @@ def test_gpus_are_stranded_on_average_over_the_pods_of_the_mix() -> None:
     assert stranded_gpus(snapshot) == {"a": {TOO_FEW: 1000}}
 
 
+def test_the_scarcest_of_cpu_and_gpus_is_the_cause() -> None:
+    """More CPU would not let a pod of eight GPUs run where one is free."""
+    snapshot = with_mix([gpu_node("a", 40, 1), gpu_node("b", 6, 6)], gpu_class(64_000, 8))
+    assert stranded_gpus(snapshot) == {"a": {TOO_FEW: 1000}, "b": {"cpu": 6000}}
+
+
 def test_shares_of_cards_are_stranded_where_no_card_has_enough() -> None:
     usage = [("a", shared("card0", 700))]
     snapshot = with_mix([card_node("a", 1)], share_class(1000, 500), usage=usage)

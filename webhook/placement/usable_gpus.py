@@ -154,9 +154,9 @@ class UsableGpus:
     def unusable(self, nodes: Sequence[NodeState]) -> tuple[list[str], list[list[int]]]:
         """Resources, and for each node the free thousandths of GPUs that one pod cannot use for lack of each.
 
-        They are the means over the pods of the mix; of several resources the scarcest counts. The last two
-        amounts of a node are for lack of GPUs and of cards. Classes that request GPUs, or cards, of another
-        kind or model than the node's do not count.
+        They are the means over the pods of the mix; of several resources, and whole GPUs, the scarcest
+        counts. The last two amounts of a node are for lack of GPUs and of cards. Classes that request GPUs,
+        or cards, of another kind or model than the node's do not count.
         """
         free, cards = self._amounts(nodes)
         one, _, every = self._usable(free, cards)
@@ -167,6 +167,9 @@ class UsableGpus:
         lacking = [name for name in names if name not in gpus]
         cause_of = np.where(self._cards > 0, len(lacking) + 1, len(lacking)) * np.ones_like(one)
         least = np.ones(one.shape)
+        for column, classes in self._of_gpu.items():
+            asked = np.maximum(1, self._requests[classes, column])
+            least[:, classes] = np.minimum(1, free[:, column, None] / asked)
         for number, name in enumerate(lacking):
             column = names.index(name)
             asked = self._requests[:, column]
