@@ -55,8 +55,8 @@ def test_what_is_reserved_for_a_gang_is_drawn_separately_from_what_is_free() -> 
 
 
 def test_a_model_has_its_free_gpus_and_what_is_stranded_of_them() -> None:
-    capacity = ModelCapacity("H100", 512, 120, 48, [], "31 stranded: 22 lack cpu, 9 shares of cards")
-    expected = "H100: 120 free of 512; 31 stranded: 22 lack cpu, 9 shares of cards"
+    capacity = ModelCapacity("H100", 512, 120, 48, [], "31 stranded: 22 lack cpu, 9 are shares of cards")
+    expected = "H100: 120 free of 512; 31 stranded: 22 lack cpu, 9 are shares of cards"
     assert [*model_lines([capacity])] == [expected]
 
 

@@ -49,4 +49,4 @@ def test_pods_of_another_vendor_strand_nothing() -> None:
 
 def test_the_words_name_the_largest_cause_first() -> None:
     words = stranded_words(Counter({"cpu": 22_000, SHARES: 8_600, "memory": 100}))
-    assert words == "31 stranded: 22 lack cpu, 9 shares of cards"
+    assert words == "31 stranded: 22 lack cpu, 9 are shares of cards"

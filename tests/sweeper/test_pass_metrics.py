@@ -219,6 +219,14 @@ def test_stranded_gpus_are_shown_by_model_and_by_what_the_node_lacks() -> None:
     assert take_stock(snapshot, Counting(("nvidia.com/gpu",))).stranded == {("A", "cpu"): 4.0}
 
 
+def test_nothing_is_stranded_on_a_node_that_is_reserved_for_a_gang() -> None:
+    """The page and the map leave its free GPUs out too, so the three agree."""
+    node = NodeInfo("n", {keys.GPU_MODEL_LABEL: "A"}, allocatable={"cpu": 1000, "nvidia.com/gpu": 4})
+    each = MixClass(vector({"cpu": 8000, "nvidia.com/gpu": 1}), 1000, 1, "nvidia.com/gpu")
+    snapshot = Snapshot.build([node], []).with_mix(Mix((each,)))
+    assert take_stock(snapshot, Counting(("nvidia.com/gpu",)), {"n"}).stranded == {}
+
+
 def test_the_cluster_is_added_up_now_and_then_and_no_more() -> None:
     passes = Passes(Nodes(1))
     assert passes.measurements.is_stale

@@ -38,10 +38,13 @@ def stranded_gpus(snapshot: Snapshot) -> dict[str, Stranded]:
 
 
 def stranded_words(causes: Stranded) -> str:
-    """Such as "31 stranded: 22 lack cpu, 9 shares of cards"; "" without any. Parts of a GPU are rounded."""
+    """Such as "31 stranded: 22 lack cpu, 9 are shares of cards"; "" without any.
+
+    Parts of a GPU are rounded.
+    """
     counts = [(round(amount / WHOLE), cause) for cause, amount in causes.most_common()]
     parts = [
-        f"{count} {cause if cause in (TOO_FEW, SHARES) else f'lack {cause}'}"
+        f"{count} {'are' if cause in (TOO_FEW, SHARES) else 'lack'} {cause}"
         for count, cause in counts
         if count
     ]

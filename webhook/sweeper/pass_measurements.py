@@ -98,7 +98,7 @@ class PassMeasurements:
         """
         self._note_running(view)
         if snapshot is not None and (self._stock is None or self._clock() >= self._due_at):
-            self._take_stock(snapshot)
+            self._take_stock(view, snapshot)
             self._note_reserved(snapshot, reserved)
 
     def _note_running(self, view: View) -> None:
@@ -120,10 +120,11 @@ class PassMeasurements:
                 self._metrics.running_seconds.labels(each.priority_class).observe(waited)
         self._starting = still
 
-    def _take_stock(self, snapshot: Snapshot) -> None:
+    def _take_stock(self, view: View, snapshot: Snapshot) -> None:
         """Add up; the next time depends on how long it took, so that it takes a small share of the time."""
         before = self._clock()
-        stock = self._stock = take_stock(snapshot, self._counting)
+        reserved = {name for placement in view.placements.values() for name in placement.holding}
+        stock = self._stock = take_stock(snapshot, self._counting, reserved)
         replace_values(self._metrics.gpus, stock.gpus)
         replace_values(self._metrics.stranded, stock.stranded)
         replace_values(self._metrics.largest, stock.largest)
@@ -207,8 +208,11 @@ class Stock:
     """(model, cause) -> GPUs; see placement.stranded_gpus."""
 
 
-def take_stock(snapshot: Snapshot, counting: Counting) -> Stock:
-    """The sums of a snapshot; costs a few microseconds a node of each block that is new."""
+def take_stock(snapshot: Snapshot, counting: Counting, reserved: Set[str] = frozenset()) -> Stock:
+    """The sums of a snapshot; costs a few microseconds a node of each block that is new.
+
+    reserved: nodes that are reserved for gangs, as the page shows them; nothing counts as stranded there.
+    """
     levels = (*snapshot.topology.level_names, NODE)
     blocks = [_of_block(block, len(levels) - 1, counting) for block in snapshot.blocks.values()]
     shown = _shown({model for own in blocks for model, _ in own.gpus})
@@ -220,17 +224,18 @@ def take_stock(snapshot: Snapshot, counting: Counting) -> Stock:
         for level, by_use in zip(levels, own.domains, strict=True):
             domains.update({(level, state): count for state, count in by_use.items()})
     unplaced = sum(own.unplaced for own in blocks)
-    stranded = _stranded(snapshot, counting, shown)
+    stranded = _stranded(snapshot, counting, shown, reserved)
     return Stock(levels, gpus, _largest_of(blocks, levels, shown), domains, unplaced, stranded)
 
 
 def _stranded(
-    snapshot: Snapshot, counting: Counting, shown: Mapping[str, str]
+    snapshot: Snapshot, counting: Counting, shown: Mapping[str, str], reserved: Set[str]
 ) -> Mapping[tuple[str, str], float]:
     """See Stock.stranded. On nodes with several models it counts for the first."""
     found: Counter[tuple[str, str]] = Counter()
     for name, causes in stranded_gpus(snapshot).items():
-        for each in node_gpus(snapshot.nodes[name].node, counting)[:1]:
+        models = node_gpus(snapshot.nodes[name].node, counting)[:1]
+        for each in models if name not in reserved else ():
             found.update({(shown[each.model], cause): amount for cause, amount in causes.items()})
     return {key: amount / 1000 for key, amount in found.items()}
 
