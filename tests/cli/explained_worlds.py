@@ -23,7 +23,7 @@ from webhook.kube.objects import Node, Pod
 from webhook.kube.placements import Placement
 from webhook.scheduling.budgets import Budgets
 from webhook.sweeper.context import Pass
-from webhook.sweeper.observe.cache import ClusterCache
+from webhook.sweeper.observe.cache import _FAILED, ClusterCache
 from webhook.sweeper.observe.gangs import GangKey, OwnerFacts
 from webhook.sweeper.observe.owner_existence import OwnerExistence
 from webhook.sweeper.observe.plans import is_gated
@@ -131,7 +131,7 @@ class World:
     def lead(self) -> None:
         """Another leader begins, without memory."""
         self.cache = ClusterCache(self.api)
-        self.cache._follows_failed = True
+        self.cache.watches._copies[_FAILED] = self.cache.watches.copy_of(_FAILED)  # not started
         self.cache._failed.extend(self.failed)
         self.cache.placements._replace(Listing("1", self._placements()))
         self.cache.existence = OwnerExistence(

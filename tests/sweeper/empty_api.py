@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from webhook.kube.client import Api, ApiError
+from webhook.kube.client import Api, ApiError, Stream
 
 
 class Empty(Api):
@@ -13,3 +13,6 @@ class Empty(Api):
 
     def request(self, method: str, path: str, **_: Any) -> bytes:
         raise ApiError(404, "NotFound", f"{method} {path}: there is none")
+
+    def stream(self, path: str, **_: Any) -> Stream:
+        raise ApiError(404, "NotFound", f"GET {path}: there is none")

@@ -9,7 +9,7 @@ import pytest
 from tests.sweeper.preemptions import plan
 from webhook.kube.collection import Listing
 from webhook.kube.placements import Placement
-from webhook.sweeper.observe.cache import BUDGETS_SECONDS, ClusterCache
+from webhook.sweeper.observe.cache import _BUDGETS, BUDGETS_SECONDS, ClusterCache
 
 
 def empty() -> ClusterCache:
@@ -82,13 +82,14 @@ def test_no_leader_acts_before_the_budgets_are_read_or_have_been_waited_for(
     monkeypatch.setattr(time, "monotonic", lambda: now)
     cache = empty()
     cache._started_at = now
+    budgets = cache.watches._copies[_BUDGETS] = cache.watches.copy_of(_BUDGETS)
     for each in (cache.pods, cache.nodes, cache.placements):
         each._synced.set()
     monkeypatch.setattr(type(cache.owners), "synced", True)
     assert cache.synced, "who looks only, as the page, waits for no budgets"
     assert not cache.is_for_leaders
     if are_read:
-        cache._budgets._synced.set()
+        budgets._synced.set()
     else:
         now += BUDGETS_SECONDS
     assert cache.is_for_leaders

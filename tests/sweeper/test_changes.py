@@ -77,9 +77,8 @@ def test_more_may_be_free_unless_a_pod_only_takes_a_place_on_a_node(
     changes.on_pod(before, after)
     assert changes.freed_version == frees
     changes.on_node(None, node())
-    changes.on_namespace()
     changes.on_freed()
-    assert changes.freed_version == frees + 3
+    assert changes.freed_version == frees + 2
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """Gangs of which a controller cannot make all pods: they wait with its own message, or go on as set."""
 
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 import msgspec
@@ -18,6 +19,7 @@ from webhook.sweeper.observe.cache import ClusterCache
 from webhook.sweeper.observe.gangs import GangKey, OwnerFacts, PodGang, gather
 from webhook.sweeper.observe.membership import key_of
 from webhook.sweeper.observe.owner_sizes import Complaints, Owners
+from webhook.sweeper.observe.watches import WatchedCollection
 
 SETTINGS = Settings(settle_seconds=0.5, patience_seconds=1)
 
@@ -135,19 +137,20 @@ def test_the_newest_complaint_about_any_of_a_gang_s_controllers_is_reported(
 
 
 @pytest.mark.promise("I60")
-def test_complaints_are_read_once_for_all_gangs_of_a_pass() -> None:
+def test_complaints_are_read_once_for_all_gangs_of_a_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     cache = ClusterCache(cast(Api, None))
-    reads: list[None] = []
+    reads: list[str] = []
 
-    class Counted:
-        def items(self) -> dict[str, Complaint]:
-            reads.append(None)
-            return {"e": complaint("Job", "train-1")}
+    def read(collections: Sequence[WatchedCollection[Any]], **_: float) -> Mapping[Any, Any]:
+        reads.extend(each.kind for each in collections)
+        return {each: {"e": complaint("Job", "train-1")} for each in collections}
 
-    cache.complaints = cast(Any, Counted())
+    monkeypatch.setattr(cache.watches, "read", read)
     ask = cache.asker()
-    is_reported = [ask(GangKey("ns", "Job", f"train-{number}", "")).blocked()[1] for number in range(3)]
-    assert (is_reported, len(reads)) == (["", "no quota", ""], 1)
+    facts = [ask(GangKey("ns", "Job", f"train-{number}", "")) for number in range(3)]
+    assert not reads, "Events are watched only for gangs that lack pods"
+    assert [each.blocked()[1] for each in facts] == ["", "no quota", ""]
+    assert reads == ["Event"]
 
 
 def of_three(count: int, complained_at: str) -> PodGang:

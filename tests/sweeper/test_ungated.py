@@ -351,7 +351,7 @@ def test_a_sweeper_counts_the_pods_that_came_ungated_since_it_leads_and_reports_
     sweeper = Sweeper(surroundings)
     cache.start()
     try:
-        definitions.wait_for("the copies", lambda: cache.synced and cache.namespaces.synced)
+        definitions.wait_for("the copies", lambda: cache.synced and cache.namespace_labels() is not None)
         create_pod(api, opted_in, "for-a-node", template(1, gated=False, nodeName="n"))
         without = template(1, gated=False)
         del without["spec"]["containers"][0]["resources"]

@@ -58,6 +58,15 @@ VOLUMES: Final = tuple(
 """All that decides where volumes can be used, in the order of Storage. Nobody waits for these: without the
 right to read them pods are placed as if their volumes were everywhere, and the user is warned."""
 
+_NAMESPACES: Final = WatchedCollection(
+    NAMESPACES, "Namespace", objects.Namespace, frees=lambda before, after: True
+)
+_BUDGETS: Final = WatchedCollection(BUDGETS, "PodDisruptionBudget", PodDisruptionBudget)
+_FAILED: Final = WatchedCollection(PODS, "Pod", objects.Pod, field_selector=FAILED)
+_COMPLAINTS: Final = WatchedCollection(EVENTS, "Event", Complaint, field_selector=FAILED_CREATE)
+"""Watched while a gang lacks pods. Nobody waits for these four either: without the right to read them only a
+reason or a place is missing."""
+
 logger = logging.getLogger(__name__)
 
 
@@ -79,18 +88,8 @@ class ClusterCache:
         self._informers: dict[str, Informer[Any]] = {
             "pods": self.pods, "nodes": self.nodes, "placements": self.placements,
         }  # fmt: skip
-        # Nobody waits for these: without the right to read them only a reason or a place is missing.
-        self.namespaces = Informer(
-            api, NAMESPACES, objects.Namespace, on_event=lambda *_: self._changes.on_namespace()
-        )
-        self.complaints = Informer(
-            api, EVENTS, Complaint, on_event=lambda *_: self.changed.set(), field_selector=FAILED_CREATE
-        )
         self._started_at = 0.0
-        self._budgets = Informer(api, BUDGETS, PodDisruptionBudget, on_event=lambda *_: None)
-        self.failed = Informer(api, PODS, objects.Pod, on_event=self._failed_event, field_selector=FAILED)
         self._failed: deque[objects.Pod] = deque(maxlen=MOST_FAILED)
-        self._follows_failed = False
         self._journals: list[Journal] = []
         self._pod_observers: list[OnEvent[objects.Pod]] = []
         self._changes = Changes(gate_prefix)
@@ -113,18 +112,19 @@ class ClusterCache:
     def start(self) -> None:
         """Begin to list and watch."""
         self._started_at = time.monotonic()
-        for informer in (*self._informers.values(), self.namespaces, self.complaints, self._budgets):
+        for informer in self._informers.values():
             informer.start()
         self.owners.start()
         self.existence.start()
-        self.watches.start(VOLUMES)
+        self.watches.start((_NAMESPACES, _BUDGETS, *VOLUMES))
 
     def stop(self) -> None:
         """Ask all copies to stop."""
-        others = self.owners, self.watches, self.namespaces, self.complaints, self._budgets
-        more = (self.existence, *((self.failed,) if self._follows_failed else ()))
-        for informer in (*self._informers.values(), *others, *more):
+        for informer in self._informers.values():
             informer.stop()
+        self.owners.stop()
+        self.existence.stop()
+        self.watches.stop()
 
     @property
     def synced(self) -> bool:
@@ -135,7 +135,7 @@ class ClusterCache:
     def is_for_leaders(self) -> bool:
         """Whether it is synced, and the PodDisruptionBudgets have been read, or have been waited for."""
         waited = time.monotonic() - self._started_at >= BUDGETS_SECONDS
-        return self.synced and (self._budgets.synced or waited)
+        return self.synced and (self.watches.copy_of(_BUDGETS).synced or waited)
 
     @property
     def unsynced(self) -> list[str]:
@@ -169,8 +169,12 @@ class ClusterCache:
 
     def asker(self) -> Callable[[GangKey], OwnerFacts]:
         """A function that looks up the facts of gangs' controllers, all as of one moment."""
-        complaints = functools.cache(lambda: Complaints(self.complaints.items().values()))
+        complaints = functools.cache(self._complaints)
         return lambda key: self.owners.facts(key, lambda: complaints().blocked_reason(key))
+
+    def _complaints(self) -> Complaints:
+        found = self.watches.read((_COMPLAINTS,), wait_seconds=0.0)
+        return Complaints(found.get(_COMPLAINTS, {}).values())
 
     def _live_owner(self, namespace: str, reference: objects.OwnerReference) -> objects.Metadata | None:
         """The controller of this name in a live copy, whatever its uid."""
@@ -180,7 +184,7 @@ class ClusterCache:
         return self.owners.metadata_of(namespace, reference)
 
     def _is_leaving_namespace(self, name: str) -> bool:
-        found = self.namespaces.get(name)
+        found = self.watches.copy_of(_NAMESPACES).get(name)
         return found is not None and bool(found.metadata.deletion_timestamp)
 
     def pod_items(self) -> Iterable[objects.Pod]:
@@ -204,7 +208,8 @@ class ClusterCache:
 
     def budgets(self) -> Budgets:
         """The PodDisruptionBudgets; until they were read, any pod may be protected by one."""
-        return Budgets(self._budgets.items().values(), is_read=self._budgets.synced)
+        copy = self.watches.copy_of(_BUDGETS)
+        return Budgets(copy.items().values(), is_read=copy.synced)
 
     def storage(self, is_wanted: bool) -> Storage | None:
         """The claims and volumes, None before all were read. is_wanted: whether a waiting pod has any."""
@@ -218,13 +223,12 @@ class ClusterCache:
 
     def namespace_labels(self) -> NamespaceLabels | None:
         """Labels by namespace, None while they have not been read."""
-        if not self.namespaces.synced:
-            return None
-        return {name: each.metadata.labels for name, each in self.namespaces.items().items()}
+        copy = self.watches.copy_of(_NAMESPACES)
+        return {name: each.metadata.labels for name, each in copy.items().items()} if copy.synced else None
 
     def take_failed(self) -> list[objects.Pod]:
         """The pods that have failed since it was asked before; followed from the first time on."""
-        self._follow_failed()
+        self.watches.follow(_FAILED, self._failed_event)
         found = []
         while self._failed:
             found.append(self._failed.popleft())
@@ -232,13 +236,8 @@ class ClusterCache:
 
     def failed_pods(self) -> Sequence[objects.Pod]:
         """The pods that have failed and still exist, as far as they have been read; followed likewise."""
-        self._follow_failed()
-        return list(self.failed.items().values())
-
-    def _follow_failed(self) -> None:
-        if not self._follows_failed:
-            self._follows_failed = True
-            self.failed.start()
+        self.watches.follow(_FAILED, self._failed_event)
+        return list(self.watches.copy_of(_FAILED).items().values())
 
     def read_collections(
         self, collections: Sequence[WatchedCollection[Any]]

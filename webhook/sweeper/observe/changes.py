@@ -106,12 +106,6 @@ class Changes:
             self.freed_version += 1
         return True
 
-    def on_namespace(self) -> None:
-        """Record that a namespace is new, deleted or has other labels, which rules of pods may select."""
-        with self._lock:
-            self.usage_version += 1
-            self.freed_version += 1
-
 
 def _claims(pod: objects.Pod | None) -> tuple[objects.PodClaim, ...]:
     """The claims that were created for a pod."""

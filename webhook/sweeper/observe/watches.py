@@ -39,16 +39,17 @@ class WatchedCollection(Generic[T]):
     """API objects that the sweeper watches while it, or an extension that is on, needs them.
 
     path: of all of them in the cluster, "/apis/GROUP/VERSION/RESOURCE". kind: of each. struct: the fields to
-    read. label_selector: which ones, all without one. verbs: those that the extension orders; beside these
-    the sweeper needs the rights to list and to watch. is_optional: watched only while the cluster serves it,
-    see Served. is_lazy: watched only after add_resources first reads it; it is no part of the view then.
-    frees: whether gangs without a place may find one after a change (before, after).
+    read. label_selector, field_selector: which ones, all without one. verbs: those that the extension orders;
+    beside these the sweeper needs the rights to list and to watch. is_optional: watched only while the
+    cluster serves it, see Served. is_lazy: watched only after add_resources first reads it; it is no part of
+    the view then. frees: whether gangs without a place may find one after a change (before, after).
     """
 
     path: str
     kind: str
     struct: type[T]
     label_selector: str = ""
+    field_selector: str = ""
     verbs: frozenset[Verb] = frozenset()
     is_optional: bool = False
     is_lazy: bool = False
@@ -99,6 +100,7 @@ class Watches:
         self._on_change = on_change
         self._on_freed = on_freed
         self._copies: dict[WatchedCollection[Any], WriteThroughInformer[Any]] = {}
+        self._followers: dict[WatchedCollection[Any], OnEvent[Any]] = {}
         self._wanted: frozenset[WatchedCollection[Any]] = frozenset()
         self._read: frozenset[WatchedCollection[Any]] = frozenset()
 
@@ -106,6 +108,12 @@ class Watches:
         """Watch these to the end, though nobody has read them yet."""
         for each in collections:
             self._start(each)
+
+    def follow(self, collection: WatchedCollection[T], on_event: OnEvent[T]) -> None:
+        """Watch one to the end, unless it is watched already, and call this for each of its changes."""
+        if collection not in self._copies:
+            self._followers[collection] = on_event
+            self._start(collection)
 
     def stop(self) -> None:
         """End all watches at once, so that they end in parallel."""
@@ -162,11 +170,15 @@ class Watches:
     def _made(self, collection: WatchedCollection[Any]) -> WriteThroughInformer[Any]:
         return WriteThroughInformer(
             self._api, collection.path, collection.struct, on_event=self._note(collection),
-            label_selector=collection.label_selector,
+            label_selector=collection.label_selector, field_selector=collection.field_selector,
         )  # fmt: skip
 
     def _note(self, collection: WatchedCollection[Any]) -> OnEvent[Any]:
+        on_event = self._followers.get(collection)
+
         def note(before: Any, after: Any) -> None:
+            if on_event is not None:
+                on_event(before, after)
             if collection.frees is not None and collection.frees(before, after):
                 self._on_freed()
             if collection in self._read or collection in self._wanted:
