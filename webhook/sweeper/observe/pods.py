@@ -124,14 +124,17 @@ class Pods:
         of = self._resorted(gone, come)
         gone_gated, gone_others = _of_both(gone, self.of)
         gated, others = _of_both(come, of)
+        gangs = {id(pod): self.rules.gang_of(pod) for pod in (*gone.values(), *come.values())}
         return Pods(
             self.rules,
             by_uid,
             of,
             _regrouped(self.bound, gone_others, others, lambda pod: pod.spec.node_name or None),
-            _regrouped(self.waiting, gone_gated, gated, self.rules.gang_of),
-            _regrouped(self.mates, gone_others, others, self._gang_with_others),
-            _regrouped(self.siblings, gone_others, others, self._controller_of_one),
+            _regrouped(self.waiting, gone_gated, gated, lambda pod: gangs[id(pod)]),
+            _regrouped(self.mates, gone_others, others, lambda pod: _gang_with_others(gangs[id(pod)])),
+            _regrouped(
+                self.siblings, gone_others, others, lambda pod: _controller_of_one(pod, gangs[id(pod)])
+            ),
             _recounted(self.priorities, gone_others.values(), others.values()),
         )
 
@@ -143,16 +146,6 @@ class Pods:
             for trait in self.rules.traits(pod):
                 into[trait][uid] = pod
         return {trait: _changed(there, gone, into[trait]) for trait, there in self.of.items()}
-
-    def _gang_with_others(self, pod: Pod) -> GangKey | None:
-        gang = self.rules.gang_of(pod)
-        return gang if gang.kind != "Pod" else None
-
-    def _controller_of_one(self, pod: Pod) -> GangKey | None:
-        gang = self.rules.gang_of(pod)
-        return (
-            controller_of(pod, gang) if gang.kind == "Pod" and pod.metadata.controller is not None else None
-        )
 
 
 class Journal:
@@ -187,6 +180,15 @@ class Journal:
 def name_of(pod: Pod) -> str:
     """The name of the pod's Usage."""
     return f"{pod.metadata.namespace}/{pod.metadata.name}"
+
+
+def _gang_with_others(gang: GangKey) -> GangKey | None:
+    return gang if gang.kind != "Pod" else None
+
+
+def _controller_of_one(pod: Pod, gang: GangKey) -> GangKey | None:
+    is_one = gang.kind == "Pod" and pod.metadata.controller is not None
+    return controller_of(pod, gang) if is_one else None
 
 
 def _of_both(
