@@ -182,12 +182,13 @@ class _Domain:
 
 @dataclass(frozen=True)
 class _BlockStock:
-    """One block's sums, per level from the block down to the node."""
+    """One block's sums, per level from the block down to the node. models: of each node, the first one."""
 
     gpus: Mapping[tuple[str, str], int]
     largest: tuple[Mapping[str, int], ...]
     domains: tuple[Mapping[str, int], ...]
     unplaced: int
+    models: Mapping[str, str]
 
 
 @dataclass(frozen=True)
@@ -224,19 +225,20 @@ def take_stock(snapshot: Snapshot, counting: Counting, reserved: Set[str] = froz
         for level, by_use in zip(levels, own.domains, strict=True):
             domains.update({(level, state): count for state, count in by_use.items()})
     unplaced = sum(own.unplaced for own in blocks)
-    stranded = _stranded(snapshot, counting, shown, reserved)
+    stranded = _stranded(snapshot, blocks, shown, reserved)
     return Stock(levels, gpus, _largest_of(blocks, levels, shown), domains, unplaced, stranded)
 
 
 def _stranded(
-    snapshot: Snapshot, counting: Counting, shown: Mapping[str, str], reserved: Set[str]
+    snapshot: Snapshot, blocks: Iterable[_BlockStock], shown: Mapping[str, str], reserved: Set[str]
 ) -> Mapping[tuple[str, str], float]:
     """See Stock.stranded. On nodes with several models it counts for the first."""
     found: Counter[tuple[str, str]] = Counter()
+    models = {name: shown[model] for own in blocks for name, model in own.models.items()}
     for name, causes in stranded_gpus(snapshot).items():
-        models = node_gpus(snapshot.nodes[name].node, counting)[:1]
-        for each in models if name not in reserved else ():
-            found.update({(shown[each.model], cause): amount for cause, amount in causes.items()})
+        if name in models and name not in reserved:
+            for cause, amount in causes.items():
+                found[models[name], cause] += amount
     return {key: amount / 1000 for key, amount in found.items()}
 
 
@@ -269,11 +271,13 @@ def _added_up(states: Iterable[NodeState], levels: int, counting: Counting) -> _
     gpus: Counter[tuple[str, str]] = Counter()
     domains: list[dict[tuple[str, ...], _Domain]] = [{} for _ in range(levels)]
     nodes: list[_Domain] = []
+    models: dict[str, str] = {}
     unplaced = 0
     for state in states:
         found = node_gpus(state.node, counting)
         if not found:
             continue
+        models[state.name] = found[0].model
         unplaced += state.path is None
         own = _of_node(state, found, gpus)
         if own is None:
@@ -283,7 +287,9 @@ def _added_up(states: Iterable[NodeState], levels: int, counting: Counting) -> _
         for level, known in enumerate(domains):
             known.setdefault(place[: level + 2], _Domain()).add(own)
     each_level = [*(list(known.values()) for known in domains), nodes]
-    return _BlockStock(gpus, tuple(map(_largest, each_level)), tuple(map(_by_use, each_level)), unplaced)
+    return _BlockStock(
+        gpus, tuple(map(_largest, each_level)), tuple(map(_by_use, each_level)), unplaced, models
+    )
 
 
 def _of_node(state: NodeState, found: Iterable[NodeGpus], gpus: Counter[tuple[str, str]]) -> _Domain | None:
