@@ -59,7 +59,7 @@ def remove_definitions(cluster: Cluster) -> None:
 
 
 def uninstall(cluster: Cluster) -> None:
-    """Remove the release, whose name another one could not take otherwise, and the definitions, which Helm keeps."""
+    """Remove the release, whose name no other could take, and the definitions, which Helm keeps."""
     result = run("uninstall", "topogate", *of(cluster), values=())
     assert result.returncode == 0, result.stderr
     remove_definitions(cluster)

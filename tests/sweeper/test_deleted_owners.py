@@ -26,9 +26,11 @@ from webhook.kube.plan_pods import PlannedPod
 from webhook.sweeper.context import Silent
 from webhook.sweeper.decide.orders import Cause
 from webhook.sweeper.observe.gangs import gather
+from webhook.sweeper.observe.lost_owners import OwnerState, lost_owner, lost_owners, one_of_each_owner
 from webhook.sweeper.observe.membership import LostOwner
-from webhook.sweeper.observe.owner_existence import OwnerExistence, OwnerState, lost_owner
+from webhook.sweeper.observe.owner_existence import OwnerExistence
 from webhook.sweeper.observe.snapshotter import Snapshotter
+from webhook.workloads import marks
 
 SETTINGS = Settings(settle_seconds=0, patience_seconds=0)
 DELETED = LostOwner("its controller Job/big is deleted")
@@ -69,6 +71,34 @@ def test_a_controller_counts_at_every_level(
     """Circles of references end, and what may not be read counts as existing."""
     lost = lost_owner(pod_of("Job", "j"), lambda _, reference: objects[reference.name])
     assert (expected in lost.sentence) if lost is not None else not expected
+
+
+def pods_of_many_owners() -> list[Pod]:
+    """Of two Jobs, without owner, left behind by one of two StatefulSets, and with a size of their own."""
+    marked = {"labels": {marks.STATEFUL_SET_POD_LABEL: "one-0"}}
+    other = {"labels": {marks.STATEFUL_SET_POD_LABEL: "two-0"}}
+    sized = marked | {"annotations": {keys.GANG_SIZE_ANNOTATION: "2"}}
+    alone = [gpu_pod(f"p{number}", metadata=each) for number, each in enumerate((marked, other, sized, {}))]
+    return [pod_of("Job", name, number) for name in ("j", "k") for number in range(3)] + alone
+
+
+@pytest.mark.parametrize("lost", [(), ("j",), ("k",), ("j", "k")])
+def test_one_pod_of_each_owner_stands_for_the_others(lost: Sequence[str]) -> None:
+    def answer(pod: Pod) -> LostOwner | None:
+        asked.append(pod.metadata.name)
+        return lost_owner(
+            pod, lambda _, owner: OwnerState.ABSENT if owner.name in lost else found(owner.name)
+        )
+
+    asked: list[str] = []
+    pods = pods_of_many_owners()
+    jobs = pods[:6]
+    for some in (pods, pods[::-1], jobs):
+        expected = {pod.metadata.uid: each for pod in some if (each := answer(pod)) is not None}
+        assert lost_owners(some, answer, one_of_each_owner) == expected
+    asked.clear()
+    lost_owners(jobs, answer, one_of_each_owner)
+    assert len(asked) == 2 or lost, "of many pods with one owner, one is asked about"
 
 
 # --- what a pass does with them -----------------------------------------------------------------------

@@ -20,8 +20,9 @@ from webhook.sweeper.apply.evictions import Evictor
 from webhook.sweeper.context import Pass, Retries
 from webhook.sweeper.decide.orders import Cause, Eviction, Orders
 from webhook.sweeper.decide.retries import RetryTable
+from webhook.sweeper.observe.lost_owners import OwnerState, lost_owner
 from webhook.sweeper.observe.membership import LostOwner, key_of
-from webhook.sweeper.observe.owner_existence import OwnerExistence, OwnerState, lost_owner
+from webhook.sweeper.observe.owner_existence import OwnerExistence
 from webhook.sweeper.observe.view import View
 
 LIVE = found("big")

@@ -19,7 +19,7 @@ from webhook.kube.collection import Listing
 from webhook.kube.informer import Informer
 from webhook.kube.objects import Metadata, Namespace, Node, Pod
 from webhook.sweeper.context import Pass
-from webhook.sweeper.observe.cache import ClusterCache
+from webhook.sweeper.observe.cache import _NAMESPACES, ClusterCache
 from webhook.sweeper.observe.owner_sizes import _Watched
 from webhook.sweeper.sweep import Sweeper
 from webhook.workloads import marks
@@ -147,7 +147,8 @@ def test_whatever_is_written_on_objects_a_gang_beside_them_is_released_without_a
     api, clock, cache = Stored(), Clock(), NoneFailed(Empty())
     cache.pods._replace(Listing("1", {f"x/{each.metadata.uid}": each for each in (*theirs, gpu_pod("wait"))}))
     cache.nodes._replace(Listing("1", there))
-    cache.namespaces._replace(Listing("1", {"theirs": namespace}))
+    namespaces_copy = cache.watches._copies[_NAMESPACES] = cache.watches.copy_of(_NAMESPACES)
+    namespaces_copy._replace(Listing("1", {"theirs": namespace}))
     for kind, owner in zip(OWNERS, above, strict=True):
         watched(cache, owner, kind)
     # Of the pods that are released, one is ours.

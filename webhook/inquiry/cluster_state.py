@@ -27,8 +27,9 @@ from webhook.scheduling.budgets import Budgets
 from webhook.scheduling.storage import Storage
 from webhook.sweeper.observe.cache import FAILED, NAMESPACES, NODES, PODS, UNFINISHED
 from webhook.sweeper.observe.gangs import GangKey, OwnerFacts
+from webhook.sweeper.observe.lost_owners import MOST_LEVELS
 from webhook.sweeper.observe.membership import LostOwner, has_owners
-from webhook.sweeper.observe.owner_existence import MOST_LEVELS, OwnerExistence
+from webhook.sweeper.observe.owner_existence import OwnerExistence
 from webhook.sweeper.observe.owner_sizes import Complaints, Owners
 from webhook.sweeper.observe.watches import WatchedCollection
 

@@ -1,9 +1,10 @@
 """The gangs: their pods in order of rank, their expected size, and their requests."""
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import chain
 from typing import Final
 
 from labeler.contract import keys
@@ -24,6 +25,7 @@ from webhook.sweeper.observe.gang_requests import (
     spread_of,
     stated_size,
 )
+from webhook.sweeper.observe.lost_owners import lost_owners, one_of_each_owner
 from webhook.sweeper.observe.membership import GangKey as GangKey
 from webhook.sweeper.observe.membership import LostOwner, controller_of, cpu_pods, has_owners, made_by
 from webhook.sweeper.observe.membership import key_of as key_of
@@ -180,7 +182,11 @@ def gather(
 ) -> list[PodGang]:
     """All gangs that have one of these gated pods, see gather_groups. member_of: the gang of a pod."""
     waiting, mates = (grouped((member_of(pod), pod) for pod in pods) for pods in (gated, released))
-    return gather_groups(waiting, mates, ask_owner, make or gang_of, lost_owner)
+
+    def lost_among(pods: Sequence[Pod]) -> Mapping[str, LostOwner]:
+        return lost_owners(pods, lost_owner, one_of_each_owner)
+
+    return gather_groups(waiting, mates, ask_owner, make or gang_of, lost_among, one_of_each_owner)
 
 
 def gather_groups(
@@ -188,38 +194,44 @@ def gather_groups(
     mates: Mapping[GangKey, Sequence[Pod]],
     ask_owner: Callable[[GangKey], OwnerFacts],
     make: Callable[[GangKey, Sequence[Pod], Sequence[Pod], OwnerFacts], PodGang],
-    lost_owner: Callable[[Pod], LostOwner | None],
+    lost_among: Callable[[Sequence[Pod]], Mapping[str, LostOwner]],
+    one_of_each: Callable[[Sequence[Pod]], Sequence[Pod]],
     start_with_fewer: bool = False,
 ) -> list[PodGang]:
     """All gangs that have a gated pod, ordered by priority, then age, then name.
 
     A pod that is being deleted takes capacity until it is gone, but is no member: its successor is. Nor is a
-    pod without controller (lost_owner): such pods are a gang only to say so, where the gang has no others.
-    waiting, mates: the gated pods of each gang, and the released ones. ask_owner: returns the facts of a
-    gang's controller. make: see gang_of. start_with_fewer: see Settings.
+    pod without controller: such pods are a gang only to say so, where the gang has no others. waiting, mates:
+    the gated pods of each gang, and the released ones. ask_owner: returns the facts of a gang's controller.
+    make: see gang_of. lost_among, one_of_each: see View. start_with_fewer: see Settings.
     """
-    by_key: dict[GangKey, tuple[list[Pod], list[Pod]]] = {}
+    by_key: dict[GangKey, tuple[Sequence[Pod], Sequence[Pod]]] = {}
     gangs: list[PodGang] = []
     for key, pods in waiting.items():
-        gated = _members(pods, lost_owner)
+        lost = lost_among(pods)
+        gated = _members(pods, lost)
         if gated:
-            by_key[key] = gated, _members(mates.get(key, ()), lost_owner)
+            released = mates.get(key, ())
+            by_key[key] = gated, _members(released, lost_among(released))
         elif left := [pod for pod in pods if not pod.metadata.deletion_timestamp]:
-            gangs.append(PodGang(key, tuple(left), (), lost_owner=lost_owner(left[0])))
-    owners = _bounded({key: _facts_of(key, *members, ask_owner) for key, members in by_key.items()})
+            gangs.append(PodGang(key, tuple(left), (), lost_owner=lost[left[0].metadata.uid]))
+    owners = _bounded(
+        {key: _facts_of(key, map(one_of_each, members), ask_owner) for key, members in by_key.items()}
+    )
     gangs += (make(key, *members, owners[key]) for key, members in by_key.items())
     if start_with_fewer:
         gangs = [replace(each, minimum=len(each.pods)) if each.blocked_reason else each for each in gangs]
     return sorted(gangs, key=by_age)
 
 
-def _members(pods: Iterable[Pod], lost_owner: Callable[[Pod], LostOwner | None]) -> list[Pod]:
-    """Those that are not being deleted, and have a controller."""
-    return [pod for pod in pods if not pod.metadata.deletion_timestamp and lost_owner(pod) is None]
+def _members(pods: Sequence[Pod], lost: Container[str]) -> Sequence[Pod]:
+    """Those that are not being deleted, and have a controller; the same object where these are all."""
+    found = [pod for pod in pods if not pod.metadata.deletion_timestamp and pod.metadata.uid not in lost]
+    return pods if len(found) == len(pods) else found
 
 
 def _facts_of(
-    key: GangKey, gated: Sequence[Pod], released: Sequence[Pod], ask_owner: Callable[[GangKey], OwnerFacts]
+    key: GangKey, members: Iterable[Sequence[Pod]], ask_owner: Callable[[GangKey], OwnerFacts]
 ) -> OwnerFacts:
     """The facts of a gang's controller; where others group its pods, with the stages of their controllers.
 
@@ -229,7 +241,7 @@ def _facts_of(
     facts = ask_owner(key)
     if key.kind not in _GROUPED_BY_OTHERS or key.id.startswith(f"{native_gangs.GROUP}/"):
         return facts
-    controllers = {controller: pod for pod in (*gated, *released) if (controller := made_by(pod)) is not None}
+    controllers = {controller: pod for pod in chain(*members) if (controller := made_by(pod)) is not None}
     names = {
         controller_name(pod, controller.kind, controller.name) for controller, pod in controllers.items()
     }

@@ -1,15 +1,10 @@
-"""Whether the controllers of a pod still exist, at every level: its Job, the JobSet of that, and so on.
-
-The only owner of an object counts as its controller, as the garbage collector deletes the object after it.
+"""Whether the controllers of pods still exist, as the API server answers; see lost_owners for what follows.
 
 A live copy that lacks a controller proves nothing: the watch may be late, or the kind may not be watched. So
 the API server is asked for that object, beside the passes. Until it has answered, the controller is
 unconfirmed. A kind that is not served, or that may not be read, counts as one that exists; but a controller
 that was seen is gone once no version of its kind is served: it went with its definition. When a waiting pod
 is deleted, its controller is unconfirmed again: that may be the first pod of a deleted controller.
-
-A pod that its controller has left behind (orphan deletion) is recognized by its labels. It waits too, unless
-an annotation states the size of its gang: pods lose their owner reference one by one.
 """
 
 import functools
@@ -21,115 +16,19 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass, replace
-from enum import Enum, auto
 from typing import Final
 
 import msgspec
 
-from labeler.contract import keys
 from webhook.kube.client import METADATA_ONLY, Api, ApiError
 from webhook.kube.decoding import decoded
 from webhook.kube.discovery import ServedResource, resources_by_kind, versions_of
 from webhook.kube.informer import pause_seconds
 from webhook.kube.objects import Metadata, OwnerReference, Pod
 from webhook.kube.struct import Struct
+from webhook.sweeper.observe.lost_owners import SO, OwnerState, lost_above, lost_by, owner_of
 from webhook.sweeper.observe.membership import LostOwner
 from webhook.text import printable
-from webhook.workloads import marks
-from webhook.workloads.pod_group_names import marked_gang
-
-
-class OwnerState(Enum):
-    """The answer for a controller whose metadata is not at hand."""
-
-    UNCONFIRMED = auto()
-    """The API server has not answered yet."""
-    ABSENT = auto()
-    """It does not exist, or only another one of its name does."""
-    UNREADABLE = auto()
-    """Its kind is not served, or may not be read."""
-    UNDEFINED = auto()
-    """It existed, and its kind is served no more: its CustomResourceDefinition is deleted."""
-
-
-FindOwner = Callable[[str, OwnerReference], Metadata | OwnerState]
-"""Takes a namespace and a reference; returns the metadata of exactly this object, or why there is none."""
-
-MOST_LEVELS: Final = 8
-"""Owners above this level are not looked at: any user may write a circle of references."""
-
-
-def lost_owner(pod: Pod, find: FindOwner) -> LostOwner | None:
-    """Which owner of a pod is deleted, is being deleted or is unconfirmed; None if all of them exist."""
-    reference = _owner_of(pod.metadata)
-    return _lost_by(pod, reference, _lost_above(pod.metadata.namespace, reference, find))
-
-
-def _lost_by(pod: Pod, reference: OwnerReference | None, above: LostOwner | None) -> LostOwner | None:
-    """reference: of the pod's owner. above: which owner is lost, from that one upwards."""
-    has_controller = reference is not None and reference.controller
-    return above if above is not None or has_controller else _left_behind(pod)
-
-
-def _owner_of(metadata: Metadata) -> OwnerReference | None:
-    """The controller of an object; without one its only owner, with which it is deleted, too."""
-    owners = metadata.owner_references
-    return metadata.controller or (owners[0] if len(owners) == 1 else None)
-
-
-def _lost_above(namespace: str, reference: OwnerReference | None, find: FindOwner) -> LostOwner | None:
-    """The lowest owner that is lost, from this one of a pod upwards."""
-    for _ in range(MOST_LEVELS):
-        found = find(namespace, reference) if reference is not None else None
-        if reference is None or found is None or found is OwnerState.UNREADABLE:
-            return None
-        name = printable(f"{reference.kind}/{reference.name}")
-        owner = f"its {'controller' if reference.controller else 'owner'} {name}"
-        if found is OwnerState.UNCONFIRMED:
-            return LostOwner(f"the API server is asked whether {owner} exists", False)
-        if found is OwnerState.UNDEFINED:
-            return LostOwner(f"{owner} is deleted with the definition of its kind, {_SO}")
-        if isinstance(found, OwnerState):
-            return LostOwner(f"{owner} is deleted, {_SO}")
-        if found.deletion_timestamp:
-            return LostOwner(f"{owner} is being deleted, {_SO}")
-        reference = _owner_of(found)
-    return None
-
-
-def _left_behind(pod: Pod) -> LostOwner | None:
-    """The controller that has left a pod behind, by the labels that only such a controller writes."""
-    if not pod.metadata.annotations.keys().isdisjoint(marks.GANG_SIZE_KEYS):
-        return None
-    labels, annotations = pod.metadata.labels, pod.metadata.annotations
-    name = _marked_controller(labels)
-    if not name:
-        return None
-    # Without a label that names their gang, the number alone would be that of a pod by itself.
-    which = (
-        "" if marked_gang(labels, annotations) else f"{keys.GANG_ANNOTATION} on them names their gang and "
-    )
-    return LostOwner(
-        f"its controller {printable(name)} is deleted and has left its pods behind, so they are neither placed "
-        f"nor released unless {which}{keys.GANG_SIZE_ANNOTATION} on them states how many belong together"
-    )
-
-
-def _marked_controller(labels: Mapping[str, str]) -> str:
-    """The Job, StatefulSet or operator's object whose labels a pod has; "" without.
-
-    The name of a JobSet or of a RayCluster alone does not count: other programs create such pods, too.
-    """
-    for operated, name_key, operator_key in marks.OPERATED:
-        if operator_key in labels and name_key in labels:
-            return f"{operated}/{labels[name_key]}"
-    if pod_name := labels.get(marks.STATEFUL_SET_POD_LABEL):
-        return f"StatefulSet/{pod_name.rpartition('-')[0]}"
-    kind, name, id_ = marked_gang(labels, {}, marks.JOB_LABELS) or ("", "", "")
-    return f"{kind}/{name}" if id_ != name else ""
-
-
-_SO: Final = "so its pods are neither placed nor released"
 
 
 class _MetadataOnly(Struct, frozen=True):
@@ -245,19 +144,19 @@ class OwnerExistence:
         is_leaving = functools.cache(self._is_leaving)
 
         def lost(pod: Pod) -> LostOwner | None:
-            namespace, reference = pod.metadata.namespace, _owner_of(pod.metadata)
+            namespace, reference = pod.metadata.namespace, owner_of(pod.metadata)
             if is_leaving(namespace):
-                return LostOwner(f"its namespace is being deleted, {_SO}")
+                return LostOwner(f"its namespace is being deleted, {SO}")
             key = namespace, reference
             if key not in known:
-                known[key] = _lost_above(namespace, reference, self.find)
-            return _lost_by(pod, reference, known[key])
+                known[key] = lost_above(namespace, reference, self.find)
+            return lost_by(pod, reference, known[key])
 
         return lost
 
     def on_pod(self, before: Pod | None, after: Pod | None) -> None:
         """Doubt the owner of a waiting pod that is deleted, whatever is known of it."""
-        reference = _owner_of(before.metadata) if before is not None else None
+        reference = owner_of(before.metadata) if before is not None else None
         if before is None or reference is None or not before.spec.scheduling_gates:
             return
         is_deleted = after is None or bool(after.metadata.deletion_timestamp)
@@ -478,4 +377,4 @@ def _differs(before: Metadata | OwnerState, after: Metadata | OwnerState) -> boo
     if isinstance(before, OwnerState) or isinstance(after, OwnerState):
         return before is not after
     are_leaving = before.deletion_timestamp, after.deletion_timestamp
-    return are_leaving[0] != are_leaving[1] or _owner_of(before) != _owner_of(after)
+    return are_leaving[0] != are_leaving[1] or owner_of(before) != owner_of(after)

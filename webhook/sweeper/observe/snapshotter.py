@@ -1,14 +1,14 @@
 """From the live copies: the view of one moment, and the placement core's snapshot of it."""
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
 from webhook.configuration.settings import Settings
 from webhook.grouping import grouped
 from webhook.identity_cache import IdentityCache, changed_keys
-from webhook.kube.objects import Node, Pod
+from webhook.kube.objects import Node, Pod, PodSpec
 from webhook.kube.placements import Placement
 from webhook.kube.plan_pods import PlannedPod
 from webhook.placement import Mix, Snapshot, Usage
@@ -20,6 +20,7 @@ from webhook.scheduling.label_domains import LabelDomains
 from webhook.scheduling.nodes import left_out, node_of
 from webhook.scheduling.storage import Storage
 from webhook.scheduling.volume_counts import Completed, VolumeCounts, volume_counts
+from webhook.sweeper.observe.lost_owners import lost_owners, one_of_each_owner
 from webhook.sweeper.observe.membership import GangKey, LostOwner, has_owners, key_of
 from webhook.sweeper.observe.node_usage import (
     Placed,
@@ -93,6 +94,8 @@ class Snapshotter:
         self._nodes = IdentityCache[str, PlacementNode]()
         self._ruled_nodes = IdentityCache[str, PlacementNode]()
         self._usages = IdentityCache[str, Usage]()
+        self._refusals = IdentityCache[int, str]()
+        self._one_of_each = IdentityCache[int, tuple[Pod, ...]]()
         self._mix_counts = IdentityCache[GangKey, pod_mix.Counts]()
         self._terms = IdentityCache[str, tuple[AntiAffinityTerm, ...]]()
         self._namespaces: NamespaceLabels | None = None
@@ -127,23 +130,49 @@ class Snapshotter:
         waiting = {pod.metadata.uid: pod.metadata.namespace for pod in gated}
         self._plans.update(placements)
         written = tuple(self._plans.entries_of(waiting))
-        planned = _planned(written, nodes, pods.of[PodTrait.GATED])
+        for cache in (self._one_of_each, self._refusals):
+            cache.end_pass()
+        planned = self._planned(written, nodes, pods.of[PodTrait.GATED])
         named, cards = self._plans.named, self._plans.cards
         if gated and (namespaces := self._objects.namespace_labels()) != self._namespaces:
             self._namespaces = namespaces
         rules = self._conflicts_of(pods, len(nodes)) if gated else conflicts.NONE
         storage = self._objects.storage(self._are_volumes_read(gated))
         lost_owner = self.owners()
-        lost = {pod.metadata.uid: each for pod in gated if (each := lost_owner(pod)) is not None}
+        lost = dict[str, LostOwner]()
+        for waiting_pods in pods.waiting.values():
+            lost.update(lost_owners(waiting_pods, lost_owner, self._one_of_each_owner))
         gone = {uid for uid, each in lost.items() if each.is_confirmed}
         planned = {uid: each for uid, each in planned.items() if uid not in gone}
         view = View(
             gated, others, nodes, placements, planned, rules, named, cards, prefix, self._gang_of,
             pods.rules.protected, storage, self._namespaces, pods=pods,
             domains_of=self._domains_of, usable_among=self._usable_among, written=written, now=now,
-            not_released=lost.keys(), lost_owner=lost_owner,
+            not_released=lost.keys(), lost_owner=lost_owner, one_of_each=self._one_of_each_owner,
+            why_not_accepted=self._why_not_accepted,
         )  # fmt: skip
         return view if storage is None else replace(view, volumes=self._volumes(view, storage))
+
+    def _one_of_each_owner(self, pods: Sequence[Pod]) -> Sequence[Pod]:
+        return self._one_of_each.get(id(pods), one_of_each_owner, pods)
+
+    def _why_not_accepted(self, node: Node, spec: PodSpec) -> str:
+        return self._refusals.get(id(spec), why_not_accepted, node, spec)
+
+    def _planned(
+        self, written: Iterable[PlannedPod], nodes: Mapping[str, Node], gated: Mapping[str, Pod]
+    ) -> dict[str, PlannedPod]:
+        """By uid, the newest of these entries whose node exists and takes such pods."""
+        found: dict[str, PlannedPod] = {}
+        for each in written:
+            node, before = nodes.get(each.node), found.get(each.uid)
+            if node is None or not is_usable(node):
+                continue
+            if self._why_not_accepted(node, gated[each.uid].spec):
+                continue
+            if before is None or is_newer(each.annotations, before.annotations):
+                found[each.uid] = each
+        return found
 
     def _current_pods(self) -> Pods:
         if self._journal is None:
@@ -327,26 +356,6 @@ class Snapshotter:
 def _is_plain(view: View) -> bool:
     """Whether nodes and usages depend on nothing but themselves and rules between pods."""
     return not view.added and view.volumes is None
-
-
-def _planned(
-    written: Iterable[PlannedPod], nodes: Mapping[str, Node], gated: Mapping[str, Pod]
-) -> dict[str, PlannedPod]:
-    """By uid, the newest of these entries whose node exists and takes such pods."""
-    found: dict[str, PlannedPod] = {}
-    accepted: dict[object, bool] = {}
-    for each in written:
-        node, before = nodes.get(each.node), found.get(each.uid)
-        if node is None or not is_usable(node):
-            continue
-        spec = gated[each.uid].spec
-        # Pods of one template share these objects.
-        key = each.node, id(spec.node_selector), id(spec.affinity), id(spec.tolerations)
-        if key not in accepted:
-            accepted[key] = not why_not_accepted(node, spec)
-        if accepted[key] and (before is None or is_newer(each.annotations, before.annotations)):
-            found[each.uid] = each
-    return found
 
 
 def _terms_of(pod: Pod, namespaces: NamespaceLabels | None) -> tuple[AntiAffinityTerm, ...]:

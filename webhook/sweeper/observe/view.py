@@ -24,6 +24,7 @@ from webhook.scheduling.nodes import is_leaving, taints_of
 from webhook.scheduling.podrules import apart_keys, has_rules
 from webhook.scheduling.storage import Storage
 from webhook.scheduling.volume_counts import VolumeCounts
+from webhook.sweeper.observe.lost_owners import lost_owners, one_of_each_owner
 from webhook.sweeper.observe.membership import GangKey, LostOwner, controller_of, has_owners, key_of
 from webhook.sweeper.observe.node_usage import AddedResources
 from webhook.sweeper.observe.plans import CardsByPod, PodId, Texts, occupied_node
@@ -71,7 +72,8 @@ class View:
     candidate nodes a plan may use. now: the time. not_released: uids of gated pods that are not released in
     this pass, as extensions decide. objects: what extensions watch: by WatchedCollection or WatchedOwners,
     its objects by "namespace/name". Collections that were not read completely are left out. lost_owner:
-    returns which controller of a pod does not exist.
+    returns which controller of a pod does not exist; one_of_each, why_not_accepted: see
+    one_of_each_owner and the function of this name.
     """
 
     gated: Sequence[Pod]
@@ -97,6 +99,8 @@ class View:
     not_released: Set[str] = frozenset()
     objects: Mapping[Hashable, Mapping[str, Any]] = field(default_factory=dict)
     lost_owner: Callable[[Pod], LostOwner | None] = has_owners
+    one_of_each: Callable[[Sequence[Pod]], Sequence[Pod]] = one_of_each_owner
+    why_not_accepted: Callable[[Node, PodSpec], str] = lambda node, spec: why_not_accepted(node, spec)
 
     @cached_property
     def index(self) -> Pods:
@@ -132,6 +136,10 @@ class View:
         """See movable_after; labels of its namespace count where the pod does not say."""
         defaults = (self.namespaces or {}).get(pod.metadata.namespace, {})
         return movable_after({**defaults, **pod.metadata.annotations})
+
+    def lost_owners(self, pods: Sequence[Pod]) -> Mapping[str, LostOwner]:
+        """By uid, the controllers of these pods of one gang that do not exist."""
+        return lost_owners(pods, self.lost_owner, self.one_of_each)
 
     def cards_of(self, pod: Pod, node: str) -> Texts | None:
         """The cards that a plan gives to a pod on a node, None where none sends it there."""

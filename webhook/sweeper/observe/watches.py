@@ -49,11 +49,11 @@ class WatchedCollection(Generic[T]):
     kind: str
     struct: type[T]
     label_selector: str = ""
-    field_selector: str = ""
     verbs: frozenset[Verb] = frozenset()
     is_optional: bool = False
     is_lazy: bool = False
     frees: Callable[[Any, Any], bool] | None = None
+    field_selector: str = ""
 
     def is_served(self, served: Served) -> bool:
         """Whether it may be watched."""

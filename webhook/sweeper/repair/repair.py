@@ -12,7 +12,7 @@ from typing import Final
 
 from labeler.contract.event_reasons import EventReason
 from webhook.configuration.settings import Settings
-from webhook.kube.objects import Node, Pod
+from webhook.kube.objects import Node, Pod, PodSpec
 from webhook.scheduling import unmodelled_rules
 from webhook.sweeper.decide.node_rules import NodeRule, RuleKind
 from webhook.sweeper.decide.orders import Done, Eviction, Orders, Warn
@@ -69,15 +69,16 @@ def needed_repairs(
     emptying: Set[str],
     settings: Settings,
     now: float,
+    why_not: Callable[[Node, PodSpec], str] = why_not_accepted,
 ) -> tuple[list[NeededRepair], Troubles]:
     """Which of these released pods have been in trouble for too long; a short trouble is not acted upon.
 
-    emptying: nodes on which pods are terminating.
+    emptying: nodes on which pods are terminating. why_not: see why_not_accepted.
     """
     known: dict[tuple[str, str], float] = {}
     found = []
     for pod in released:
-        trouble = _trouble(pod, nodes, emptying, settings)
+        trouble = _trouble(pod, nodes, emptying, settings, why_not)
         if trouble is None:
             continue
         key = pod.metadata.uid, trouble.counted_as or trouble.cause
@@ -88,7 +89,11 @@ def needed_repairs(
 
 
 def _trouble(
-    pod: Pod, nodes: Mapping[str, Node], emptying: Set[str], settings: Settings
+    pod: Pod,
+    nodes: Mapping[str, Node],
+    emptying: Set[str],
+    settings: Settings,
+    why_not: Callable[[Node, PodSpec], str],
 ) -> NeededRepair | None:
     """The current trouble of a pod, None for nothing."""
     name = occupied_node(pod, settings.gate_prefix)
@@ -99,7 +104,7 @@ def _trouble(
     if node is None:
         # Pods and nodes are watched apart: the one may be behind the other for a moment.
         return NeededRepair(pod, name, "node-gone", f"its node {name} was deleted", NODE_GONE_SECONDS)
-    if what := _why_unusable(node, pod):
+    if what := _why_unusable(node, pod, why_not):
         reason = f"its node {name} is {what}"
         return NeededRepair(pod, name, "node-unusable", reason, settings.not_ready_seconds)
     if is_bound or pod.spec.scheduling_gates:  # others may delay it as long as they like
@@ -107,7 +112,7 @@ def _trouble(
     return _not_bound(pod, name, emptying, settings)
 
 
-def _why_unusable(node: Node, pod: Pod) -> str:
+def _why_unusable(node: Node, pod: Pod, why_not: Callable[[Node, PodSpec], str]) -> str:
     """Why a pod cannot run there, or cannot be bound there if it is not bound yet; "" if it can."""
     if not is_ready(node):
         return "not ready"
@@ -115,7 +120,7 @@ def _why_unusable(node: Node, pod: Pod) -> str:
         return ""
     if not is_usable(node):
         return "cordoned" if node.spec.unschedulable else "being removed"
-    why = why_not_accepted(node, pod.spec)
+    why = why_not(node, pod.spec)
     return f"not allowed for it any more ({why})" if why else ""
 
 
@@ -327,7 +332,9 @@ def repair_released(
     """Delete the released pods that do not start where they were sent."""
     released, now = view.under_way, view.now.seconds
     emptying = {pod.spec.node_name for pod in view.index.of[PodTrait.ENDING].values()}
-    needed, troubles = needed_repairs(memory.troubles, released, view.nodes, emptying, settings, now)
+    needed, troubles = needed_repairs(
+        memory.troubles, released, view.nodes, emptying, settings, now, view.why_not_accepted
+    )
     untried = [repair for repair in needed if repair.cause == UNTRIED]
     found = {repair.pod.metadata.uid: repair for repair in needed if repair.cause != UNTRIED}
     evictions, not_deleted = _judged(found, view, allowance, settings)
