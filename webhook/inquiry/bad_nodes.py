@@ -86,20 +86,14 @@ class AvoidedNodes:
         self._now = now
         self._due_at = float("-inf")
         self._known: Mapping[str, str] = {}
-        self._data: Mapping[str, str] = {}
 
     def __call__(self) -> Mapping[str, str]:
         """Node -> why it is avoided."""
         if self._clock() >= self._due_at:
             self._due_at = self._clock() + AGAIN_SECONDS
             with contextlib.suppress(ApiError):
-                self._data = known(self._api)
-                self._known = reasons(self._data, self._now())
+                self._known = reasons(known(self._api), self._now())
         return self._known
-
-    def record(self, name: str) -> Mapping[str, str] | None:
-        """The record that they were read from, None for any other, see PassFacts."""
-        return self._data if name == NAME else None
 
 
 def day_and_time(seconds: int) -> str:

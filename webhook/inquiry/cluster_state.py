@@ -34,7 +34,7 @@ from webhook.sweeper.observe.owner_sizes import Complaints, Owners
 from webhook.sweeper.observe.watches import WatchedCollection
 
 PAGE_SIZE: Final = 500
-_LEASE: Final = "/apis/coordination.k8s.io/v1/namespaces/topogate-system/leases/topogate-sweeper"
+LEASE: Final = "/apis/coordination.k8s.io/v1/namespaces/topogate-system/leases/topogate-sweeper"
 OWNERS_SECONDS: Final = 10.0
 
 T = TypeVar("T")
@@ -79,7 +79,7 @@ class ClusterReading:
             _asker(api, owners),
             functools.cache(lambda: _storage(api)),
             functools.cache(lambda: _namespaces(api)),
-            functools.cache(lambda name: _record(api, name)),
+            functools.cache(lambda name: record_of(api, name)),
             owners.all_of,
             functools.cache(lambda collection: _objects(api, collection)),
             functools.cache(lambda: _policy(api)),
@@ -208,7 +208,8 @@ def _storage(api: Api) -> Storage | None:
         return None
 
 
-def _record(api: Api, name: str) -> Mapping[str, str] | None:
+def record_of(api: Api, name: str) -> Mapping[str, str] | None:
+    """The data of an extension's record (a ConfigMap), None if the user may not read it."""
     try:
         return api.json("GET", path_of(name)).get("data") or {}
     except ApiError:
@@ -225,7 +226,7 @@ def _policy(api: Api) -> Policy | None:
 def leads_since(api: Api) -> float | None:
     """Since when the sweeper's leader leads, in seconds since 1970; None if the user may not know."""
     try:
-        return since_1970((api.json("GET", _LEASE).get("spec") or {}).get("acquireTime"))
+        return since_1970((api.json("GET", LEASE).get("spec") or {}).get("acquireTime"))
     except ApiError:
         return None  # gangs are then believed to have been seen all the time
 

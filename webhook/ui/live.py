@@ -4,6 +4,7 @@ All viewers share one drawing: each gets the latest version, or waits for the ne
 """
 
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -11,8 +12,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, Protocol
 
 from webhook.configuration.settings import Settings
+from webhook.inquiry.cluster_state import leads_since, record_of
 from webhook.inquiry.next_pass import VIEW_ALONE, PassFacts, moment, plans_checked
 from webhook.inquiry.resource_adder import ResourceAdder
+from webhook.kube.client import Api
 from webhook.kube.objects import Pod
 from webhook.placement import Snapshot
 from webhook.placement.stranded_gpus import stranded_gpus
@@ -34,6 +37,9 @@ DRAW_SECONDS: Final = 1.0
 
 IDLE_SECONDS: Final = 10.0
 """The longest time between drawings, since ages change without any event."""
+
+RECORD_SECONDS: Final = 10.0
+"""How old the records of the sweeper's leader may be."""
 
 logger = logging.getLogger(__name__)
 
@@ -146,6 +152,36 @@ class Artist:
         return _KnownPod(pod, view.gang_of(pod), self._counting.gpus(pod_class.requests))
 
 
+class LeaderRecords:
+    """What the sweeper's leader has written for the next one, read at intervals. Thread-safe.
+
+    The last known one counts while the API server does not answer.
+    """
+
+    def __init__(self, api: Api, clock: Callable[[], float] = time.monotonic) -> None:
+        self._api = api
+        self._clock = clock
+        self._known: dict[str, tuple[float, Any]] = {}
+
+    def record(self, name: str) -> Mapping[str, str] | None:
+        """The record of an extension, see PassFacts."""
+        found: Mapping[str, str] | None = self._current(name, lambda: record_of(self._api, name))
+        return found
+
+    def leads_since(self) -> float | None:
+        """Since when the leader leads, see PassFacts."""
+        found: float | None = self._current("", lambda: leads_since(self._api))
+        return found
+
+    def _current(self, name: str, read: Callable[[], Any]) -> Any:
+        at, known = self._known.get(name, (-math.inf, None))
+        if self._clock() - at < RECORD_SECONDS:
+            return known
+        found = read()
+        self._known[name] = self._clock(), known if found is None else found
+        return self._known[name][1]
+
+
 class Live:
     """Scenes of a live cluster. Thread-safe."""
 
@@ -157,11 +193,11 @@ class Live:
         history: History,
         clock: Callable[[], float] = time.monotonic,
         avoided: Callable[[], Mapping[str, str]] = dict,
-        record_of: Callable[[str], Mapping[str, str] | None] = lambda _: None,
+        records: LeaderRecords | None = None,
         policy: Policy | None = None,
     ) -> None:
-        """Nothing is read before start(). avoided: see Artist. record_of, policy: see PassFacts."""
-        self._record_of, self._policy = record_of, policy
+        """Nothing is read before start(). avoided: see Artist. policy: see PassFacts."""
+        self._records, self._policy = records, policy
         self._cache = cache
         self._artist = Artist(cache, settings, counting, avoided, cache.existence.lookup, self.facts)
         self._history = history
@@ -178,11 +214,14 @@ class Live:
 
     def facts(self) -> PassFacts:
         """What a pass reads beside the view of a scene, which has the objects of extensions."""
-        cache = self._cache
-        return PassFacts(
-            cache.size_of, cache.owners.all_of, self._record_of, self._policy, cache.namespace_labels(),
-            cache.budgets(), cache.failed_pods(),
+        cache, records = self._cache, self._records
+        found = PassFacts(
+            cache.size_of, cache.owners.all_of, policy=self._policy, namespaces=cache.namespace_labels(),
+            budgets=cache.budgets(), failed=cache.failed_pods(),
         )  # fmt: skip
+        if records is None:
+            return found
+        return replace(found, record_of=records.record, leads_since=records.leads_since())
 
     def start(self) -> None:
         """Start reading and drawing."""

@@ -25,7 +25,7 @@ from webhook.inquiry.bad_nodes import AvoidedNodes
 from webhook.kube.client import Api, ConnectError
 from webhook.sweeper.observe.cache import ClusterCache
 from webhook.ui.history import History
-from webhook.ui.live import Live
+from webhook.ui.live import LeaderRecords, Live
 from webhook.ui.page_app import create_app
 from webhook.ui.page_worker import PageWorker
 from webhook.ui.pages import MOST_STREAMS, PageDependencies
@@ -65,7 +65,7 @@ def build(
     settings, counted = configuration.settings, configuration.counting
     avoided, cache = AvoidedNodes(api), ClusterCache(api, settings.gate_prefix)
     live = Live(
-        cache, settings, counted, History(), avoided=avoided, record_of=avoided.record,
+        cache, settings, counted, History(), avoided=avoided, records=LeaderRecords(api),
         policy=configuration.policy,
     )  # fmt: skip
     live.start()
