@@ -31,6 +31,11 @@ class OwnerState(Enum):
     """It existed, and its kind is served no more: its CustomResourceDefinition is deleted."""
 
 
+_DELETED: Final = {
+    OwnerState.ABSENT: "is deleted",
+    OwnerState.UNDEFINED: "is deleted with the definition of its kind",
+}
+
 FindOwner = Callable[[str, OwnerReference], Metadata | OwnerState]
 """Takes a namespace and a reference; returns the metadata of exactly this object, or why there is none."""
 
@@ -91,10 +96,8 @@ def lost_above(namespace: str, reference: OwnerReference | None, find: FindOwner
         owner = f"its {'controller' if reference.controller else 'owner'} {name}"
         if found is OwnerState.UNCONFIRMED:
             return LostOwner(f"the API server is asked whether {owner} exists", False)
-        if found is OwnerState.UNDEFINED:
-            return LostOwner(f"{owner} is deleted with the definition of its kind, {SO}")
         if isinstance(found, OwnerState):
-            return LostOwner(f"{owner} is deleted, {SO}")
+            return LostOwner(f"{owner} {_DELETED[found]}, {SO}")
         if found.deletion_timestamp:
             return LostOwner(f"{owner} is being deleted, {SO}")
         reference = owner_of(found)
