@@ -3,7 +3,7 @@
 A live copy that lacks a controller proves nothing: the watch may be late, or the kind may not be watched. So
 the API server is asked for that object, beside the passes. Until it has answered, the controller is
 unconfirmed. A kind that is not served, or that may not be read, counts as one that exists; but a controller
-that was seen is gone once no version of its kind is served: it went with its definition. When a waiting pod
+that was seen is gone once no version of its kind is served: its definition is deleted. When a waiting pod
 is deleted, its controller is unconfirmed again: that may be the first pod of a deleted controller.
 """
 
