@@ -34,7 +34,9 @@ def test_pods_that_cannot_be_distinguished_are_refused(count: allocations.Count)
 def test_refusals_stay_with_those_that_could_not_be_distinguished_or_were_in_the_middle(
     count: allocations.Count,
 ) -> None:
-    assert count.refused <= count.ambiguous_refused + sum(count.kills.values())
+    """Until a plugin has registered after a kill, longer under load, the kubelet refuses by itself."""
+    by_plugin = count.refused - count.reasons["no healthy devices"]
+    assert by_plugin <= count.ambiguous_refused + sum(count.kills.values())
 
 
 def test_it_stays_small(count: allocations.Count) -> None:
