@@ -31,7 +31,7 @@ def test_the_pages_account_reads_and_asks_and_writes_nothing() -> None:
             assert "secrets" not in rule["resources"]
 
 
-@pytest.mark.promise("R190")
+@pytest.mark.promise("R191")
 @pytest.mark.parametrize("path", [*map(path_of, (NODE_FAILURES, ACCOUNT_USE)), LEASE, BUDGETS])
 def test_the_page_may_read_what_the_sweepers_reasons_depend_on(path: str) -> None:
     """By their names alone, where they have names; else it would show other reasons than the sweeper."""

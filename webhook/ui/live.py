@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, Protocol
 
 from webhook.configuration.settings import Settings
-from webhook.inquiry.cluster_state import leads_since, record_of
+from webhook.inquiry.cluster_state import LEASE, leads_since, record_of
 from webhook.inquiry.next_pass import VIEW_ALONE, PassFacts, moment, plans_checked
 from webhook.inquiry.resource_adder import ResourceAdder
 from webhook.kube.client import Api
@@ -170,7 +170,7 @@ class LeaderRecords:
 
     def leads_since(self) -> float | None:
         """Since when the leader leads, see PassFacts."""
-        found: float | None = self._current("", lambda: leads_since(self._api))
+        found: float | None = self._current(LEASE, lambda: leads_since(self._api))
         return found
 
     def _current(self, name: str, read: Callable[[], Any]) -> Any:

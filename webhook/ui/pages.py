@@ -3,7 +3,7 @@
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
@@ -12,9 +12,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_l
 
 from webhook.configuration.settings import Settings
 from webhook.configuration.store import ConfigurationStore
-from webhook.inquiry.cluster_state import leads_since
 from webhook.inquiry.documents import InputError
-from webhook.inquiry.next_pass import PassFacts
 from webhook.kube.client import Api
 from webhook.scheduling.gpus import Counting
 from webhook.ui import whatif
@@ -153,7 +151,7 @@ class Pages:
         found = self._details.get(scene.version, (row.id, seen.rights))
         if found is None:
             with self._alone():
-                found = detail(row, scene, self._of.settings, self._facts(), seen.rights)
+                found = detail(row, scene, self._of.settings, self._of.live.facts(), seen.rights)
             self._details.put(scene.version, (row.id, seen.rights), found)
         if seen.rights.nodes:
             members = (each.node for each in row.members)
@@ -196,7 +194,7 @@ class Pages:
     def what_if(self) -> Response:
         """Place a manifest, or a changed gang, on the scene. See _Wanted."""
         scene, seen = self._seen()
-        wanted, facts = _body(), self._facts()
+        wanted, facts = _body(), self._of.live.facts()
         change, counting = whatif.WhatIfChange(wanted.size, wanted.level, wanted.model), self._of.counting
         if wanted.manifest:
             with self._alone():
@@ -234,9 +232,6 @@ class Pages:
         return next(
             (row for row in scene.gangs if row.id == wanted and seen.rights.may_list(row.namespace)), None
         )
-
-    def _facts(self) -> PassFacts:
-        return replace(self._of.live.facts(), leads_since=leads_since(self._of.api))
 
     def _alone(self) -> "_QuestionLock":
         return _QuestionLock(self._thinking)
