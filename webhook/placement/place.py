@@ -96,7 +96,7 @@ def place(
         return Assignment((), nothing, True, snapshot.topology.spread(nothing.domains))
     looks = _looks(question, snapshot)
     if looks > budget.left and len(question.classes) > 1:
-        budget.take(max(0, budget.left + 1))
+        budget.take(max(0, budget.left + 1))  # as if it had been tried: the steps decided, not the nodes
         return too_many_classes(gang, len(question.classes), snapshot, options.bound)
     budget.take(looks + len(gang.members))
     if one_node.serves(question) and (alone := one_node.best(question, snapshot, budget)) is not None:

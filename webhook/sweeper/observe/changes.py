@@ -92,7 +92,7 @@ class Changes:
         return occupied_node(pod, self._gate_prefix) if pod is not None else None
 
     def on_freed(self) -> None:
-        """Record that resources of extensions may have become free, or are better known."""
+        """Record that resources of extensions may be free, or better known, or that a namespace changed."""
         with self._lock:
             self.usage_version += 1
             self.freed_version += 1

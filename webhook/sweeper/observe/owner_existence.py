@@ -328,8 +328,8 @@ class OwnerExistence:
         Raises ApiError: an API server that cannot list versions proves nothing.
         """
         group, slash, _ = reference.api_version.partition("/")
-        existed = known is not None and isinstance(known.found, Metadata)
-        if not slash or not (existed or (known is not None and known.found is OwnerState.UNDEFINED)):
+        never_seen = OwnerState.UNCONFIRMED, OwnerState.UNREADABLE, OwnerState.ABSENT
+        if not slash or known is None or known.found in never_seen:
             return False
         versions = versions_of(self._api, group, _ANSWER_SECONDS)
         for version in versions:
