@@ -152,15 +152,19 @@ def test_an_output_that_is_away_is_tried_again_until_it_takes_the_labels(
 
 
 class Pauses(threading.Event):
-    """An event that never comes; waiting for it takes no time and is noted."""
+    """Waiting takes no time and is noted. It comes so many times, each within an eighth of a second."""
 
-    def __init__(self) -> None:
+    def __init__(self, comes: int = 0) -> None:
         super().__init__()
+        self.comes = comes
         self.seconds: list[float] = []
+        self.now = 0.0
 
     def wait(self, timeout: float | None = None) -> bool:
         self.seconds.append(timeout or 0)
-        return False
+        self.comes -= 1
+        self.now += min(0.125, timeout or 0) if self.comes >= 0 else timeout or 0
+        return self.comes >= 0
 
 
 def test_the_server_is_given_the_time_that_it_asks_for() -> None:
@@ -171,6 +175,17 @@ def test_the_server_is_given_the_time_that_it_asks_for() -> None:
     agent.run(3600.0, lambda problem: None if problem else agent.stop())
     assert len(recorder.wanted) == 2
     assert 7 <= pauses.seconds[0] <= 10.5
+
+
+@pytest.mark.parametrize(("events", "looks"), [(1, 2), (5, 2), (180, 21)], ids=["one", "a few", "a storm"])
+def test_a_storm_of_events_is_a_few_looks(monkeypatch: pytest.MonkeyPatch, events: int, looks: int) -> None:
+    """They come eight times a second: a look follows the last one, or waits for a second at most."""
+    recorder, pauses = Recorder(), Pauses(comes=events)
+    agent = Agent({"a": Reported(PLACE)}, recorder)
+    agent._wake = pauses
+    monkeypatch.setattr("labeler.agent.time.monotonic", lambda: pauses.now)
+    agent.run(3600.0, lambda _: agent.stop() if pauses.comes <= 0 else None)
+    assert len(recorder.wanted) == looks
 
 
 def test_a_change_is_published_without_waiting_for_the_interval() -> None:

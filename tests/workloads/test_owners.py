@@ -1,22 +1,26 @@
 """Owners on a real API server: what it serves is found, also later, and what it does not is no trouble."""
 
 import threading
-import time
 import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from hack.local import native_gangs
 from hack.local.cluster import Cluster
 from tests.definitions import define as install_definition
 from tests.definitions import wait_gone, wait_served
 from tests.support import create_namespace, delete, delete_namespace
+from tests.sweeper.empty_api import Empty
 from webhook.kube.client import Api, ApiError
+from webhook.kube.objects import Metadata
 from webhook.sweeper.observe.membership import GangKey
 from webhook.sweeper.observe.owner_sizes import Owners
+from webhook.workloads.builtin import Job, JobSpec
+from webhook.workloads.kinds import WORKLOADS
 
 
 def define(cluster: Cluster, definitions: list[str], kind: str, group: str, *versions: str) -> str:
@@ -91,22 +95,15 @@ def test_built_in_owners_are_known_and_their_changes_reported(
     cluster.wait_for("its size", lambda: size_of(owners, "Job", namespace, "train", uid) == 3)
 
 
-def test_a_change_that_does_not_concern_the_size_is_not_reported(
-    cluster: Cluster, namespace: str, owners: Owners, changed: threading.Event
-) -> None:
-    job(cluster, namespace, 4)
-    path = f"/apis/batch/v1/namespaces/{namespace}/jobs/train"
-    cluster.wait_for("its status", lambda: cluster.api().json("GET", path)["status"].get("conditions"))
-    owners.start()
-    cluster.wait_for("the owners", lambda: owners.synced)
-
-    def is_quiet() -> bool:
-        changed.clear()
-        return not changed.wait(0.5)
-
-    cluster.wait_for("what other tests have left to be read", is_quiet)
-    cluster.kubectl("label", "job", "train", "-n", namespace, "a=b")
-    assert not changed.wait(0.5)
+def test_a_change_that_does_not_concern_the_size_is_not_reported(changed: threading.Event) -> None:
+    owners = Owners(Empty(), changed.set)
+    workload = next(each for each in WORKLOADS if each.struct is Job)
+    before = Job(metadata=Metadata("train", "default", "u"), spec=JobSpec(parallelism=4, completions=4))
+    labelled = replace(before, metadata=replace(before.metadata, labels={"a": "b"}))
+    owners._note(workload, before, labelled)
+    assert not changed.is_set()
+    owners._note(workload, labelled, replace(labelled, spec=replace(labelled.spec, parallelism=3)))
+    assert changed.is_set()
 
 
 def test_definitions_that_are_installed_later_are_found_and_removed_ones_forgotten(
@@ -144,33 +141,21 @@ def test_a_kind_that_a_gang_asked_for_once_is_looked_for_soon_after(
         owners.stop()
 
 
-def test_a_gang_of_a_kind_that_is_not_known_asks_for_it_once(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_gang_of_a_kind_that_is_not_known_asks_for_it_once() -> None:
     """Each pass asks about each gang; a kind that may not be read would be discovered again all the time."""
-    monkeypatch.setattr("webhook.sweeper.observe.owner_sizes.SOONER_SECONDS", 0.1)
-    looks: list[None] = []
-
-    class Counted(Api):
-        def request(self, method: str, path: str, **options: Any) -> bytes:
-            looks.extend([None] if path == "/apis" else [])
-            return super().request(method, path, **options)
-
-    owners = Owners(Counted.connect(cluster.kubeconfig, user_agent="test"), lambda: None)
-    owners.start()
-    try:
-        cluster.wait_for("the owners", lambda: owners.synced)
-        for count, name in enumerate(("train", "another"), start=2):
-            for _ in range(20):
-                size_of(owners, "LeaderWorkerSet", "default", name)
-                time.sleep(0.05)
-            assert len(looks) == count
-    finally:
-        owners.stop()
+    owners = Owners(Empty(), lambda: None)
+    owners._wake.clear()
+    asked: list[bool] = []
+    for name in ("train", "train", "another", "another", "train"):
+        size_of(owners, "LeaderWorkerSet", "default", name)
+        asked.append(owners._wake.is_set())
+        owners._wake.clear()
+    assert asked == [True, False, True, False, False]
 
 
-def test_a_gang_of_a_kind_that_is_not_known_is_forgotten_but_for_its_hash(owners: Owners) -> None:
+def test_a_gang_of_a_kind_that_is_not_known_is_forgotten_but_for_its_hash() -> None:
     """The name of an owner, as a pod's author writes it, may be as long as the largest object."""
+    owners = Owners(Empty(), lambda: None)
     asked = [GangKey("default", "JobSet", "train", str(number)) for number in range(3)]
     for gang in asked:
         owners.facts(gang)
