@@ -21,7 +21,7 @@ from webhook.sweeper.decide.refusing_nodes import RefusingNodes
 from webhook.sweeper.decide.release_queue import SentReleases
 from webhook.sweeper.decide.waiting_plans import Preempting, VictimsSince, look_for_victims
 from webhook.sweeper.observe.gangs import OwnerFacts
-from webhook.sweeper.observe.view import Moment
+from webhook.sweeper.observe.view import Moment, View
 
 MOVES: Final = Settings(moves=MoveLimits(is_on=True))
 MOVABLE: Final = {keys.MOVABLE_ANNOTATION: "true"}
@@ -41,12 +41,19 @@ def blocks(*sizes: int, gpus: int = 1) -> Nodes:
     return cluster
 
 
+class ValidPlans(Placing):
+    """Its passes go on with the plans that are still valid, as those of the sweeper do."""
+
+    def view(self) -> View:
+        return with_valid_plans(super().view(), Topology(), RefusingNodes(), SentReleases())
+
+
 class Scattered:
     """Gangs on nodes of blocks, and those that wait."""
 
     def __init__(self, *sizes: int, settings: Settings = MOVES) -> None:
         self.cluster = blocks(*sizes)
-        self.placing = Placing(self.cluster, settings)
+        self.placing = ValidPlans(self.cluster, settings)
         self.sizes: dict[str, int] = {}
         self.placing.owner_facts = lambda key: OwnerFacts(size=self.sizes.get(key.name))
 
@@ -146,7 +153,6 @@ class Moving:
         """What a pass does for the plan."""
         placing = self.scattered.placing
         view = replace(placing.view(), now=Moment(self.clock()), not_released=self.not_released)
-        view = with_valid_plans(view, Topology(), RefusingNodes(), SentReleases())
         snapshot = placing.snapshotter.snapshot(view)
         found, self.since = look_for_victims(view, snapshot, self.budgets, self.since, settings)
         return found

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from tests.sweeper.cluster import Nodes, places
-from tests.sweeper.moves import MOVABLE, MOVES, WAITING, Moving, Scattered, evicted, moved, scene
+from tests.sweeper.moves import MOVABLE, MOVES, REQUIRED, WAITING, Moving, Scattered, evicted, moved, scene
 from tests.sweeper.preemptions import member
 from webhook.configuration.settings import Settings
 from webhook.kube.objects import Pod
@@ -313,6 +313,74 @@ def test_the_new_place_stays_reserved_while_the_api_server_is_asked_for_the_cont
     made.placing.snapshotter.owners = lambda: lambda pod: asked if is_of("small", pod) else None
     made.waits("tiny", 1)
     assert places(made.one()) == {}
+
+
+def evicted_for_large(*names: str) -> Scattered:
+    """Two gangs are to be moved for large, of which these are evicted; a third block is free by now."""
+    made = Scattered(3, 2, 3)
+    made.runs("one", "n0")
+    made.runs("two", "n1")
+    made.runs("fixed", "n5", annotations={}, priority=3000)
+    made.waits("large", 3)
+    scene = Moving(made)
+    for name in (*names, "fixed"):
+        scene.change(f"{name}-0", None)
+    return made
+
+
+def lose_a_node(made: Scattered) -> None:
+    """The whole gang that waits gets another place."""
+    del made.cluster.nodes["n2"]
+
+
+def replace_a_pod(made: Scattered) -> None:
+    """It runs, but for a pod that its kubelet refused, and that was recreated."""
+    made.cluster.pods = [pod for pod in made.cluster.pods if "large" not in pod.metadata.name]
+    made.cluster.pods += [member("large", number, f"n{number}") for number in (1, 2)]
+    made.cluster.pods.append(member("large", 0, metadata={"uid": "again", "annotations": REQUIRED}))
+
+
+def recreate_all_pods(made: Scattered) -> None:
+    """By its controller, before any was released."""
+    made.cluster.pods = [pod for pod in made.cluster.pods if "large" not in pod.metadata.name]
+    made.waits("large", 3, again=1)
+
+
+@pytest.mark.promise("O420")
+@pytest.mark.parametrize("change", [lose_a_node, replace_a_pod, recreate_all_pods])
+def test_a_moved_gang_keeps_its_place_if_the_plan_for_which_it_was_moved_is_made_again(
+    change: Callable[[Scattered], None],
+) -> None:
+    """Also for the next leader, which knows of the move from that plan alone."""
+    made = evicted_for_large("one", "two")
+    change(made)
+    (again,) = made.one().plans
+    assert again.gang.key.name == "large"
+    made.written(again)
+    change_leader(made)
+    made.one()
+    assert made.placing.ledger.nodes(MOVE) == {"n3", "n4"}
+
+
+@pytest.mark.promise("O420")
+def test_a_plan_that_is_made_again_names_no_gang_whose_move_did_not_begin() -> None:
+    made = evicted_for_large("one")
+    lose_a_node(made)
+    (again,) = made.one().plans
+    assert [group.pods for group in made.written(again).spec.victims] == [["ns-one-0"]]
+
+
+def test_a_plan_that_also_names_a_gang_that_was_moved_evicts_its_other_victims_as_ever() -> None:
+    """It was made again, in the place of a gang of lower priority: that needs no makeRoom."""
+    scene = Moving()
+    scene.change("one-0", None)
+    scene.change("two-0", member("two", 0, "n1", priority=0))
+    moved_before, victim = sorted(scene.plan.spec.victims, key=lambda group: group.pods)
+    victim = msgspec.structs.replace(victim, nodes=[], moves=[])
+    spec = msgspec.structs.replace(scene.plan.spec, victims=[moved_before, victim])
+    scene.scattered.record(msgspec.structs.replace(scene.plan, spec=spec))
+    found = scene.look(Settings())
+    assert (evicted(found), found.dropped) == (["two-0"], frozenset())
 
 
 def is_needed(made: Scattered, placement: Placement) -> bool:

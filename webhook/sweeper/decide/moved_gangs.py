@@ -112,6 +112,13 @@ def with_moves(ledger: ReservationLedger, victims: Iterable[VictimGroup], view: 
     return replace(ledger, reservations=(*ledger.reservations, *filter(None, made)))
 
 
+def moves_under_way(plan: Placement | None, ledger: ReservationLedger, view: View) -> Iterator[VictimGroup]:
+    """The moves of a plan that have begun and are not over: it names them also once it is made again."""
+    holders = {each.holder for each in _of_ledger(ledger) if not each.is_over and _is_begun(each, view)}
+    groups = plan.spec.victims if plan is not None else ()
+    return (group for group in groups if group.is_moved and group.moves[-1] in holders)
+
+
 def _is_begun(move: MoveReservation, view: View) -> bool:
     """Whether a pod of the gang is gone, or is being deleted."""
     pods = (view.by_uid.get(uid) for uid in move.pods)

@@ -22,7 +22,7 @@ from webhook.placement.cards.state import overbooked_cards
 from webhook.sweeper.decide.attempt import Attempt, PassState
 from webhook.sweeper.decide.gang_question import GangQuestion
 from webhook.sweeper.decide.kubelet_refusals import NONE_REFUSED, KubeletRefusals
-from webhook.sweeper.decide.moved_gangs import move_of
+from webhook.sweeper.decide.moved_gangs import move_of, moves_under_way
 from webhook.sweeper.decide.orders import Beside, NewPlan, Pair
 from webhook.sweeper.decide.refusing_nodes import RefusingNodes
 from webhook.sweeper.decide.release_queue import ReleaseQueue, SentReleases, Timestamps
@@ -235,6 +235,7 @@ def new_plan(attempt: Attempt, now: PassState, *, unpinned: bool = False) -> New
     labels = now.view.labels_of(nodes)
     move = move_of(gang, frozenset(nodes), now.ledger)
     before = now.view.placements.get(gang.key.placement_key)
+    going = moves_under_way(before, now.ledger, now.view)
     return NewPlan(
         gang,
         asked,
@@ -247,7 +248,7 @@ def new_plan(attempt: Attempt, now: PassState, *, unpinned: bool = False) -> New
         beside=found,
         domains=gang.division.domains({**others, **({} if unpinned else answer.nodes)}),
         placed=len({*others, *asked.pods}),
-        victims=victims,
+        victims=(*victims, *going),
         avoided=_avoided(attempt, nodes, now),
         moves=move.moves if move is not None else (),
     )

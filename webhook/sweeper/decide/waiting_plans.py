@@ -185,15 +185,6 @@ class _WaitingPlan(NamedTuple):
         return cls(placement, waiting, nodes, urgency(waiting))
 
     @property
-    def moves(self) -> bool:
-        """Whether gangs are moved for it."""
-        return any(group.is_moved for group in self.placement.spec.victims)
-
-    def is_on(self, settings: Settings) -> bool:
-        """Whether pods are evicted for such a plan."""
-        return settings.moves.is_on if self.moves else settings.preempt
-
-    @property
     def uids(self) -> Set[str]:
         """Those of its pods."""
         return {pod.metadata.uid for pod in self.waiting}
@@ -219,8 +210,9 @@ def look_for_victims(
     now = view.now.seconds
     for plan, victims in _running_victims_of_plans(view, snapshot):
         groups = _needed(victims, plan, view, snapshot)
-        if not groups or not plan.is_on(settings):
-            found = found.dropping(plan) if groups and plan.moves else found
+        moves = _are_moved(groups)
+        if not groups or not (settings.moves.is_on if moves else settings.preempt):
+            found = found.dropping(plan) if moves else found
             continue
         if not plan.uids.isdisjoint(view.not_released):
             found = found.holding(plan, _waits(groups, plan, _NOT_READY), groups)
@@ -228,7 +220,7 @@ def look_for_victims(
         after, left, blocked = _evicting(groups, plan, view, found, budgets)
         began = since.get(plan.placement.key, now)
         is_over = now - began >= _patience(blocked, settings)
-        if is_over and plan.moves:
+        if is_over and moves:
             found = found.dropping(plan)
             continue
         found, budgets, known[plan.placement.key] = after, left, began
@@ -236,6 +228,11 @@ def look_for_victims(
         if not is_over:
             found = found.holding(plan, _waits(groups, plan, blocked), groups)
     return found, known
+
+
+def _are_moved(groups: Sequence[RunningVictims]) -> bool:
+    """Whether some of these gangs are moved; a plan that was made again may name others, already moved."""
+    return any(group.is_moved for group in groups)
 
 
 def _patience(blocked: str, settings: Settings) -> float:
@@ -270,7 +267,7 @@ def _evicting(
 ) -> tuple[Preempting, Budgets, str]:
     """With the victims of a plan to evict now, and the rest of the budgets; and why some are protected."""
     after, left, blocked = _evicting_each(groups, plan, view, found, budgets)
-    if plan.moves and blocked:  # then no further gang is moved
+    if _are_moved(groups) and blocked:  # then no further gang is moved
         begun = [group for group in groups if group.is_begun]
         after, left, _ = _evicting_each(begun, plan, view, found, budgets)
     return after, left, blocked
@@ -482,6 +479,6 @@ def _waits(groups: Sequence[RunningVictims], plan: _WaitingPlan, blocked: str) -
         return f"{gang.kind}/{gang.name}" if plan.is_of(gang.namespace) else "a gang of another namespace"
 
     shown = [f"{name(group.gang)} ({counted(len(group.pods), 'pod')})" for group in groups]
-    what = "gangs are moved for it" if plan.moves else "pods of lower priority are evicted for it"
+    what = "gangs are moved for it" if _are_moved(groups) else "pods of lower priority are evicted for it"
     sentence = f"{what}: {few(shown, unit='gang')}"
     return f"{sentence}; not yet: {blocked}" if blocked else sentence
