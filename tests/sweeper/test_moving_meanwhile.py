@@ -403,8 +403,8 @@ def test_a_new_leader_finds_the_moves_of_a_deleted_gang_as_long_as_their_places_
 
 
 @pytest.mark.promise("O418")
-def test_the_placement_of_a_moved_gang_stays_for_an_hour_for_the_limit_of_moves() -> None:
-    """The gang may end at once, and so may the one for which it was moved."""
+def test_the_placement_of_a_moved_gang_stays_for_a_day_for_the_limits_of_moves() -> None:
+    """The gang may end at once or be recreated, and the one for which it was moved may end, too."""
     made = evicted_one()
     (plan_of_large,) = [each for each in made.cluster.placements.values() if each.spec.victims]
     made.waits("small", 1, again=1)
@@ -412,9 +412,22 @@ def test_the_placement_of_a_moved_gang_stays_for_an_hour_for_the_limit_of_moves(
     made.cluster.pods = [pod for pod in made.cluster.pods if "fixed" in pod.metadata.name]
     assert not is_needed(made, plan_of_large)
     assert is_needed(made, back)
-    hour_ago = (datetime.now(UTC) - timedelta(hours=1)).isoformat()
-    spec = msgspec.structs.replace(back.spec, moves=[hour_ago])
-    assert not is_needed(made, msgspec.structs.replace(back, spec=spec))
+    for hours, stays in ((23, True), (24, False)):
+        before = (datetime.now(UTC) - timedelta(hours=hours)).isoformat()
+        spec = msgspec.structs.replace(back.spec, moves=[before])
+        assert is_needed(made, msgspec.structs.replace(back, spec=spec)) is stays
+
+
+@pytest.mark.promise("O418")
+def test_the_moves_of_a_day_count_for_the_gang_also_once_its_controller_recreates_all_of_its_pods() -> None:
+    made = evicted_one()
+    made.waits("small", 1, again=1)
+    made.written(made.one().plans[0])
+    made.cluster.pods = [pod for pod in made.cluster.pods if pod.metadata.name != "small-0"]
+    made.waits("small", 1, again=2)
+    (restarted,) = made.one().plans
+    assert restarted.gang.key.name == "small"
+    assert len(made.written(restarted).spec.moves) == 1
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from datetime import UTC, datetime
 from typing import Any
 
+import msgspec
 import pytest
 
 from tests.sweeper.clock import Clock
@@ -18,7 +19,7 @@ from webhook.sweeper.decide.orders import Cause, GangOutcome, Orders
 from webhook.sweeper.decide.reservations import STARVATION, Reservation
 from webhook.sweeper.metrics import Metrics
 from webhook.sweeper.observe.gangs import OwnerFacts, PodGang, gather
-from webhook.sweeper.observe.view import View
+from webhook.sweeper.observe.view import Moment, View
 from webhook.sweeper.report import Reporter
 
 AWAY = ApiError(0, "Unreachable", "no answer from port 40001")
@@ -286,3 +287,19 @@ def test_a_plan_reveals_nothing_of_pods_of_another_namespace_and_does_not_stay_f
     copy: Any = cache
     Reports(Pass(api, copy, Settings())).report(View([], [spoken_of], {}, {plan.key: plan}), [])
     assert [write.split()[0] for write in api.writes] == ["DELETE"]
+
+
+def test_a_placement_that_only_records_a_move_reads_as_such_and_not_as_pods_on_nodes() -> None:
+    api, copy = Answers(), Copy()
+    moved = PlacementSpec(gang="Job/train", pods=[PlannedPod(name="p", uid="gone", node="n0")])
+    moved = msgspec.structs.replace(moved, moves=[datetime.now(UTC).isoformat()])
+    ran = PlacementStatus("Bound", 1, 1, 1, "1 block", complete=True)
+    made = Placement(Metadata(name="p", namespace="ns", uid="u"), moved, ran)
+    copy.placements = {made.key: made}
+    surroundings: Any = Pass(api, copy, Settings(), Metrics())  # type: ignore[arg-type]
+    Reports(surroundings).report(View([], [], {}, {}, now=Moment(0.0, datetime.now(UTC))), [])
+    assert [write.split()[0] for write in api.writes] == ["PATCH"]
+    (body,) = api.bodies
+    status = {name: value for name, value in body["status"].items() if value is not None}
+    assert status.keys() == {"complete", "reason"}
+    assert "record of moved gangs" in status["reason"]

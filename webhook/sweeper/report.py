@@ -31,6 +31,8 @@ logger = logging.getLogger(__name__)
 
 _SETTLING: Final = "Settling"
 """The state of a gang that is not complete, for metrics."""
+_RECORD: Final = "none of its pods exists; this Placement stays for up to a day as a record of moved gangs"
+"""The reason in a Placement that is only needed for `makeRoom`."""
 
 
 # --- statuses of Placements ---------------------------------------------------------------------------
@@ -312,7 +314,11 @@ class Reporter:
         """None of the plan's pods is there: it is removed, unless the gang has others, or moves need it."""
         if gang is not None:
             return [self._report_gang(gang, placement, now)]
-        if not is_needed_by_moves(placement, now.reservations, now.view):
+        if is_needed_by_moves(placement, now.reservations, now.view):
+            known, nodes = placement.status, now.holding(placement.key)
+            status = PlacementStatus(complete=known.complete, attempt=known.attempt, reason=_RECORD, **nodes)
+            now.writer.write(placement, status)
+        else:
             now.writer.remove(placement)
         return []
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Final
 
-from webhook.durations import HOUR
+from webhook.durations import DAY
 from webhook.kube.objects import OwnerReference, Pod, PodMetadata
 from webhook.kube.placements import Placement, VictimGroup
 from webhook.kube.times import since_1970
@@ -56,12 +56,12 @@ class MoveReservation(Reservation):
 def is_needed_by_moves(placement: Placement, reservations: Container[str], view: View) -> bool:
     """Whether a Placement without pods is all that the next leader may know of moves.
 
-    It names a gang whose new place is still reserved, or counts for the limit of moves an hour. reservations:
-    the Placements of the gangs for which nodes are reserved.
+    It names a gang whose new place is still reserved, or counts its own gang's moves, which may be recreated
+    within the day. reservations: the Placements of the gangs for which nodes are reserved.
     """
     if any(group.is_moved and group.moved_gang in reservations for group in placement.spec.victims):
         return True
-    return bool(moves_within(HOUR, placement.spec.moves, view.now.at.timestamp()))
+    return bool(moves_within(DAY, placement.spec.moves, view.now.at.timestamp()))
 
 
 def moves_within(seconds: float, moves: Sequence[str], at: float) -> list[str]:
