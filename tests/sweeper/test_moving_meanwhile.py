@@ -348,7 +348,7 @@ def recreate_all_pods(made: Scattered) -> None:
 
 @pytest.mark.promise("O420")
 @pytest.mark.parametrize("change", [lose_a_node, replace_a_pod, recreate_all_pods])
-def test_a_moved_gang_keeps_its_place_if_the_plan_for_which_it_was_moved_is_made_again(
+def test_a_moved_gang_keeps_its_place_if_the_gang_that_waits_gets_a_new_plan(
     change: Callable[[Scattered], None],
 ) -> None:
     """Also for the next leader, which knows of the move from that plan alone."""
@@ -363,7 +363,7 @@ def test_a_moved_gang_keeps_its_place_if_the_plan_for_which_it_was_moved_is_made
 
 
 @pytest.mark.promise("O420")
-def test_a_plan_that_is_made_again_names_no_gang_whose_move_did_not_begin() -> None:
+def test_a_new_plan_names_no_gang_whose_move_did_not_begin() -> None:
     made = evicted_for_large("one")
     lose_a_node(made)
     (again,) = made.one().plans
@@ -371,7 +371,7 @@ def test_a_plan_that_is_made_again_names_no_gang_whose_move_did_not_begin() -> N
 
 
 def test_a_plan_that_also_names_a_gang_that_was_moved_evicts_its_other_victims_as_ever() -> None:
-    """It was made again, in the place of a gang of lower priority: that needs no makeRoom."""
+    """The gang got a new plan, in the place of a gang of lower priority: that needs no makeRoom."""
     scene = Moving()
     scene.change("one-0", None)
     scene.change("two-0", member("two", 0, "n1", priority=0))

@@ -113,7 +113,7 @@ def with_moves(ledger: ReservationLedger, victims: Iterable[VictimGroup], view: 
 
 
 def moves_under_way(plan: Placement | None, ledger: ReservationLedger, view: View) -> Iterator[VictimGroup]:
-    """The moves of a plan that have begun and are not over: it names them also once it is made again."""
+    """The moves of a plan that have begun and are not over: a new plan of its gang names them, too."""
     holders = {each.holder for each in _of_ledger(ledger) if not each.is_over and _is_begun(each, view)}
     groups = plan.spec.victims if plan is not None else ()
     return (group for group in groups if group.is_moved and group.moves[-1] in holders)

@@ -231,7 +231,7 @@ def look_for_victims(
 
 
 def _are_moved(groups: Sequence[RunningVictims]) -> bool:
-    """Whether some of these gangs are moved; a plan that was made again may name others, already moved."""
+    """Whether some of these gangs are moved; a plan may also name gangs that it no longer needs."""
     return any(group.is_moved for group in groups)
 
 
