@@ -46,7 +46,7 @@ KEY_USES: Final[Mapping[str, tuple[KeyUse, ...]]] = {
         KeyUse(
             (keys.INJECTION_NOTE,),
             "pod, `metadata.uid` while it is admitted",
-            "webhook",
+            "webhook; the in-process gate, empty",
             "webhook, API server",
             "what topogate has put on the pod follows; the API server replaces it by the uid",
         ),

@@ -7,9 +7,8 @@ import pytest
 
 from hack.local.cluster import Cluster
 from tests.admission.alone import Impatient, serving
-from tests.admission.harness import Webhook, gpu_pod, install, install_classes, running
-from tests.admission.neighbour import Neighbour, neighbour
-from tests.support import delete
+from tests.admission.harness import Webhook, install, install_classes, running
+from tests.admission.neighbour import Neighbour, installed
 
 
 @pytest.fixture(scope="module")
@@ -46,18 +45,5 @@ def impatient_webhook(tmp_path: Path) -> Iterator[Webhook]:
 def other(request: pytest.FixtureRequest, module_cluster: Cluster, opted_in: str) -> Iterator[Neighbour]:
     """A neighbour that is called before ours, then one that is called after."""
     name = {"before-topogate": "a-neighbour", "zz-after-topogate": "z-neighbour"}[request.param]
-    api = module_cluster.api()
-    path = f"/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/{name}"
-    with neighbour() as made:
-        made.install(api, name)
-
-        def is_called() -> bool:
-            query = {"dryRun": "All"}
-            api.request("POST", f"/api/v1/namespaces/{opted_in}/pods", body=gpu_pod(), query=query)
-            return made.calls > 0
-
-        module_cluster.wait_for("the neighbour to be called", is_called)
-        try:
-            yield made
-        finally:
-            delete(api, path)
+    with installed(module_cluster, opted_in, name) as made:
+        yield made

@@ -12,7 +12,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from tests.admission.harness import HOSTS, WEBHOOKS, Webhook, configuration
+from hack.local.cluster import Cluster
+from tests.admission.harness import HOSTS, WEBHOOKS, Webhook, configuration, gpu_pod
+from tests.support import delete
 from webhook.admission import certificates
 from webhook.kube.client import Api
 
@@ -103,3 +105,24 @@ def neighbour() -> Iterator[Neighbour]:
         yield made
     finally:
         made.close()
+
+
+@contextlib.contextmanager
+def installed(cluster: Cluster, namespace: str, name: str) -> Iterator[Neighbour]:
+    """One that the API server calls, until the end, for the pods of an opted-in namespace."""
+    api = cluster.api()
+    with neighbour() as made:
+        made.install(api, name)
+
+        def is_called() -> bool:
+            before = made.calls
+            query = {"dryRun": "All"}
+            api.request("POST", f"/api/v1/namespaces/{namespace}/pods", body=gpu_pod(), query=query)
+            return made.calls > before
+
+        cluster.wait_for("the neighbour to be called", is_called)
+        try:
+            yield made
+        finally:
+            delete(api, f"{WEBHOOKS}/{name}")
+            cluster.wait_for("the neighbour to be forgotten", lambda: not is_called())

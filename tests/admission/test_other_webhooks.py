@@ -2,7 +2,7 @@
 
 import copy
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
@@ -14,11 +14,11 @@ from hack.local.cluster import Cluster
 from labeler.contract import keys
 from tests.admission import shapes
 from tests.admission.harness import Webhook, create, gpu_pod
-from tests.admission.neighbour import Neighbour
+from tests.admission.neighbour import Neighbour, installed
 from tests.admission.reviews import POLICY, applied, decided, pods
 from webhook.admission.decide import DENIED, LEFT_ALONE
 from webhook.admission.injection import NOTE_PATH
-from webhook.kube.client import APPLY_PATCH
+from webhook.kube.client import APPLY_PATCH, Api
 from webhook.workloads import marks
 
 Pod = dict[str, Any]
@@ -286,6 +286,56 @@ def test_what_its_author_wrote_stays_on_a_pod_with_topogates_gate_that_is_given_
         assert is_there == ("priorityClassName" in fields)
 
 
+def wants_topogates_values(pod: Pod) -> None:
+    """The selector and the class that topogate would choose too, each in its field."""
+    low = {"priorityClassName": "gpu-low-priority", "priority": 1, "preemptionPolicy": "PreemptLowerPriority"}
+    pod["spec"] |= {"nodeSelector": dict(shapes.H100), **low}
+
+
+def of_its_controller(*fields: str) -> Pod:
+    """A GPU pod of a Job, whose managedFields topogate empties; these fields are listed as the Job's."""
+    pod = changed(asked_for("H100", "low"), own_by("Job"), written("containers", *fields))
+    pod["metadata"]["managedFields"][0]["manager"] = "kube-controller-manager"
+    return pod
+
+
+BEFORE: Final[dict[str, Pod]] = {
+    "the author": changed(of_its_controller("nodeSelector", "priorityClassName"), wants_topogates_values),
+    "an earlier webhook": changed(of_its_controller(), wants_topogates_values),
+    "an earlier webhook, on a pod without owner": changed(asked_for("H100", "low"), wants_topogates_values),
+    "each a part": changed(of_its_controller("nodeSelector"), wants_topogates_values),
+}
+"""Pods that have what topogate would put there, by who wrote it."""
+
+
+@pytest.mark.promise("I8")
+@pytest.mark.parametrize("writer", BEFORE)
+@pytest.mark.parametrize("name", LEAVING)
+def test_what_others_wrote_before_stays_though_a_later_webhook_drops_the_note(name: str, writer: str) -> None:
+    """Also where topogate's first call empties the list of what the author wrote."""
+    pod = BEFORE[writer]
+    managed = applied(pod, decided(pod))
+    assert not decided(managed).operations
+    later = changed(managed, CHANGES[name], without_note)
+    assert stored(applied(later, decided(later))) == stored(changed(pod, CHANGES[name]))
+
+
+def test_a_pod_has_no_managed_fields_where_only_topogate_chooses_its_class() -> None:
+    pod = of_its_controller()
+    assert applied(pod, decided(pod))["metadata"]["managedFields"] == []
+    later = changed(applied(pod, decided(pod)), without_note)
+    assert applied(later, decided(later))["metadata"]["managedFields"] == []
+
+
+@pytest.mark.promise("I8")
+def test_a_class_of_an_earlier_webhook_stays_where_the_api_server_added_the_gate() -> None:
+    """A policy of the API server acts before all webhooks, and leaves an empty note with the gate."""
+    pod = changed(of_its_controller(), wants_topogates_values, CHANGES["another scheduler"])
+    gated = changed(pod, add_gates(keys.GATE))
+    gated["metadata"]["uid"] = f"{keys.INJECTION_NOTE}:{{}}"
+    assert stored(applied(gated, decided(gated))) == stored(pod)
+
+
 @pytest.mark.parametrize("fields", [{"f:spec": 5}, [], "x", {"f:spec": None}])
 def test_unreadable_managed_fields_of_another_webhook_stop_no_pod(fields: Any) -> None:
     pod = changed(asked_for("H100", "high"), add_gates(keys.GATE), CHANGES["another scheduler"])
@@ -443,6 +493,61 @@ def test_nothing_stays_on_a_pod_whose_metadata_a_later_webhook_replaces(
 ) -> None:
     other.behave = as_patch(CHANGES[name], without_note)
     assert of_topogate(create(module_cluster.api(), opted_in, asked())) == ([], "", "")
+
+
+def of_a_controller(api: Api, namespace: str) -> Pod:
+    """A pod with what topogate would choose too, of an object that is its controller."""
+    maps = f"/api/v1/namespaces/{namespace}/configmaps"
+    owner = api.json("POST", maps, body={"metadata": {"generateName": "owner-"}})["metadata"]
+    pod = asked()
+    pod["metadata"]["ownerReferences"] = [
+        {"apiVersion": "v1", "kind": "ConfigMap", "name": owner["name"], "uid": owner["uid"]}
+        | {"controller": True}
+    ]
+    return pod
+
+
+WANTED: Final = in_spec(
+    nodeSelector={PRODUCT: shapes.H100[PRODUCT]}, priorityClassName="gpu-medium-priority", priority=None
+)
+
+
+@pytest.mark.promise("I8")
+@pytest.mark.usefixtures("called_webhook")
+def test_the_author_keeps_class_and_selector_though_topogate_empties_managed_fields(
+    module_cluster: Cluster, opted_in: str, other: Neighbour
+) -> None:
+    api = module_cluster.api()
+    pod = changed(of_a_controller(api, opted_in), WANTED)
+    other.behave = as_patch(CHANGES["another scheduler"], without_note)
+    found = of_topogate(create(api, opted_in, pod))
+    assert found == ([], shapes.H100[PRODUCT], "gpu-medium-priority")
+
+
+@pytest.fixture
+def earlier(module_cluster: Cluster, opted_in: str) -> Iterator[Neighbour]:
+    """A webhook before topogate's, which gives pods the selector and class that topogate would."""
+    with installed(module_cluster, opted_in, "a-chooser") as made:
+        value = module_cluster.api().json(
+            "GET", "/apis/scheduling.k8s.io/v1/priorityclasses/gpu-medium-priority"
+        )["value"]
+        made.behave = as_patch(WANTED, in_spec(priority=value))
+        yield made
+
+
+@pytest.mark.promise("I8")
+@pytest.mark.usefixtures("called_webhook", "earlier")
+def test_the_api_server_accepts_the_list_of_what_an_earlier_webhook_wrote(
+    module_cluster: Cluster, opted_in: str
+) -> None:
+    api = module_cluster.api()
+    pod = create(api, opted_in, of_a_controller(api, opted_in))
+    listed = {each["manager"]: each["fieldsV1"] for each in pod["metadata"]["managedFields"]}
+    assert listed["before-topogate"] == {"f:spec": {"f:nodeSelector": {}, "f:priorityClassName": {}}}
+    with installed(module_cluster, opted_in, "z-later") as later:
+        later.behave = as_patch(CHANGES["another scheduler"], without_note)
+        pod = create(api, opted_in, of_a_controller(api, opted_in))
+    assert of_topogate(pod) == ([], shapes.H100[PRODUCT], "gpu-medium-priority")
 
 
 @pytest.mark.promise("I8")

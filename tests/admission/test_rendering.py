@@ -6,6 +6,7 @@ import io
 import json
 import random
 import re
+import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +22,7 @@ from hack.local.cluster import Cluster
 from labeler.contract import keys
 from tests.admission import shapes
 from tests.admission.harness import MANIFESTS, WEBHOOKS, gpu_pod, install_classes
-from tests.admission.neighbour import neighbour
+from tests.admission.neighbour import installed, neighbour
 from tests.admission.shapes import SHAPES
 from tests.support import create_namespace, delete, exists
 from webhook.admission.decide import DENIED, Decision, decide
@@ -339,6 +340,23 @@ def test_the_gate_in_process_holds_the_pods_that_the_webhook_would_hold(
         counted[wanted] += 1
     assert wrong == []
     assert min(counted.values()) > 60, counted
+
+
+def test_the_gate_in_process_leaves_an_empty_note_that_is_not_stored(ruled: Ruled) -> None:
+    """By it the webhook knows that a class on the pod is not its own."""
+    seen: list[str] = []
+    space = ruled.spaces["open"]
+    with installed(ruled.cluster, space, "reader") as reader:
+
+        def note(pod: dict[str, Any]) -> list[dict[str, Any]]:
+            seen.append(pod["metadata"].get("uid", ""))
+            return []
+
+        reader.behave = note
+        stored = dry(ruled.api, space, gpu_pod())
+        dry(ruled.api, space, gpu_pod(annotations={keys.INJECT_ANNOTATION: keys.INJECT_NO}))
+    assert seen[:2] == [f"{keys.INJECTION_NOTE}:{{}}", ""]
+    uuid.UUID(stored["metadata"]["uid"])
 
 
 @pytest.mark.promise("O55")

@@ -75,13 +75,14 @@ def decide(
     if decision.outcome == DENIED:
         return decision
     if wanted is NOTHING and injection.lacks_note(pod, policy):
-        note = injection.not_by_author(
+        note = injection.not_by_others(
             pod, _assumed(without, namespace, policy, Classes(classes, classes_known))
         )
         without = injection.without_injection(pod, policy, note)
     operations = injection.operations(pod, without, wanted, policy)
     if wanted.is_managed:
-        operations += managers.forget(pod, policy)
+        evidence = injection.mistakable_fields(pod, without, wanted, policy)
+        operations += managers.forget(pod, policy, evidence)
     if decision.outcome == MUTATED and not operations:
         reason = _UNCHANGED_REASONS.get(decision.reason, decision.reason)
         decision = msgspec.structs.replace(decision, outcome=UNCHANGED, reason=reason)

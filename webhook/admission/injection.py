@@ -7,8 +7,8 @@ Gates and PodGroups of topogate have names of their own. What it added to the no
 it replaced, is in a note in metadata.uid. The API server empties that field before the first webhook is
 called (WipeObjectMetaSystemFields), and sets it after the last one. So no user can forge a note, and none is
 stored. If another webhook drops the note, and the pod is given to others, what topogate would put on the pod
-is taken off, but for what its author wrote: the API server lists that in managedFields before any webhook is
-called.
+is taken off, but for what was there before: the API server lists in managedFields what the author wrote,
+topogate adds what an earlier webhook wrote, and a policy that adds the gate leaves an empty note.
 """
 
 from collections.abc import Iterable, Mapping
@@ -26,6 +26,8 @@ from webhook.workloads.pod_group_names import PREFIX
 
 NOTE_PATH: Final = patch.pointer("metadata", "uid")
 _SPEC: Final = ("spec",)
+_SELECTOR_FIELD: Final = "f:nodeSelector"
+_CLASS_FIELD: Final = "f:priorityClassName"
 
 
 class Priority(Struct, frozen=True):
@@ -90,14 +92,34 @@ def lacks_note(pod: NewPod, policy: Policy) -> bool:
     return is_gated and not (pod.metadata.uid or "").startswith(_NOTE)
 
 
-def not_by_author(pod: NewPod, note: RequestNote) -> RequestNote:
-    """What is taken for topogate's on a pod without note, without the fields that its author wrote."""
-    fields = frozenset[str]().union(*(_spec_fields(each) for each in pod.metadata.managed_fields or ()))
-    if "f:nodeSelector" in fields:
+def not_by_others(pod: NewPod, note: RequestNote) -> RequestNote:
+    """What is taken for topogate's on a pod without note, without the fields that others wrote."""
+    fields = listed_fields(pod)
+    if _SELECTOR_FIELD in fields:
         note = msgspec.structs.replace(note, node_selector={})
-    if "f:priorityClassName" in fields:
+    if _CLASS_FIELD in fields:
         note = RequestNote(note.node_selector)
     return note
+
+
+def listed_fields(pod: NewPod) -> frozenset[str]:
+    """The fields of the spec that the pod's managedFields list, with their prefix "f:"."""
+    return frozenset[str]().union(*(_spec_fields(each) for each in pod.metadata.managed_fields or ()))
+
+
+def mistakable_fields(pod: NewPod, without: NewPod, wanted: Injection, policy: Policy) -> frozenset[str]:
+    """The fields that would be taken for topogate's if the note were dropped, though others wrote them.
+
+    pod: as it is; if its note was dropped already, only what is listed is known to be of others. without: the
+    same without_injection.
+    """
+    spec, taken = without.spec, without_injection(without, policy, wanted.assumed)
+    is_written = {
+        _SELECTOR_FIELD: (taken.spec.node_selector or {}) != (spec.node_selector or {}),
+        _CLASS_FIELD: Priority.of(taken) != Priority.of(without),
+    }
+    found = frozenset(name for name, is_so in is_written.items() if is_so)
+    return found & listed_fields(pod) if lacks_note(pod, policy) else found
 
 
 def _spec_fields(manager: NewManager) -> frozenset[str]:

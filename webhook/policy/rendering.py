@@ -132,7 +132,10 @@ def gate_required(policy: Policy) -> Object:
 
 
 def gate(policy: Policy) -> Object:
-    """Adds the gate where `decide` would, in the API server itself; CPU-only pods are left to the webhook."""
+    """Adds the gate where `decide` would, in the API server itself; CPU-only pods are left to the webhook.
+
+    It adds an empty note, too: the webhook then takes no class and no selector of the pod for its own.
+    """
     value = "Object.spec.schedulingGates{name: " + text_of(policy.gate) + "}"
     return {
         "failurePolicy": "Ignore",
@@ -152,7 +155,9 @@ def gate(policy: Policy) -> Object:
                     # A list that contains the gate, as one value, makes the API server (1.36.3) panic.
                     "expression": "(has(object.spec.schedulingGates) ? [] "
                     ": [JSONPatch{op: 'add', path: '/spec/schedulingGates', value: []}]) "
-                    f"+ [JSONPatch{{op: 'add', path: '/spec/schedulingGates/-', value: {value}}}]"
+                    f"+ [JSONPatch{{op: 'add', path: '/spec/schedulingGates/-', value: {value}}}] "
+                    "+ (object.metadata.?uid.orValue('') != '' ? [] "
+                    f": [JSONPatch{{op: 'add', path: '/metadata/uid', value: '{keys.INJECTION_NOTE}:{{}}'}}])"
                 },
             }
         ],
