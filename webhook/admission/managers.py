@@ -21,7 +21,7 @@ _BEFORE: Final = "before-topogate"
 def forget(pod: NewPod, policy: Policy, evidence: Collection[str]) -> list[patch.Operation]:
     """Empty them, unless the policy keeps them, no controller created the pod, or a client applied it.
 
-    evidence: fields of the spec that others wrote, and that must be listed while there are any.
+    evidence: fields of the spec that others wrote. With any, the list stays, and has each of them.
     """
     metadata = pod.metadata
     managers = metadata.managed_fields

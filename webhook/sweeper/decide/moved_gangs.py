@@ -56,8 +56,8 @@ class MoveReservation(Reservation):
 def is_needed_by_moves(placement: Placement, reservations: Container[str], view: View) -> bool:
     """Whether a Placement without pods is all that the next leader may know of moves.
 
-    It names a gang whose new place is still reserved, or counts its own gang's moves, which may be recreated
-    within the day. reservations: the Placements of the gangs for which nodes are reserved.
+    It names a gang whose new place is still reserved, or counts the moves of its own gang, whose pods may be
+    recreated within the day. reservations: the Placements of the gangs for which nodes are reserved.
     """
     if any(group.is_moved and group.moved_gang in reservations for group in placement.spec.victims):
         return True
