@@ -539,6 +539,10 @@ NEVER: Final = {"preemptionPolicy": "Never"}
     gang("g1", 1, gpus=8, **NEVER),
     [(("cordon", 3, True), False), (("cordon", 3, False), False)],
 )
+@example(  # victims are looked for in the last of two variants, and the first fits once one has ended
+    gang("g0", 4, gpus=3, level="block", priority=3),
+    [(("end", 0), False), (("close", frozenset(), frozenset({0})), False), (("end", 0), False)],
+)
 @pytest.mark.parametrize("asks", [place_for_real, place_or_give_up], ids=["decided", "given up"])
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=30)
 @given(
