@@ -386,7 +386,7 @@ def test_a_plan_that_also_names_a_gang_that_was_moved_evicts_its_other_victims_a
 def is_needed(made: Scattered, placement: Placement) -> bool:
     """Whether the sweeper keeps this Placement after a pass, though its pods are gone."""
     made.one()
-    return is_needed_by_moves(placement, made.placing.ledger.reported(), made.placing.view())
+    return is_needed_by_moves(placement, made.placing.view())
 
 
 @pytest.mark.promise("O420")
@@ -428,6 +428,46 @@ def test_the_moves_of_a_day_count_for_the_gang_also_once_its_controller_recreate
     (restarted,) = made.one().plans
     assert restarted.gang.key.name == "small"
     assert len(made.written(restarted).spec.moves) == 1
+
+
+def delete_large(made: Scattered) -> None:
+    """The gang for which it was moved ends; its Placement is the record of the move."""
+    made.cluster.pods = [pod for pod in made.cluster.pods if "large" not in pod.metadata.name]
+    (plan_of_large,) = [each for each in made.cluster.placements.values() if each.spec.victims]
+    assert is_needed(made, plan_of_large)
+
+
+def suspend_small(made: Scattered) -> None:
+    """For a pass, its Job creates no pods, so that its new place is free."""
+    made.placing.has_ended = partial(is_of, "small")
+    made.one()
+    made.placing.has_ended = lambda _: False
+
+
+@pytest.mark.promise("O418")
+@pytest.mark.parametrize("happen", [lambda _: None, change_leader, delete_large, suspend_small])
+@pytest.mark.parametrize(("hours", "count"), [(23, 1), (25, 0)])
+def test_a_move_counts_for_a_day_also_if_the_gang_returns_after_its_reservation_is_over(
+    happen: Callable[[Scattered], None], hours: int, count: int
+) -> None:
+    made = scene()
+    (order,) = made.one().plans
+    before = (datetime.now(UTC) - timedelta(hours=hours)).isoformat()
+    (group,) = order.victims
+    made.written(replace(order, victims=(msgspec.structs.replace(group, moves=[before]),)))
+    made.cluster.pods = [pod for pod in made.cluster.pods if pod.metadata.uid != "ns-small-0"]
+    change_leader(made)
+    made.one()
+    assert made.placing.ledger.nodes(MOVE) == frozenset()
+    if happen is not delete_large or count:
+        happen(made)
+    made.waits("small", 1, again=1)
+    (back,) = made.one().plans
+    assert back.gang.key.name == "small"
+    assert made.written(back).spec.moves == [before] * count
+    change_leader(made)
+    made.one()
+    assert not [each for each in made.placing.ledger.of_kind(MOVE) if not each.is_over]  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(

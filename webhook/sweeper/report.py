@@ -314,7 +314,7 @@ class Reporter:
         """None of the plan's pods is there: it is removed, unless the gang has others, or moves need it."""
         if gang is not None:
             return [self._report_gang(gang, placement, now)]
-        if is_needed_by_moves(placement, now.reservations, now.view):
+        if is_needed_by_moves(placement, now.view):
             known, nodes = placement.status, now.holding(placement.key)
             status = PlacementStatus(complete=known.complete, attempt=known.attempt, reason=_RECORD, **nodes)
             now.writer.write(placement, status)

@@ -2,10 +2,11 @@
 
 The plan of the gang for which they are moved names their new places. So one write makes both durable, before
 any pod is evicted. A move that has begun keeps its places also if that plan is dropped or deleted. It is over
-once a Placement records it: that of the moved gang, when its recreated pods are planned.
+once a Placement records it: that of the moved gang, when its recreated pods are planned. It waits a day for
+that, without nodes once their time is over, as it counts for the limit of moves of its gang.
 """
 
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Final
@@ -40,28 +41,31 @@ class MoveReservation(Reservation):
 
     moves: when the gang was moved; the last one is this move, by which it is recognized. pods: uids of those
     that are evicted. owner: see VictimGroup. is_over: the gang has its place, or is deleted; without nodes,
-    it stays until its time is over, so that the plan does not begin it again.
+    it stays for a day, so that the plan does not begin it again. is_recorded: by a Placement.
     """
 
     moves: tuple[str, ...] = ()
     pods: tuple[str, ...] = ()
     owner: OwnerReference | None = None
     is_over: bool = False
-
-    def ended(self) -> "MoveReservation":
-        """The same, without nodes."""
-        return replace(self, nodes=frozenset(), is_over=True)
+    is_recorded: bool = False
 
 
-def is_needed_by_moves(placement: Placement, reservations: Container[str], view: View) -> bool:
+def is_needed_by_moves(placement: Placement, view: View) -> bool:
     """Whether a Placement without pods is all that the next leader may know of moves.
 
-    It names a gang whose new place is still reserved, or counts the moves of its own gang, whose pods may be
-    recreated within the day. reservations: the Placements of the gangs for which nodes are reserved.
+    It names a move of this day that has begun and that no Placement records, or counts the moves of its own
+    gang, whose pods may be recreated within the day.
     """
-    if any(group.is_moved and group.moved_gang in reservations for group in placement.spec.victims):
-        return True
-    return bool(moves_within(DAY, placement.spec.moves, view.now.at.timestamp()))
+    begun = [group for group in placement.spec.victims if group.is_moved and _is_begun(group.pods, view)]
+    recorded = _recorded(view) if begun else frozenset()
+    named = [group.moves[-1] for group in begun if group.moves[-1] not in recorded]
+    return bool(moves_within(DAY, [*named, *placement.spec.moves], view.now.at.timestamp()))
+
+
+def _recorded(view: View) -> frozenset[str]:
+    """The moves of gangs that are back."""
+    return frozenset(at for each in view.placements.values() for at in each.spec.moves)
 
 
 def moves_within(seconds: float, moves: Sequence[str], at: float) -> list[str]:
@@ -77,10 +81,15 @@ def moves_of(view: View) -> Iterator[tuple[Placement, VictimGroup]]:
 
 def reserve_for_moved(given: ReservationInput) -> Sequence[Reservation]:
     """The new places of gangs that are evicted, or are to be, and that are not back yet."""
-    view, ledger = given.view, given.ledger
-    back = {at for each in view.placements.values() for at in each.spec.moves}
-    moves = (each for each in _current(view, ledger) if ledger.now.seconds < each.until)
-    return [each.ended() if each.holder in back or _is_over(each, given) else each for each in moves]
+    view, ledger, found = given.view, given.ledger, list[Reservation]()
+    recorded, at = _recorded(view), view.now.at.timestamp()
+    for each in _current(view, ledger):
+        is_recorded = each.holder in recorded
+        is_over = is_recorded or _is_over(each, given)
+        if is_over or each.until <= ledger.now.seconds:
+            each = replace(each, nodes=frozenset(), is_over=is_over, is_recorded=is_recorded)
+        found += [each] if moves_within(DAY, [each.holder], at) else []
+    return found
 
 
 def _current(view: View, ledger: ReservationLedger) -> Iterator[MoveReservation]:
@@ -89,7 +98,7 @@ def _current(view: View, ledger: ReservationLedger) -> Iterator[MoveReservation]
     planned = list(_planned(view, ledger, known))
     pending = {each.holder for each, is_pending in planned if is_pending}
     for each in {**known, **{each.holder: each for each, _ in planned}}.values():
-        if each.holder in pending or _is_begun(each, view):
+        if each.holder in pending or _is_begun(each.pods, view):
             yield each
 
 
@@ -114,14 +123,14 @@ def with_moves(ledger: ReservationLedger, victims: Iterable[VictimGroup], view: 
 
 def moves_under_way(plan: Placement | None, ledger: ReservationLedger, view: View) -> Iterator[VictimGroup]:
     """The moves of a plan that have begun and are not over: a new plan of its gang names them, too."""
-    holders = {each.holder for each in _of_ledger(ledger) if not each.is_over and _is_begun(each, view)}
+    holders = {each.holder for each in _of_ledger(ledger) if not each.is_over and _is_begun(each.pods, view)}
     groups = plan.spec.victims if plan is not None else ()
     return (group for group in groups if group.is_moved and group.moves[-1] in holders)
 
 
-def _is_begun(move: MoveReservation, view: View) -> bool:
-    """Whether a pod of the gang is gone, or is being deleted."""
-    pods = (view.by_uid.get(uid) for uid in move.pods)
+def _is_begun(uids: Iterable[str], view: View) -> bool:
+    """Whether one of these pods of a gang is gone, or is being deleted."""
+    pods = map(view.by_uid.get, uids)
     return any(pod is None or pod.metadata.deletion_timestamp for pod in pods)
 
 
@@ -175,5 +184,5 @@ def nodes_after_move(gang: PodGang, ledger: ReservationLedger) -> frozenset[str]
 def move_of(gang: PodGang, nodes: frozenset[str], ledger: ReservationLedger) -> MoveReservation | None:
     """The move that is over once pods of the gang are planned on these nodes, None if it was not moved."""
     own = gang.key.placement_key, gang.controller.placement_key
-    moves = (each for each in _of_ledger(ledger) if each.gang in own and not each.is_over)
+    moves = (each for each in _of_ledger(ledger) if each.gang in own and not each.is_recorded)
     return min(moves, key=lambda each: (not nodes <= each.nodes, each.holder), default=None)
