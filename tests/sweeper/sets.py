@@ -199,15 +199,18 @@ def valid_plans(view: View, refusing: RefusingNodes, sent: SentReleases) -> View
     return without_plans(view, lost_domains(view, sent), sent)
 
 
-def member(name: str, job: str, *, over: str = "rack", node: str = "", **annotations: str) -> Pod:
-    """A pod of a Job of a JobSet that wants a domain of this label."""
+def member(
+    name: str, job: str, *, over: str = "rack", node: str = "", size: int = 2, priority: int = 0
+) -> Pod:
+    """A pod of a Job, of a JobSet, that has so many pods and wants a domain of this label."""
     labels = {
         marks.JOBSET_NAME_LABEL: "set",
         marks.JOB_NAME_LABEL: job,
         "batch.kubernetes.io/controller-uid": job,
     }
-    written = {marks.JOBSET_EXCLUSIVE: over, keys.GANG_SIZE_ANNOTATION: "2", **annotations}
-    return gpu_pod(name, node=node, metadata={"labels": labels, "annotations": written})
+    annotations = {marks.JOBSET_EXCLUSIVE: over, keys.GANG_SIZE_ANNOTATION: str(size)}
+    metadata = {"labels": labels, "annotations": annotations}
+    return gpu_pod(name, node=node, metadata=metadata, priority=priority)
 
 
 def pinned_to(node: str) -> dict[str, Any]:

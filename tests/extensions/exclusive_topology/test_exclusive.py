@@ -101,6 +101,21 @@ def test_a_domain_that_another_exclusive_job_has_is_shared_with_nobody() -> None
     assert set(placed(racks(4, 2, pods=pods)).values()) == {"r1"}
 
 
+@pytest.mark.promise("R79")
+@pytest.mark.parametrize(
+    ("priorities", "evicted"),
+    [((1, 1, 9, 9, 9), ["0", "1"]), ((1, 1, 1, 9, 9), ["0", "1"]), ((2, 1, 1, 1, 9), ["2", "3"])],
+    ids=["only in the small rack", "as many in each", "of lower priority in the large rack"],
+)
+def test_a_gang_preempts_in_the_domain_where_the_least_important_pods_have_to_end(
+    priorities: tuple[int, ...], evicted: list[str]
+) -> None:
+    running = [gpu_pod(f"r{n}", node=f"n{n}", priority=each) for n, each in enumerate(priorities)]
+    waiting = (member(f"a{n}", "a", priority=5) for n in range(2))
+    (made,) = exclusive(Placing(racks(2, 3, pods=(*running, *waiting)), AT_ONCE)).one().plans
+    assert sorted(uid for group in made.victims for uid in group.pods) == [f"uid-r{n}" for n in evicted]
+
+
 def test_a_pin_of_its_authors_own_takes_no_domain() -> None:
     """Else any tenant could close all domains with pods that never run."""
     labels = {marks.JOBSET_NAME_LABEL: "set", marks.JOB_NAME_LABEL: "theirs"}
@@ -152,7 +167,7 @@ def test_a_job_stays_in_the_domain_where_its_pods_are_though_their_node_is_gone(
 def test_a_replacement_is_placed_in_the_domain_of_a_pod_while_that_one_ends() -> None:
     labels = {marks.JOB_NAME_LABEL: "a", "batch.kubernetes.io/controller-uid": "a"}
     ends = {"annotations": {marks.JOBSET_EXCLUSIVE: "rack"}, "deletionTimestamp": "2026-01-01T00:00:00Z"}
-    new = member("new", "a", **{keys.GANG_SIZE_ANNOTATION: "1"})
+    new = member("new", "a", size=1)
     assert placed(
         racks(4, 3, pods=(gpu_pod("old", node="n6", metadata={"labels": labels, **ends}), new))
     ) == {"new": "r1"}

@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from labeler.contract import keys
 from tests.sweeper.cluster import Nodes, Placing
 from tests.sweeper.sets import exclusive, member, racks, sent, valid_plans
 from webhook.configuration.settings import Settings
@@ -37,7 +36,7 @@ class Life:
     def pod_of(self, job: str) -> Pod:
         """Another pod of a Job."""
         self.made += 1
-        return member(f"{job}{self.made}", job, **{keys.GANG_SIZE_ANNOTATION: str(SIZES[job])})
+        return member(f"{job}{self.made}", job, size=SIZES[job])
 
     def lead(self) -> None:
         """Another process leads."""

@@ -146,10 +146,6 @@ class Emptied:
         }
         return {**snapshot.nodes, **emptied}
 
-    def has_victims(self, below: int) -> bool:
-        """Whether there is a possible victim of a gang. below: see AnswerBasis."""
-        return bool(self._victims_of(below))
-
     def search_input(self, below: int) -> object:
         """All that a search for victims reads of pods, equal while it would read the same."""
         if below not in self._unprotected:

@@ -54,7 +54,16 @@ class Preemption:
     @property
     def is_too_large(self) -> bool:
         """Whether its plan cannot name all victims."""
-        return sum(len(group.pods) for group in self.victims) > MOST_PODS
+        return self._pods > MOST_PODS
+
+    @property
+    def harm(self) -> tuple[int, int, int]:
+        """Of two ways to make place, the one with the smaller value is chosen."""
+        return self.highest, len(self.victims), self._pods
+
+    @property
+    def _pods(self) -> int:
+        return sum(len(group.pods) for group in self.victims)
 
 
 @dataclass(frozen=True)

@@ -48,7 +48,7 @@ def basis_of(attempt: Attempt, now: PassState, cause: Cause) -> AnswerBasis | No
     refused = attempt.without_refusals
     if refused is not None and isinstance(refused.answer, Assignment):
         return None
-    is_proven = _is_proven(attempt, now, cause)
+    is_proven = _is_proven(attempt, cause)
     if attempt.asked.rules is not None and not (is_proven and _is_free_of_rules(attempt)):
         return None
     search = None if is_proven else _search_input(attempt, now, attempt.below)
@@ -56,22 +56,11 @@ def basis_of(attempt: Attempt, now: PassState, cause: Cause) -> AnswerBasis | No
     return AnswerBasis(_of_all_variants(attempt), is_proven, attempt.below, closed, search)
 
 
-def _is_proven(attempt: Attempt, now: PassState, cause: Cause) -> bool:
-    """Whether the gang fits nowhere, also not on nodes that refused it: each search came to its end."""
-    if _has_further_victims(attempt, now):
-        return False
+def _is_proven(attempt: Attempt, cause: Cause) -> bool:
+    """Whether no search ended at its work budget, also the one on nodes that refused the gang."""
     refused = attempt.without_refusals
     is_decided = cause is not Cause.WORK_BUDGET and not attempt.is_undecided
     return is_decided and (refused is None or refused.answer.proven)
-
-
-def _has_further_victims(attempt: Attempt, now: PassState) -> bool:
-    """Whether the end of a possible victim may give a place to a variant for which none were looked for.
-
-    Of several variants, victims are looked for in the last one only.
-    """
-    below = attempt.below
-    return below is not None and len(attempt.tried) > 1 and now.given.emptied.has_victims(below)
 
 
 def _is_free_of_rules(attempt: Attempt) -> bool:

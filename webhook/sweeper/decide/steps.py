@@ -1,6 +1,6 @@
 """Steps that give a gang a place, or the reason why it has none; `placement_pass` has their table. Pure."""
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -46,7 +46,7 @@ from webhook.sweeper.decide.missing_pods import (
 from webhook.sweeper.decide.node_rules import GangNodes, RuleKind, nodes_of
 from webhook.sweeper.decide.orders import Cause, cause_of
 from webhook.sweeper.decide.plan import new_plan
-from webhook.sweeper.decide.preemption import VictimSearch
+from webhook.sweeper.decide.preemption import Preemption, VictimSearch
 from webhook.sweeper.decide.remembered_answers import basis_of, own_nodes, remembered_answer
 from webhook.sweeper.decide.reservation_kinds import (
     fits_on_reserved,
@@ -347,7 +347,10 @@ def commit(attempt: Attempt, now: PassState) -> Attempt | GangPlaced:
 
 
 def preempt(attempt: Attempt, now: PassState) -> Attempt:
-    """In the place of gangs and pods of lower priority, unless it runs without the waiting pods."""
+    """In the place of gangs and pods of lower priority, unless it runs without the waiting pods.
+
+    Of several variants, in the one where the fewest have to end.
+    """
     gang = attempt.gang
     if not isinstance(attempt.answer, NoFit) or has_enough(gang, attempt.workers):
         return attempt
@@ -355,11 +358,25 @@ def preempt(attempt: Attempt, now: PassState) -> Attempt:
     search = VictimSearch(
         gang, now.view, now.snapshot, promised, now.given.keeps, now.settings, attempt.budget
     )
-    found = search.find(attempt.asked, attempt.nodes.last_resort)
-    if found is None or found.is_too_large:
-        is_undecided = attempt.is_undecided or found is not None
+    found = list(_preemptions(attempt, now, search))
+    possible = [each for each in found if not each[1].is_too_large]
+    if not possible:
+        is_undecided = attempt.is_undecided or bool(found)
         return replace(attempt, below=search.below(attempt.asked), is_undecided=is_undecided)
-    return replace(attempt, answer=found.assignment, preemption=found)
+    as_variant, chosen = min(possible, key=lambda each: each[1].harm)
+    return replace(as_variant, answer=chosen.assignment, preemption=chosen)
+
+
+def _preemptions(
+    attempt: Attempt, now: PassState, search: VictimSearch
+) -> Iterator[tuple[Attempt, Preemption]]:
+    """For each variant of the gang that has a place with victims: the attempt as that variant, the place."""
+    gangs = (attempt.gang, *(variant.gang for variant in attempt.variants))
+    pods = attempt.workers[: needed(attempt.gang, attempt.workers)]
+    for gang, nodes in zip(gangs, attempt.tried, strict=True):
+        asked = now.question(gang, pods, nodes.hard)
+        if (found := search.find(asked, nodes.last_resort)) is not None:
+            yield replace(attempt, gang=gang, nodes=nodes, asked=asked), found
 
 
 def move_gangs(attempt: Attempt, now: PassState) -> Attempt:
