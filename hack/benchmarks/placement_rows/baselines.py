@@ -85,7 +85,7 @@ def rows(repeats: int, quick: bool) -> Iterator[Row]:
     for cluster, (nodes, busy) in CLUSTERS.items():
         if quick and nodes > QUICK:
             continue
-        snapshot = Snapshot.build(_cluster(nodes, busy), [])
+        snapshot = Snapshot.build(nodes_of(nodes, busy), [])
         different = {
             f"{count} different pods": replace(different_pods(count, 0, None), name="g")
             for count, on_nodes in DIFFERENT.items()
@@ -97,7 +97,8 @@ def rows(repeats: int, quick: bool) -> Iterator[Row]:
         yield _pod_after_pod(what, pod, repeats)
 
 
-def _cluster(count: int, busy: float) -> list[NodeInfo]:
+def nodes_of(count: int, busy: float) -> list[NodeInfo]:
+    """Nodes of equal blocks; busy: the share of them in use, see CLUSTERS."""
     dice = random.Random(count)
     made = []
     for number in range(count):
@@ -133,7 +134,7 @@ def _pod_after_pod(what: str, pod: PodClass, repeats: int) -> Row:
     cards = tuple(
         Card(f"card{n}", dict(WHOLE), numa=n // 4, links=((0, f"card{n ^ 1}", 0),), tiles=1) for n in range(8)
     )
-    made = _cluster(POD_NODES, 0.3)
+    made = nodes_of(POD_NODES, 0.3)
     if pod.wants_cards:
         amounts = {resource: 8 * amount for resource, amount in WHOLE}
         made = [replace(each, allocatable={**each.allocatable, **amounts}, cards=cards) for each in made]

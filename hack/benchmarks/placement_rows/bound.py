@@ -137,9 +137,12 @@ def _described(found: Assignment | NoFit | PlacementError, asked: Gang, snapshot
 
 
 def _preempted(asked: Gang, snapshot: Snapshot, options: Options, budget: Budget) -> str:
-    found = victims.choose(
-        asked, snapshot, options, victims.units_on(snapshot, lambda use: use.priority < 2), budget=budget
-    )
-    if found is not None:
+    if victims_for(asked, snapshot, options, budget) is not None:
         return "victims found"
     return "not decided" if budget.exhausted else "no victims"
+
+
+def victims_for(asked: Gang, snapshot: Snapshot, options: Options, budget: Budget) -> victims.Victims | None:
+    """The pods of the two lowest priorities that make way for a gang."""
+    units = victims.units_on(snapshot, lambda use: use.priority < 2)
+    return victims.choose(asked, snapshot, options, units, budget=budget)
