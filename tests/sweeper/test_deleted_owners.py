@@ -1,6 +1,6 @@
 """Pods whose controller is gone are no gang: they are neither placed nor released, and evict nobody."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
 import msgspec
@@ -9,9 +9,9 @@ import pytest
 from hack.local.cluster import Cluster
 from labeler.contract import keys
 from labeler.contract.event_reasons import EventReason
-from tests.definitions import define, wait_served
-from tests.support import wait_for_pods
-from tests.sweeper.at_work import Pods, create_job, is_gated, named, run_all, sweep, template
+from tests.definitions import define, wait_gone, wait_served
+from tests.support import delete, exists, wait_for_pods
+from tests.sweeper.at_work import Pods, create_job, create_pod, is_gated, named, run_all, sweep, template
 from tests.sweeper.clock import Clock
 from tests.sweeper.cluster import Nodes, Placing, gpu_pod, places
 from tests.sweeper.owners import PATH, AnsweringApi, found, owner, pod_of, reference
@@ -595,6 +595,79 @@ def test_the_controller_of_a_controller_counts_though_its_kind_is_not_watched(de
     explained = explain(ClusterReading.read(deletion.api), deletion.namespace, name, deletion.settings)
     assert {"Now: the same."} & set(explained), "explain asks for it too"
     deletion.end(f"{flows}/f")
+
+
+class Flow:
+    """A kind of v1 and v2, an object of which controls the four pods of gang big, by v1."""
+
+    def __init__(self, deletion: Deletion) -> None:
+        self._api, self._cluster = deletion.api, deletion.cluster
+        self._pods = f"/api/v1/namespaces/{deletion.namespace}/pods"
+        self._does_not_fit, self._notes = deletion.reports("do not fit"), deletion.notes
+        self.definition = define(self._cluster, "Flow", "gone.example.com", "v1", "v2")
+        wait_served(self._cluster, "gone.example.com/v1", "Flow")
+        controller = owner("Flow", "f", "gone.example.com/v1")
+        body = {key: controller[key] for key in ("apiVersion", "kind")} | {"metadata": {"name": "f"}}
+        made = self._api.json("POST", deletion.path("flows", "gone.example.com/v1"), body=body)
+        for number in range(4):
+            pod = template(8, priorityClassName="high")
+            pod["metadata"]["ownerReferences"] = [controller | {"uid": made["metadata"]["uid"]}]
+            create_pod(self._api, deletion.namespace, f"big-{number}", pod)
+
+    def change_once_it_waits(self, pods: Pods, change: Callable[[], None]) -> bool:
+        """Change the kind, and leave two pods of the four; returns whether that is done."""
+        if len(named(pods, "big")) <= 2:
+            return True
+        if self._does_not_fit(pods):
+            self._notes.clear()  # the Event that they do not fit is right
+            change()
+            for number in range(2):
+                delete(self._api, f"{self._pods}/big-{number}")
+        return False
+
+    def delete_kind(self) -> None:
+        delete(self._api, self.definition)
+        wait_gone(self._cluster, self.definition)
+
+    def serve_only_v2(self) -> None:
+        versions = self._api.json("GET", self.definition)["spec"]["versions"]
+        body = {"spec": {"versions": [each | {"served": each["name"] == "v2"} for each in versions]}}
+        self._api.request("PATCH", self.definition, body=body, content_type=MERGE_PATCH)
+        path = "/apis/gone.example.com/v1/flows"
+        self._cluster.wait_for("the end of v1", lambda: not exists(self._api, path))
+
+
+@pytest.fixture
+def flow(deletion: Deletion) -> Iterator[Flow]:
+    made = Flow(deletion)
+    yield made
+    made.delete_kind()
+
+
+@pytest.mark.promise("R331")
+@pytest.mark.cluster
+def test_pods_whose_controllers_kind_is_deleted_while_they_wait_evict_nobody(
+    deletion: Deletion, flow: Flow
+) -> None:
+    """The two that are left would fit, by eviction. Nobody collects them meanwhile."""
+    is_reported = deletion.reports("its controller Flow/f is deleted with the definition of its kind")
+    with deletion.cluster.paused("kube-controller-manager"):
+        left = deletion.sweep_until(
+            lambda pods: flow.change_once_it_waits(pods, flow.delete_kind) and is_reported(pods),
+            "the reason of the two pods",
+        )
+    assert [is_gated(pod) for pod in named(left, "big")] == [True, True]
+
+
+@pytest.mark.promise("R331")
+@pytest.mark.cluster
+def test_pods_whose_controller_is_served_by_another_version_meanwhile_are_placed(
+    deletion: Deletion, flow: Flow
+) -> None:
+    def run(pods: Pods) -> bool:
+        return flow.change_once_it_waits(pods, flow.serve_only_v2) and run_all(pods, "big", 2)
+
+    sweep(deletion.cluster, deletion.namespace, deletion.settings, run, "the two pods to run")
 
 
 @pytest.mark.promise("R333")
