@@ -169,7 +169,7 @@ def test_a_gang_is_a_victim_only_if_all_its_pods_have_a_lower_priority(tmp_path:
     manifest = read_manifest(file, shipped_rules(), "")
     scene = rehearse_manifest(reading, manifest, Settings())
     (placed,) = place_each(scene)
-    note = simulate.VictimNotes(scene.view, Settings()).note(placed)
+    note = simulate.VictimNotes(scene.settings.options).note(placed)
     named = "It would fit in the place of 4 pods of lower priority, which it may preempt: "
     assert note.startswith(named) if not priority else note == ""
 

@@ -22,7 +22,6 @@ from webhook.configuration.settings import Settings
 from webhook.inquiry.documents import InputError
 from webhook.inquiry.gang_answer import GangAnswer, with_levels
 from webhook.inquiry.move_answer import what_moves_would_do
-from webhook.inquiry.next_pass import state_for
 from webhook.inquiry.preferences import describe_preferred
 from webhook.inquiry.simulation import (
     NotPlacedError,
@@ -32,15 +31,14 @@ from webhook.inquiry.simulation import (
     read,
     read_manifest,
 )
-from webhook.placement import Assignment, Budget, Mode, NoFit, PlacementError, Snapshot
+from webhook.placement import Assignment, Budget, Mode, NoFit, Options, PlacementError, Snapshot
 from webhook.placement.model import Placed
 from webhook.placement.names import natural
-from webhook.sweeper.decide.attempt import question_key_of
+from webhook.sweeper.decide.attempt import GangPlaced, question_key_of
 from webhook.sweeper.decide.core_questions import QUESTIONS
-from webhook.sweeper.decide.preemption import Preemption, VictimSearch, none_protected
+from webhook.sweeper.decide.placement_pass import answer_for
 from webhook.sweeper.observe.gangs import GangKey
 from webhook.sweeper.observe.pods import name_of
-from webhook.sweeper.observe.view import View
 from webhook.text import counted, few
 
 
@@ -109,7 +107,7 @@ def _run(args: argparse.Namespace) -> int:
 def _check(placed: Sequence[PlacedGang]) -> None:
     """Raises AssertionError for an answer that breaks a rule."""
     for each in placed:
-        if problems := each.answer.faults(each.before):
+        if problems := each.answer.faults(each.state.snapshot):
             raise AssertionError(f"the assignment breaks rules: {problems}")
 
 
@@ -167,9 +165,9 @@ def _show(placed: Sequence[PlacedGang], scene: Rehearsed, args: argparse.Namespa
         named = [{"gang": each.gang.key.name, **own} for each, own in zip(placed, found, strict=True)]
         session.show(found[0] if len(found) == 1 else {"gangs": named}, args.output)
         return
-    victims = VictimNotes(scene.view, scene.settings)
+    victims = VictimNotes(scene.settings.options)
     if args.make_room:
-        _print_moves(placed, scene)
+        _print_moves(placed)
     for replicas in _by_controller(placed):
         if len(replicas) == 1:
             _print(replicas[0], victims)
@@ -179,13 +177,11 @@ def _show(placed: Sequence[PlacedGang], scene: Rehearsed, args: argparse.Namespa
         print(line)
 
 
-def _print_moves(placed: Sequence[PlacedGang], scene: Rehearsed) -> None:
+def _print_moves(placed: Sequence[PlacedGang]) -> None:
     """Print what moving gangs would do for those without a place. Limits in time are not checked."""
-    state = state_for(scene.gangs, scene.view, scene.snapshot, scene.settings, scene.facts)
     for each in placed:
         if isinstance(each.answer.found, NoFit):
-            now = replace(state, snapshot=each.before)
-            found = list(what_moves_would_do(each.gang, each.answer.asked, now))
+            found = list(what_moves_would_do(each.gang, each.answer.asked, each.state))
             for line in found or ["No move of other gangs would help it."]:
                 print_line(f"Gang {each.gang.key.name}: {line}")
 
@@ -212,7 +208,7 @@ def _print(placed: PlacedGang, victims: "VictimNotes") -> None:
         return
     ranks = {pod.metadata.name: gang.ranks.get(pod.metadata.uid) for pod in gang.gated}
     print_line(f"Gang {gang.key.name}: {answer.sentence}")
-    if preferred := describe_preferred(answer.asked.gang, answer.found.nodes.values(), placed.before):
+    if preferred := describe_preferred(answer.asked.gang, answer.found.nodes.values(), placed.state.snapshot):
         print_line(preferred)
     _print_rows(
         sorted(
@@ -226,27 +222,31 @@ _STEPS_A_POD: Final = 20
 
 
 class VictimNotes:
-    """Which pods the sweeper would evict for gangs without a place, each distinct request searched for once.
+    """Which pods the sweeper's steps would evict for gangs without a place, each distinct request asked once.
 
     One work budget is for all of them.
     """
 
-    def __init__(self, view: View, settings: Settings) -> None:
-        self._view, self._settings = view, settings
-        self._budget = Budget(QUESTIONS * settings.options.bound)
+    def __init__(self, options: Options) -> None:
+        self._budget = Budget(QUESTIONS * options.bound)
         self._known: dict[Hashable, str] = {}
 
     def note(self, placed: PlacedGang, whom: str = "it") -> str:
         """The sentence on the victims of a gang, "" if it would preempt none. whom: how to call the gang."""
-        key = whom, id(placed.before), question_key_of(placed.gang, placed.answer.asked)
+        key = whom, id(placed.state.snapshot), question_key_of(placed.gang, placed.answer.asked)
         if key not in self._known:
             self._known[key] = self._found(placed, whom)
         return self._known[key]
 
     def _found(self, placed: PlacedGang, whom: str) -> str:
-        found = None if self._budget.exhausted else self._search(placed)
-        if found is not None:
-            pods = [name_of(self._view.by_uid[uid]) for group in found.victims for uid in group.pods]
+        state = placed.state
+        settings = replace(state.settings, moves=replace(state.settings.moves, is_on=False))
+        state = replace(state, given=replace(state.given, settings=settings))
+        self._budget.take(_STEPS_A_POD * len(state.view.by_uid))
+        outcome = None if self._budget.exhausted else answer_for(placed.gang, state, self._budget)
+        if isinstance(outcome, GangPlaced):
+            by_uid = state.view.by_uid
+            pods = [name_of(by_uid[uid]) for group in outcome.plan.victims for uid in group.pods]
             shown = few(sorted(pods, key=natural), unit="pod")
             return (
                 f"{whom.capitalize()} would fit in the place of {counted(len(pods), 'pod')} of lower "
@@ -255,14 +255,6 @@ class VictimNotes:
         if self._budget.exhausted:
             return f"Which pods {whom} may preempt is not known: the search ended at its work budget."
         return ""
-
-    def _search(self, placed: PlacedGang) -> Preemption | None:
-        """Asked as in a pass of the sweeper, which also prefers victims that no budget protects."""
-        self._budget.take(_STEPS_A_POD * len(self._view.by_uid))
-        search = VictimSearch(
-            placed.gang, self._view, placed.before, (), none_protected, self._settings, self._budget
-        )
-        return search.find(placed.answer.asked, ())
 
 
 def _print_replicas(placed: Sequence[PlacedGang], victims: VictimNotes) -> None:

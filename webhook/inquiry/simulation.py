@@ -27,6 +27,7 @@ from webhook.placement import PlacementError, Snapshot, Usage
 from webhook.scheduling import antiaffinity, conflicts, convert, pod_mix, unmodelled_rules
 from webhook.scheduling.gpu_requests import whole_number
 from webhook.scheduling.nodes import node_of
+from webhook.sweeper.decide.attempt import PassState
 from webhook.sweeper.observe import gangs
 from webhook.sweeper.observe.gangs import GangKey, PodGang, key_of
 from webhook.sweeper.observe.plans import is_gated
@@ -130,22 +131,27 @@ def read_manifest(manifest: Path, rules: AdmissionRules, namespace: str) -> "Man
 
 @dataclass(frozen=True)
 class PlacedGang:
-    """A gang, its answer, and the cluster before and after it is placed."""
+    """A gang, its answer, and the cluster after it is placed.
+
+    state: the one in which it was asked about, but with the settings by which the sweeper evicts and moves.
+    """
 
     gang: PodGang
     answer: GangAnswer
-    before: Snapshot
+    state: PassState
     after: Snapshot
 
 
 def place_each(scene: Rehearsed) -> Iterator[PlacedGang]:
     """Place one gang after the other, each among those placed before. Raises PlacementError."""
     state = state_for(scene.gangs, scene.view, scene.snapshot, scene.settings, scene.facts)
+    state = replace(state, answers={})
     for gang in scene.gangs:
-        answer, before = ask_gang(gang, replace(state, answers={}), gang.key.name), state.snapshot
+        answer = ask_gang(gang, state, gang.key.name)
+        as_configured = replace(state, given=replace(state.given, settings=scene.settings))
         if answer.plan is not None:
             state = state.with_plan(answer.plan)
-        yield PlacedGang(gang, answer, before, state.snapshot)
+        yield PlacedGang(gang, answer, as_configured, state.snapshot)
 
 
 def read_cluster(files: list[Path]) -> Dump:

@@ -350,10 +350,13 @@ def _in_shares(
         used[key.namespace] = used.get(key.namespace, 0.0) + watch.seconds() - began
 
 
-def answer_for(gang: PodGang, now: PassState) -> Outcome:
-    """The answer for the waiting pods of one gang, complete or not, as if nothing was known of it before."""
+def answer_for(gang: PodGang, now: PassState, budget: Budget | None = None) -> Outcome:
+    """The answer for the waiting pods of one gang, complete or not, as if nothing was known of it before.
+
+    budget: that of a gang in a pass unless another is given.
+    """
     waiting = tuple(_waiting(gang, now.view))
-    budget = Budget(QUESTIONS * now.settings.options.bound)
+    budget = budget or Budget(QUESTIONS * now.settings.options.bound)
     outcome = _through(STEPS, Attempt(gang, waiting, _known(None, gang, now.view), budget), now)
     assert not isinstance(outcome, Attempt), "the last step always answers"
     return outcome
