@@ -74,9 +74,13 @@ class Scattered:
         self.record(msgspec.structs.replace(made, status=status))
         return pods
 
-    def waits(self, name: str, count: int, again: int = 0, **spec: Any) -> list[Pod]:
-        """A Job that asks for one block. again: how often its pods were recreated."""
-        metadata = [{"annotations": REQUIRED, "uid": f"ns-{name}-{n + again * count}"} for n in range(count)]
+    def waits(
+        self, name: str, count: int, again: int = 0, annotations: dict[str, str] = REQUIRED, **spec: Any
+    ) -> list[Pod]:
+        """A Job that asks for one block, or for something else. again: how often its pods were recreated."""
+        metadata = [
+            {"annotations": annotations, "uid": f"ns-{name}-{n + again * count}"} for n in range(count)
+        ]
         pods = [member(name, index, metadata=each, **spec) for index, each in enumerate(metadata)]
         self.cluster.pods += pods
         self.sizes[name] = count

@@ -154,7 +154,8 @@ def test_a_gang_that_stays_partly_evicted_gets_a_place_once_the_plan_is_dropped(
 
 
 @pytest.mark.promise("O420")
-def test_a_gang_whose_annotation_is_removed_midway_is_moved_no_further() -> None:
+@pytest.mark.parametrize("annotations", [REQUIRED, MOVABLE])
+def test_a_gang_whose_annotation_is_removed_midway_is_moved_no_further(annotations: dict[str, str]) -> None:
     """Its recreated pod gets a place beside the pod that stays, once the plan is dropped."""
     scene = two_pods_to_move("n0", "n1")
     scene.change("pair-0", None)
@@ -163,15 +164,15 @@ def test_a_gang_whose_annotation_is_removed_midway_is_moved_no_further() -> None
     scene.clock.now += MOVES.bind_seconds
     found = scene.look()
     assert (evicted(found), found.dropped, found.going) == ([], WAITING, frozenset())
-    assert place_again(scene, "pair") == {"pair-0": "n0"}
+    assert place_again(scene, "pair", annotations) == {"pair-0": "n0"}
 
 
-def place_again(scene: Moving, name: str, count: int = 1) -> dict[str, str]:
+def place_again(scene: Moving, name: str, annotations: dict[str, str] = REQUIRED) -> dict[str, str]:
     """The places of a gang's recreated pods, after the plan of large is gone."""
     made = scene.scattered
     made.cluster.pods = [pod for pod in made.cluster.pods if "large" not in pod.metadata.name]
     made.cluster.placements.pop(scene.plan.key, None)
-    made.waits(name, count, again=9)
+    made.waits(name, 1, again=9, annotations=annotations)
     return places(made.one())
 
 

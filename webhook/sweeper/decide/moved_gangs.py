@@ -175,10 +175,14 @@ def _of_ledger(ledger: ReservationLedger) -> list[MoveReservation]:
     return [each for each in ledger.of_kind(MOVE) if isinstance(each, MoveReservation)]
 
 
-def nodes_after_move(gang: PodGang, ledger: ReservationLedger) -> frozenset[str]:
-    """The nodes that are reserved for a moved gang, or for moved pods of its controller."""
+def nodes_after_move(gang: PodGang, view: View, ledger: ReservationLedger) -> frozenset[str]:
+    """The nodes that are reserved for a moved gang, or for moved pods of its controller.
+
+    None if some of its pods were not evicted: the others return to these.
+    """
     names = gang.key.placement_key, gang.controller.placement_key
-    return frozenset[str]().union(*(ledger.of(name, MOVE) for name in names))
+    found = frozenset[str]().union(*(ledger.of(name, MOVE) for name in names))
+    return found if found.issuperset(view.placed_on(gang.workers).values()) else frozenset()
 
 
 def move_of(gang: PodGang, nodes: frozenset[str], ledger: ReservationLedger) -> MoveReservation | None:

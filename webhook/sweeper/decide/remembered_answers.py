@@ -72,7 +72,7 @@ def own_nodes(attempt: Attempt, now: PassState) -> frozenset[str]:
     """The nodes that are reserved for the gang: for its later pods, or after it was moved."""
     placement = now.view.placements.get(attempt.gang.key.placement_key)
     later = placement.spec.later_pod_nodes if placement is not None else ()
-    return frozenset(later) | nodes_after_move(attempt.gang, now.ledger)
+    return frozenset(later) | nodes_after_move(attempt.gang, now.view, now.ledger)
 
 
 def _of_all_variants(attempt: Attempt) -> Gang:
