@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import itertools
+import logging
 import select
 import selectors
 import socket
@@ -197,6 +198,29 @@ def test_a_request_that_waited_for_a_thread_has_still_the_time_to_be_read(
     assert connection.is_proven
     assert connection.deadline == connection.sock.deadline == 100.0 + given
     connection.sock.close()
+
+
+def test_a_connection_whose_client_leaves_before_its_handshake_is_closed(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene.connect()
+    (connection,) = scene.worker.pending_conns
+
+    def fail(_: Connection) -> None:
+        raise ConnectionResetError
+
+    monkeypatch.setattr(Connection, "init", fail)
+    scene.worker.log = logging.getLogger("test")
+    assert not scene.worker.handle(connection)
+
+
+def test_a_connection_that_has_been_used_is_served_when_it_sends_again(scene: Scene) -> None:
+    scene.connect()
+    connection = scene.worker.pending_conns.popleft()
+    scene.worker.keepalived_conns.append(connection)
+    scene.worker.on_client_socket_readable(connection, connection.sock)
+    assert not scene.worker.keepalived_conns
+    assert not scene.worker.poller.get_map(), "until it has been served, nobody waits for it"
 
 
 def test_a_client_that_stalls_counts_as_one_that_has_left(stack: contextlib.ExitStack) -> None:

@@ -4,6 +4,7 @@ import base64
 import re
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -99,11 +100,15 @@ def test_no_control_socket_is_opened_where_gunicorn_would_put_it(
 
 
 def test_the_latency_histogram_separates_decisions_of_tenths_of_a_millisecond_and_of_a_second(
-    tmp_path: Path,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    times = iter((1000.0, 1000.25))
     client = app.create_app(app_dependencies(tmp_path)).test_client()
-    client.post("/mutate", json=review(gpu_pod("a")))
+    with monkeypatch.context() as patched:
+        patched.setattr("webhook.admission.app.time", SimpleNamespace(perf_counter=times.__next__))
+        client.post("/mutate", json=review(gpu_pod("a")))
     text = client.get("/metrics").text
+    assert "topogate_admission_seconds_sum 0.25\n" in text
     found = re.findall(r'topogate_admission_seconds_bucket\{le="([^"]+)"\} (\S+)', text)
     bounds = [float(bound) for bound, _ in found]
     assert len([bound for bound in bounds if bound < 0.001]) >= 3

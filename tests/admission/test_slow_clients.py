@@ -269,10 +269,11 @@ def test_the_shipped_server_has_the_time_outs_of_an_api_server_in_mind(tmp_path:
         (1024, 4096, 1100, 1000),
         (1024, resource.RLIM_INFINITY, 1100, 1000),
         (256, 512, 512, 412),
+        (100, 101, 101, 32),
         (4096, 4096, None, 1000),
         (resource.RLIM_INFINITY, resource.RLIM_INFINITY, None, 1000),
     ],
-    ids=["raised", "raised without an end", "too low", "enough", "without an end"],
+    ids=["raised", "raised without an end", "too low", "far too low", "enough", "without an end"],
 )
 def test_there_are_never_more_connections_than_files_may_be_open(
     monkeypatch: pytest.MonkeyPatch, soft: int, hard: int, raised: int | None, connections: int

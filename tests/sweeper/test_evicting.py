@@ -147,16 +147,17 @@ KEY = (Write.EVICTION, "pod")
 TRANSIENT = (0, 401, 408, 429, 500, 503)
 
 
-def evicted(status: int, attempts: int = 1, *, for_others: bool = False) -> list[Done]:
+def evicted(*answers: int, for_others: bool = False) -> list[Done]:
     """What becomes of one eviction that is answered so, tried whenever a pass is due for it."""
-    api, pod = Slow(Clock(), refuses=True, status=status), job_pod(0, "a")
+    api, pod = Slow(Clock(), refuses=True), job_pod(0, "a")
     orders = Orders(evictions=(Eviction(pod, "why", "", True, for_others),))
     surroundings = Pass(api, cast(Any, None), Settings(pass_seconds=9, interval_seconds=30), clock=api.clock)
     applier = Applies(surroundings)
     done: list[Done] = []
-    for _ in range(attempts):
+    for api.status in answers:
         done.append(applier.apply(orders, View([], [pod], {}, {})))
-        api.clock.now += done[-1].again_seconds
+        if done[-1].again_seconds != NO_HURRY:
+            api.clock.now += done[-1].again_seconds
     applier.close()
     return done
 
@@ -201,19 +202,21 @@ def test_the_deletion_of_a_pod_that_is_written_all_the_time_is_denied_and_stays_
 
 @BOTH_WAYS
 def test_an_eviction_that_is_deferred_for_ever_makes_fewer_and_fewer_passes_due(for_others: bool) -> None:
-    due = [done.again_seconds for done in evicted(429, 8, for_others=for_others)]
+    due = [done.again_seconds for done in evicted(*8 * [429], for_others=for_others)]
     assert due == [1, 2, 4, 8, 16, 30, 30, 30]
 
 
 def test_an_eviction_for_others_that_is_refused_for_good_is_asked_for_less_and_less_often() -> None:
     """A policy that refuses it may change, and the plan that it is for waits."""
-    due = [done.again_seconds for done in evicted(403, 6, for_others=True)]
+    due = [done.again_seconds for done in evicted(*6 * [403], for_others=True)]
     assert due == [1, 2, 4, 8, 16, 30]
 
 
 @pytest.mark.parametrize("status", [404, 409], ids=["is gone", "was replaced"])
 def test_an_eviction_of_a_pod_that_is_no_longer_there_is_over(status: int) -> None:
-    assert evicted(status, for_others=True) == [Done()]
+    *_, over, later = evicted(429, 429, status, 429, for_others=True)
+    assert over == Done()
+    assert later.again_seconds == FIRST_SECONDS, "what is over waits for as little as at first"
 
 
 def test_a_try_in_a_pass_that_came_for_something_else_makes_the_wait_no_longer() -> None:

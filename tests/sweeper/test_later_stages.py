@@ -61,10 +61,18 @@ class PlanPasses:
         self.ledger, self.settings = ReservationLedger(settings), settings
         self.clock, self.now = clock, now or (lambda: datetime.now(UTC))
 
-    def observe(self, view: View, reserved: Set[str] = frozenset()) -> None:
-        """Another pass. reserved: nodes that are reserved in another way."""
+    def observe(
+        self,
+        view: View,
+        reserved: Set[str] = frozenset(),
+        gang: str = "ns/other",
+        created: Set[str] = frozenset(),
+    ) -> None:
+        """Another pass. reserved: nodes that are reserved in another way; created: of these, for the gang."""
         moment = Moment(self.clock.now, self.now())
-        other = Reservation(OTHER, "ns/other", frozenset(reserved), 0.0, 1.0, moment.at)
+        other = Reservation(
+            OTHER, gang, frozenset(reserved), 0.0, 1.0, moment.at, beyond_share=frozenset(created)
+        )
         sources = [ReservationSource(OTHER, lambda _: [other]), LATER_STAGES]
         view = replace(view, now=moment)
         self.ledger = opened(ReservationInput(self.ledger, [], view), sources, self.settings)
@@ -132,6 +140,18 @@ def test_nodes_that_gangs_hold_which_have_waited_long_count_as_well() -> None:
     assert passes.nodes == {"n1"}
     passes.observe(seen(LEADER), reserved={"n0", "n3"})
     assert passes.nodes == frozenset()
+
+
+@pytest.mark.parametrize(("gang", "nodes"), [("ns/job-other", {"n1", "n2"}), ("ns/other", {"n1"})])
+def test_a_node_that_was_created_for_a_gang_counts_against_no_share_of_its_plan(
+    gang: str, nodes: set[str]
+) -> None:
+    passes = PlanPasses(Settings(reserve_share=0.25), Clock())
+    passes.observe(seen(LEADER), reserved={"n2"}, gang=gang, created={"n2"})
+    passes.observe(seen(LEADER), gang=gang)
+    assert passes.nodes == nodes
+    passes.observe(seen(LEADER), gang=gang)
+    assert passes.nodes == nodes, "nor later, when its plan alone names it"
 
 
 def test_nodes_that_fail_take_no_reserved_node_from_who_has_begun() -> None:

@@ -105,6 +105,17 @@ def test_no_layout_uses_fewer_domains_than_one_that_is_called_proven() -> None:
     assert proven > 5
 
 
+def test_a_gang_too_large_to_be_placed_pod_by_pod_is_shared_among_zones_of_which_one_fills_up() -> None:
+    slots = {"n0": 30, **{f"n{number}": 2 for number in range(1, 36)}}
+    zones = {name: "a" if name == "n0" else "b" for name in slots}
+    made = [node(name, (f"b{name}", "r", name), count) for name, count in slots.items()]
+    made = [replace(each, labels={**each.labels, keys.ZONE_LABEL: zones[each.name]}) for each in made]
+    snapshot, gang = Snapshot.build(made, []), gang_of(70)
+    found = ask_by_rules(gang, spread(gang, snapshot, {keys.ZONE_LABEL: 20}, {}), snapshot, Options())
+    assert isinstance(found, Assignment)
+    assert Counter(zones[each.node] for each in found.placed) == {"a": 30, "b": 40}
+
+
 def least(snapshot: Snapshot, gang: Gang, name: str) -> int:
     """For how many of the pods a node has capacity."""
     free = snapshot.nodes[name].free

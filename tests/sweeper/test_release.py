@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import jsonpatch
@@ -9,6 +10,7 @@ import msgspec
 import pytest
 
 from labeler.contract import keys
+from tests.sweeper.clock import Clock
 from tests.sweeper.cluster import gpu_pod
 from tests.sweeper.pods import decode, gather_all, job_pod, no_size, pod_json
 from tests.sweeper.releases import Answers, Never
@@ -170,14 +172,29 @@ def test_a_gated_pod_that_has_taken_the_name_of_a_planned_one_is_left_alone() ->
     assert api.patched == ["a"]
 
 
-def test_a_pod_for_which_a_pass_has_no_time_left_is_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("webhook.sweeper.apply.release._TOGETHER_SECONDS", -1.0)
-    api = Answers(refuse(), {})
+@pytest.mark.parametrize(
+    ("seconds", "tried", "detail"),
+    [(-1.0, [], "no time left in this pass"), (1.0, ["a"], "away")],
+    ids=["at all", "again"],
+)
+def test_a_pod_for_which_a_pass_has_no_time_left_is_not_tried(
+    monkeypatch: pytest.MonkeyPatch, seconds: float, tried: list[str], detail: str
+) -> None:
+    clock = Clock()
+
+    def fail(_: str) -> None:
+        clock.now += 2.0
+        raise ApiError(503, "ServiceUnavailable", "away")
+
+    monkeypatch.setattr("webhook.sweeper.apply.release.time", SimpleNamespace(monotonic=clock))
+    monkeypatch.setattr("webhook.sweeper.apply.release._TOGETHER_SECONDS", seconds)
+    api = Answers(fail, {})
     releaser = Releaser(api, Never(), lambda: True)  # type: ignore[arg-type]
     (found,) = releaser.release([(decode(pod_json("a")), PlannedPod(name="a", uid="uid-a", node="n1"))])
     releaser.close()
-    assert (found.outcome, found.detail) == (Outcome.FAILED, "no time left in this pass")
-    assert (found.is_tried, api.patched) == (False, [])
+    assert found.outcome is Outcome.FAILED
+    assert detail in found.detail
+    assert (found.is_tried, api.patched) == (bool(tried), tried)
 
 
 def test_a_pod_in_the_middle_that_is_refused_leaves_none_of_the_others_unreleased() -> None:

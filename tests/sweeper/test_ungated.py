@@ -260,6 +260,22 @@ def test_one_pod_of_each_controller_is_read_once_and_a_pass_reads_few() -> None:
     assert len(set(read)) == len(read)
 
 
+@pytest.mark.parametrize(("seconds", "reads"), [(0.99, 3), (1.0, 1)])
+def test_a_pass_reads_no_further_pod_after_a_slow_answer(seconds: float, reads: int) -> None:
+    clock, read = Clock(), list[str]()
+    ungated = UngatedPods(clock)
+    for number in range(3):
+        ungated.on_pod(None, pod(f"bare-{number}"))
+
+    def answer(found: Pod) -> CreatorFields:
+        read.append(found.metadata.name)
+        clock.now += seconds
+        return WITH_GPU
+
+    ungated.by_cause(POLICY, LABELS, answer)
+    assert len(read) == reads
+
+
 def test_a_pod_that_cannot_be_read_now_is_read_in_a_later_pass() -> None:
     ungated = UngatedPods()
     ungated.on_pod(None, pod())
