@@ -120,7 +120,7 @@ class EventReason(StrEnum):
         "GangMoved",
         EventSource.SWEEPER,
         False,
-        "The gang is evicted as a whole, to be placed elsewhere, so that a larger one fits.",
+        "The gang is evicted as a whole, to be placed elsewhere, so that a larger one fits. Both have this.",
     )
     EVICTED = (
         "Evicted",

@@ -1,6 +1,7 @@
 """Blocks with scattered gangs, some of which may be moved."""
 
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any, Final
 
 import msgspec
@@ -69,7 +70,8 @@ class Scattered:
         """Have these pods of a gang, and its Placement."""
         self.cluster.pods += pods
         gang = self.placing.view().gang_of(pods[0])
-        _, made = plan(gang.placement_name, {pod.metadata.uid: pod.spec.node_name for pod in pods})
+        nodes = {pod.metadata.uid: pod.spec.node_name for pod in pods}
+        _, made = plan(gang.placement_name, nodes, gang.namespace)
         status = msgspec.structs.replace(made.status, complete=True)
         self.record(msgspec.structs.replace(made, status=status))
         return pods
@@ -156,7 +158,9 @@ class Moving:
     def look(self, settings: Settings = MOVES) -> Preempting:
         """What a pass does for the plan."""
         placing = self.scattered.placing
-        view = replace(placing.view(), now=Moment(self.clock()), not_released=self.not_released)
+        view = replace(
+            placing.view(), now=Moment(self.clock(), datetime.now(UTC)), not_released=self.not_released
+        )
         snapshot = placing.snapshotter.snapshot(view)
         found, self.since = look_for_victims(view, snapshot, self.budgets, self.since, settings)
         return found

@@ -1,5 +1,6 @@
 """How evictions are carried out: a pass ends between gangs, or where one of them cannot go on in time."""
 
+from dataclasses import replace
 from typing import Any, cast
 
 import msgspec
@@ -73,6 +74,17 @@ def test_the_event_of_an_evicted_pod_states_whether_it_is_moved(
     )
     applier.close()
     assert done.warnings == (Warn(pod, reason, "for b"),)
+
+
+def test_the_gang_that_waits_has_an_event_of_its_own_for_a_gang_that_is_moved_for_it() -> None:
+    pods, waiting = [job_pod(number, "a") for number in range(2)], job_pod(0, "b")
+    orders = [Eviction(pod, EvictionCause.MOVED, "for b", True, True, (waiting,)) for pod in pods]
+    orders[0] = replace(orders[0], for_waiting="a is moved")
+    applier = Applies(Pass(Slow(Clock()), cast(Any, None), Settings()))
+    done = applier.apply(Orders(evictions=tuple(orders)), View([], pods, {}, {}))
+    applier.close()
+    of_moved = [Warn(pod, EventReason.GANG_MOVED, "for b") for pod in pods]
+    assert done.warnings == (of_moved[0], Warn(waiting, EventReason.GANG_MOVED, "a is moved"), of_moved[1])
 
 
 @BOTH_WAYS

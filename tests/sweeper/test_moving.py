@@ -11,6 +11,7 @@ from tests.sweeper.moves import MOVABLE, MOVES, WAITING, Moving, Scattered, evic
 from tests.sweeper.preemptions import member
 from webhook.configuration.settings import Settings
 from webhook.inquiry.move_answer import what_moves_would_do
+from webhook.kube.objects import Pod
 from webhook.policy.annotations import faults
 from webhook.sweeper.decide.reservations import MOVE
 from webhook.sweeper.observe.pods import ENDING_SECONDS
@@ -135,6 +136,39 @@ def test_the_gangs_of_a_plan_are_moved_and_its_pods_wait_for_that() -> None:
     assert found.waiting_uids == WAITING
     (sentence,) = found.sentences.values()
     assert sentence == "gangs are moved for it: Job/one (1 pod), Job/two (1 pod)"
+
+
+@pytest.mark.parametrize(
+    ("namespace", "for_moved", "for_waiting"),
+    [
+        (
+            "ns",
+            "evicted with its gang Job/pair, 2 pods, to be placed elsewhere for gang Job/large; "
+            "it loses the 2.5 GPU hours since its start",
+            "Job/pair (2 pods) is moved for it, and loses the 2.5 GPU hours since its start",
+        ),
+        (
+            "other",
+            "evicted with its gang Job/pair, 2 pods, to be placed elsewhere for a gang of another namespace; "
+            "it loses the 2.5 GPU hours since its start",
+            "a gang of another namespace (2 pods) is moved for it, "
+            "and loses the 2.5 GPU hours since its start",
+        ),
+    ],
+)
+def test_both_gangs_read_how_many_gpu_hours_are_lost(
+    namespace: str, for_moved: str, for_waiting: str
+) -> None:
+    made, pods = Scattered(3, 2), list[Pod]()
+    for number, hours in enumerate((2, 0.5)):
+        created = (datetime.now(UTC) - timedelta(hours=hours)).isoformat()
+        metadata = {"annotations": MOVABLE, "creationTimestamp": created}
+        pods.append(member("pair", number, f"n{number}", namespace=namespace, metadata=metadata))
+    made.adopt(pods)
+    made.waits("large", 3)
+    orders = list(Moving(made).look().evictions.values())
+    assert [order.reason for order in orders] == [for_moved] * 2
+    assert [order.for_waiting for order in orders] == [for_waiting, ""]
 
 
 @pytest.mark.promise("O420")

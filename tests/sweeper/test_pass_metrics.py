@@ -1,6 +1,7 @@
 """What passes add to the metrics: times, causes, spread, reservations."""
 
 from collections.abc import Mapping, Set
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
@@ -16,6 +17,7 @@ from webhook.extensions.fair_order import account_use, fair_order
 from webhook.extensions.node_health import node_health
 from webhook.extensions.scale_up.new_nodes import NEW_NODES
 from webhook.kube.objects import Pod
+from webhook.kube.placements import VictimGroup
 from webhook.placement import Mix, MixClass, NodeInfo, Options, Snapshot, vector
 from webhook.scheduling.gpus import Counting
 from webhook.sweeper import pass_measurements
@@ -256,6 +258,27 @@ def test_the_operator_sets_what_counts_as_a_gpu() -> None:
     settings = Settings(gpu_resources=("example.com/chip",), model_label="chip")
     assert settings.counting.names([GPU, "example.com/chip"]) == ("example.com/chip",)
     assert settings.counting.model({"chip": "C1", keys.GPU_MODEL_LABEL: "other"}) == "C1"
+
+
+@pytest.mark.parametrize(
+    ("victim", "moving", "preempting"),
+    [
+        (VictimGroup(pods=["a"], whole=True, nodes=["n0"], moves=["2026-01-01T00:00:00Z"]), 1.0, 0.0),
+        (VictimGroup(pods=["a"], whole=True), 0.0, 1.0),
+    ],
+)
+def test_plans_that_move_gangs_are_counted_apart_from_those_that_preempt(
+    victim: VictimGroup, moving: float, preempting: float
+) -> None:
+    passes = Passes(Nodes(1))
+    passes.cluster.pods.append(gang_pod("a"))
+    (plan,) = passes.placing.one().plans
+    for preempts in (True, False):
+        order = replace(plan, preempts=preempts, victims=(victim,))
+        passes.measurements.on_result(Orders(), Done(placed=(order,)))
+    samples = generate_latest(passes.metrics.registry).decode().splitlines()
+    assert f"topogate_moving_plans_total {moving}" in samples
+    assert f"topogate_preemptions_total {preempting}" in samples
 
 
 def test_the_gpu_hours_that_moved_pods_have_run_are_counted() -> None:

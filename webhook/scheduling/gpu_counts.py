@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from labeler.contract import keys
+from webhook.durations import HOUR
 from webhook.kube.objects import Pod
+from webhook.kube.times import since_1970
 from webhook.placement import NodeInfo
 from webhook.placement.snapshot import NodeState
 from webhook.scheduling.gpus import DEVICES, Counting
@@ -47,6 +49,16 @@ def gpus_of(pod: Pod, counting: Counting) -> int:
         for name, amount in {**container.resources.limits, **container.resources.requests}.items()
         if counting.names((name,)) and _AMOUNT.fullmatch(str(amount))
     )
+
+
+def started_at(pod: Pod) -> float:
+    """When a pod was started, or else created, in seconds since 1970."""
+    return since_1970(pod.status.start_time) or since_1970(pod.metadata.creation_timestamp) or 0.0
+
+
+def gpu_hours(pods: Iterable[Pod], counting: Counting, at: float) -> float:
+    """The GPU hours of pods since their start. at: now, in seconds since 1970."""
+    return sum(max(0.0, at - started_at(pod)) / HOUR * gpus_of(pod, counting) for pod in pods)
 
 
 def node_gpus(node: NodeInfo, counting: Counting) -> tuple[NodeGpus, ...]:

@@ -199,6 +199,9 @@ class Metrics:
             "cause",
             "outcome",
         )
+        self.moving_plans = self._counter(
+            "topogate_moving_plans_total", "Gangs for whose plan other gangs are moved."
+        )
         self.moved_gpu_hours = self._counter(
             "topogate_moved_gpu_hours_total",
             "GPU hours since their start of pods that were moved so that a larger gang fits.",

@@ -10,17 +10,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from webhook.durations import HOUR
 from webhook.kube.times import since_1970
 from webhook.placement import Snapshot
 from webhook.placement.capacity import takes_pods
 from webhook.placement.snapshot import Block, NodeState, place_of
 from webhook.placement.stranded_gpus import stranded_gpus
-from webhook.scheduling.gpu_counts import NodeGpus, count_gpus, gpus_of, node_gpus, used_gpus
+from webhook.scheduling.gpu_counts import NodeGpus, count_gpus, gpu_hours, node_gpus, used_gpus
 from webhook.scheduling.gpus import Counting
 from webhook.sweeper.context import Pass
 from webhook.sweeper.decide.orders import Cause, Done, EvictionCause, NewPlan, Orders
-from webhook.sweeper.decide.willing_gangs import started_at
 from webhook.sweeper.metrics import replace as replace_values
 from webhook.sweeper.observe.plans import PodId
 from webhook.sweeper.observe.view import View, identity
@@ -70,10 +68,8 @@ class PassMeasurements:
         self._metrics.undecided.labels("waiting").inc(cut)
         for plan in done.placed:
             self._on_plan(plan)
-        for order in done.evicted:
-            if order.cause is EvictionCause.MOVED:
-                hours = max(0.0, self._now() - started_at(order.pod)) / HOUR
-                self._metrics.moved_gpu_hours.inc(hours * gpus_of(order.pod, self._counting))
+        moved = [order.pod for order in done.evicted if order.cause is EvictionCause.MOVED]
+        self._metrics.moved_gpu_hours.inc(gpu_hours(moved, self._counting, self._now()))
 
     def _on_plan(self, plan: NewPlan) -> None:
         pods = [plan.pods[entry.uid] for entry in plan.entries]
@@ -81,7 +77,8 @@ class PassMeasurements:
         priority_class = self._class_of(pods[0].spec.priority_class_name)
         waited = max(0.0, self._now() - created)
         self._metrics.placement_seconds.labels(priority_class).observe(waited)
-        self._metrics.preemptions.inc(plan.preempts and not any(each.is_moved for each in plan.victims))
+        counter = self._metrics.moving_plans if plan.is_moving else self._metrics.preemptions
+        counter.inc(plan.preempts)
         self._metrics.undecided.labels("placed").inc(not plan.answer.proven)
         self._starting.append(_Starting(created, priority_class, set(map(identity, pods))))
 

@@ -204,7 +204,10 @@ class Evictor:
         _log(order)
         self._retries.over(_key(order))
         reason = _EVENTS.get(order.cause, EventReason.PREEMPTED)
-        return Done(evicted=(order,), warnings=(Warn(order.pod, reason, order.reason),))
+        warnings = [Warn(order.pod, reason, order.reason)]
+        if order.for_waiting:
+            warnings.append(Warn(order.waiting[0], reason, order.for_waiting))
+        return Done(evicted=(order,), warnings=tuple(warnings))
 
     def _again(self, order: Eviction, gang: GangKey, error: ApiError) -> Done:
         """It stays due, and is reported once it stays deferred."""

@@ -88,6 +88,11 @@ class NewPlan:
         return (self.asked, self.answer), *self.beside.steps
 
     @property
+    def is_moving(self) -> bool:
+        """Whether gangs are moved for it."""
+        return any(each.is_moved for each in self.victims)
+
+    @property
     def is_unpinned(self) -> bool:
         """Whether kube-scheduler chooses its nodes; the answer then only shows that there is capacity."""
         return not any(entry.node for entry in self.entries)
@@ -142,7 +147,8 @@ class Eviction:
 
     may_run: whether it is deleted even if it runs. for_others: through the eviction API, which respects
     PodDisruptionBudgets, since it is evicted for others. waiting: the pods that need its node; it stays once
-    one of them has lost its controller.
+    one of them has lost its controller. for_waiting: a sentence on its gang for the one that waits, at its
+    first pod alone.
     """
 
     pod: Pod
@@ -151,6 +157,7 @@ class Eviction:
     may_run: bool = False
     for_others: bool = False
     waiting: tuple[Pod, ...] = ()
+    for_waiting: str = ""
 
     @property
     def description(self) -> str:

@@ -25,6 +25,8 @@ from webhook.kube.placements import Placement, VictimGroup
 from webhook.kube.plan_pods import PlannedPod
 from webhook.placement import Snapshot
 from webhook.scheduling.budgets import Budgets
+from webhook.scheduling.gpu_counts import gpu_hours
+from webhook.scheduling.gpus import Counting
 from webhook.sweeper.decide.gang_question import is_enough_free
 from webhook.sweeper.decide.orders import Eviction, EvictionCause
 from webhook.sweeper.decide.preemption import spare
@@ -125,7 +127,7 @@ class Preempting:
     waiting_uids: uids of pods that are not released yet. sentences: by Placement, what its gang waits for.
     going: gangs that are evicted as a whole in this pass, or moved, perhaps later: no pod of them is placed
     in it, as it would be left alone afterwards. dropped: uids of pods whose plan is given up, as gangs could
-    not be moved for it.
+    not be moved for it. counting: what counts as a GPU.
     """
 
     waiting_uids: frozenset[str] = frozenset()
@@ -133,18 +135,32 @@ class Preempting:
     evictions: Mapping[str, Eviction] = field(default_factory=dict)
     sentences: Mapping[str, str] = field(default_factory=dict)
     dropped: frozenset[str] = frozenset()
+    counting: Counting = field(default_factory=lambda: Counting(()))
 
     def evicting(
-        self, group: RunningVictims, pods: Sequence[Pod], plan: "_WaitingPlan", reason: str
+        self, group: RunningVictims, pods: Sequence[Pod], plan: "_WaitingPlan", at: float
     ) -> "Preempting":
-        """These pods of a group are evicted for a plan."""
+        """These pods of a group are evicted for a plan. at: now, in seconds since 1970."""
+        reason, for_waiting = _why_evicted(group, plan), ""
+        if group.is_moved:
+            lost = f"loses the {gpu_hours(group.pods, self.counting, at):.1f} GPU hours since its start"
+            reason = f"{reason}; it {lost}"
+            for_waiting = "" if group.is_begun else f"{_named(group, plan)} is moved for it, and {lost}"
         going = {group.gang} if group.whole and pods else set[GangKey]()
         cause = EvictionCause.PREEMPTED if group.whole else EvictionCause.ABOVE_MINIMUM
         cause = EvictionCause.MOVED if group.is_moved else cause
         waiting = tuple(plan.waiting)
         orders = {
-            pod.metadata.uid: Eviction(pod, cause, reason, may_run=True, for_others=True, waiting=waiting)
-            for pod in pods
+            pod.metadata.uid: Eviction(
+                pod,
+                cause,
+                reason,
+                may_run=True,
+                for_others=True,
+                waiting=waiting,
+                for_waiting="" if number else for_waiting,
+            )
+            for number, pod in enumerate(pods)
         }
         return replace(self, going=self.going | going, evictions={**self.evictions, **orders})
 
@@ -206,7 +222,7 @@ def look_for_victims(
     view: View, snapshot: Snapshot, budgets: Budgets, since: VictimsSince, settings: Settings
 ) -> tuple[Preempting, VictimsSince]:
     """The evictions to make now for each plan, and which of its pods wait."""
-    found, known = Preempting(), dict[str, float]()
+    found, known = Preempting(counting=settings.counting), dict[str, float]()
     now = view.now.seconds
     for plan, victims in _running_victims_of_plans(view, snapshot):
         groups = _needed(victims, plan, view, snapshot)
@@ -284,7 +300,7 @@ def _evicting_each(
             blocked = why
             continue
         budgets = budgets.without(going)
-        found = found.evicting(group, going, plan, _why_evicted(group, plan))
+        found = found.evicting(group, going, plan, view.now.at.timestamp())
     return found, budgets, blocked
 
 
@@ -472,13 +488,16 @@ def _why_evicted(group: RunningVictims, plan: _WaitingPlan) -> str:
     return f"evicted with its gang {name}, {counted(count, 'pod')} on nodes, for {whom}"
 
 
+def _named(group: RunningVictims, plan: _WaitingPlan) -> str:
+    """The gang of a group for the one that waits, which may not know those of other namespaces."""
+    gang = group.gang
+    name = f"{gang.kind}/{gang.name}" if plan.is_of(gang.namespace) else "a gang of another namespace"
+    return f"{name} ({counted(len(group.pods), 'pod')})"
+
+
 def _waits(groups: Sequence[RunningVictims], plan: _WaitingPlan, blocked: str) -> str:
     """The message for the gang that waits; gangs of other namespaces are not named."""
-
-    def name(gang: GangKey) -> str:
-        return f"{gang.kind}/{gang.name}" if plan.is_of(gang.namespace) else "a gang of another namespace"
-
-    shown = [f"{name(group.gang)} ({counted(len(group.pods), 'pod')})" for group in groups]
+    shown = [_named(group, plan) for group in groups]
     what = "gangs are moved for it" if _are_moved(groups) else "pods of lower priority are evicted for it"
     sentence = f"{what}: {few(shown, unit='gang')}"
     return f"{sentence}; not yet: {blocked}" if blocked else sentence

@@ -18,11 +18,10 @@ from labeler.contract import keys
 from webhook.durations import DAY, HOUR, duration_text
 from webhook.kube.objects import Pod
 from webhook.kube.placements import VictimGroup
-from webhook.kube.times import since_1970
 from webhook.placement import Assignment, Budget, Gang, PlacementError, Snapshot
 from webhook.placement.moves import Moves, MoveSearch
 from webhook.placement.victims import Unit
-from webhook.scheduling.gpu_counts import gpus_of
+from webhook.scheduling.gpu_counts import gpu_hours, gpus_of, started_at
 from webhook.scheduling.podrules import has_rules
 from webhook.sweeper.decide.attempt import PassState
 from webhook.sweeper.decide.gang_question import GangQuestion, domains_of, is_enough_free, question
@@ -62,9 +61,7 @@ class RunningGang:
     @cached_property
     def lost(self) -> float:
         """GPU hours since the start of its pods."""
-        counting, at = self.now.settings.counting, self.now.view.now.at.timestamp()
-        hours = ((at - started_at(pod)) / HOUR * gpus_of(pod, counting) for pod in self.pods)
-        return sum(max(0.0, each) for each in hours)
+        return gpu_hours(self.pods, self.now.settings.counting, self.now.view.now.at.timestamp())
 
     @property
     def gpus(self) -> int:
@@ -96,11 +93,6 @@ def most_domains(nodes: Set[str], snapshot: Snapshot) -> tuple[int, ...]:
     """The domains of a gang on these nodes, and one more at the finest level, and one more node."""
     *coarse, finest, count = domains_of(snapshot, nodes)
     return (*coarse, finest + 1, count + 1)
-
-
-def started_at(pod: Pod) -> float:
-    """When a pod was started, or else created, in seconds since 1970."""
-    return since_1970(pod.status.start_time) or since_1970(pod.metadata.creation_timestamp) or 0.0
 
 
 # --- which gangs may be moved -------------------------------------------------------------------------
