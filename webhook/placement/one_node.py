@@ -12,7 +12,7 @@ from operator import is_not
 from typing import Final, NamedTuple
 
 from webhook.placement.budget import Budget
-from webhook.placement.capacity import count_slots_by_node
+from webhook.placement.capacity import columns_of, count_slots_by_node
 from webhook.placement.cards.choose import is_hard
 from webhook.placement.costs import Score
 from webhook.placement.mix import Mix
@@ -204,7 +204,9 @@ def _all_slots(block: Block, asked: _Asked) -> list[int]:
     values = _values(block, "slots", asked.slots)
     missing = [number for number, value in enumerate(values) if value == UNKNOWN]
     if missing:
-        counts = count_slots_by_node(asked.pod, [block.states[number] for number in missing]).counts
+        is_new = len(missing) == len(values)  # then a search of the block needs the same columns
+        nodes = columns_of(block) if is_new else [block.states[number] for number in missing]
+        counts = count_slots_by_node(asked.pod, nodes).counts
         for number, slots in zip(missing, counts, strict=True):
             values[number] = slots
     return values
