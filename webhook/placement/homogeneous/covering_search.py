@@ -107,7 +107,20 @@ class CoveringSearch:
         if vertex.state is not None:
             return self._alone(vertex, limit)
         best = self._in_one(vertex, limit)
-        return best if best is not None else self.together(vertex, limit)
+        if best is not None or self._fits_in_one(vertex):
+            return best
+        return self.together(vertex, limit)
+
+    def _fits_in_one(self, vertex: Vertex) -> bool:
+        """Whether a single child has a solution, so that none in several children costs less.
+
+        With slices, capacities are only upper bounds.
+        """
+        if self.question.anchored or self.question.slices:
+            return False
+        if vertex.leaves is not None:
+            return max(vertex.leaves.every[0]) >= self.least
+        return any(part.free_slots >= self.least for part in vertex.parts)
 
     def _in_one(self, vertex: Vertex, limit: int | None) -> _Found | None:
         """The best solution in one of the children."""
