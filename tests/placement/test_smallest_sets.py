@@ -68,6 +68,8 @@ def test_the_smallest_sets_bound_any_choice_of_the_fewest_children(seed: int) ->
         if found.slots == slots:
             smallest = [each for each in best if sum(part.free_slots for part in each) == slots]
             assert {vertex.parts.index(part) for each in smallest for part in each} <= set(found.children)
+    if found.number == 2:
+        assert (found.nodes, found.slots) == (nodes, slots)
 
 
 @pytest.mark.parametrize("seed", seeds(60))
@@ -108,8 +110,8 @@ def fragmented() -> Snapshot:
 
 @pytest.mark.parametrize(
     ("pods", "slices", "steps"),
-    [(128, (), 20_000), (96, (Slice("subblock", 8),), 10_000)],
-    ids=["two subblocks", "slices"],
+    [(128, (), 20_000), (191, (), 12_000), (97, (), 12_000), (96, (Slice("subblock", 8),), 10_000)],
+    ids=["two subblocks", "just two subblocks", "one subblock", "slices"],
 )
 def test_blocks_whose_bound_is_no_better_are_not_searched(
     fragmented: Snapshot, pods: int, slices: tuple[Slice, ...], steps: int

@@ -6,7 +6,8 @@ Facts about the inside of a domain are computed once for each vertex and cached 
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from itertools import accumulate
+from itertools import accumulate, combinations
+from operator import add
 from typing import Final, NamedTuple
 
 from webhook.placement.budget import Budget
@@ -116,6 +117,12 @@ MOST_STATES: Final = 60_000
 EXTENDED: Final = 10
 """States of that knapsack that are extended by one more child in one step."""
 
+PAIRED: Final = 64
+"""The most children of which each two are compared, where two fit the gang."""
+
+ADDED: Final = 40
+"""Numbers that are added in one step while two children are compared."""
+
 
 def smallest_sets(vertex: Vertex, wanted: int, budget: Budget, beside: Sequence[int] = ()) -> SmallestSets:
     """The smallest sets of children of a domain for so many pods; none for nodes, or if there are too many.
@@ -145,16 +152,63 @@ def smallest_sets(vertex: Vertex, wanted: int, budget: Budget, beside: Sequence[
     most = given + sum(sorted(worths)[-fewest:])
     if price:
         nodes = max(nodes, -((most - wanted) // price))
-    order = sorted(range(len(worths)), key=lambda number: -worths[number])
-    parts = [(worths[number], vertex.parts[number].free_slots) for number in order]
-    slots, bits = _smallest(parts, fewest, wanted - given - price * nodes, budget)
-    children = sorted(number for at, number in enumerate(order) if bits >> at & 1)
+    if fewest == 2 and not beside and len(vertex.parts) <= PAIRED:
+        return _smallest_pairs(vertex.parts, wanted, nodes, budget)
+    slots, children = _smallest_by_worth(vertex.parts, worths, fewest, wanted - given - price * nodes, budget)
     return SmallestSets(slots, children if slots >= missing else (), fewest, nodes)
+
+
+def _smallest_pairs(parts: Sequence[Vertex], wanted: int, nodes: int, budget: Budget) -> SmallestSets:
+    """The same where two children fit the pods: exact, since each two are compared.
+
+    nodes: a lower bound of the nodes that two children need. Raises OutOfSteps.
+    """
+    slots = [part.free_slots for part in parts]
+    sums = [list(accumulate(sorted(node_slot_counts(part), reverse=True), initial=0)) for part in parts]
+    budget.spend((len(parts) ** 2 + sum(map(len, sums))) // EXTENDED)
+    pairs = [(slots[one] + slots[other], one, other) for one, other in combinations(range(len(parts)), 2)]
+    enough = sorted(pair for pair in pairs if pair[0] >= wanted)
+    while True:
+        least, children = _pairs_on(nodes, enough, sums, wanted, budget)
+        if children:
+            return SmallestSets(least, sorted(children), 2, nodes)
+        nodes += 1
+
+
+def _pairs_on(
+    nodes: int, pairs: Iterable[tuple[int, int, int]], sums: Sequence[list[int]], wanted: int, budget: Budget
+) -> tuple[int, set[int]]:
+    """The least capacity of two children that fit the pods on so many nodes, and all such children.
+
+    pairs: the capacity of each two, the least first. sums: by child, of its largest nodes.
+    """
+    heads = [each[: nodes + 1] + each[-1:] * (nodes + 1 - len(each)) for each in sums]
+    least, children = 0, set[int]()
+    for total, one, other in pairs:
+        if children and total > least:
+            break
+        budget.spend(1 + nodes // ADDED)
+        if max(map(add, heads[one], reversed(heads[other]))) >= wanted:
+            least = total
+            children |= {one, other}
+    return least, children
 
 
 def _worth(counts: Iterable[int], price: int) -> int:
     """The capacity of nodes beyond the price of each."""
     return sum([count - price for count in counts if count > price])
+
+
+def _smallest_by_worth(
+    parts: Sequence[Vertex], worths: Sequence[int], number: int, need: int, budget: Budget
+) -> tuple[int, list[int]]:
+    """The least capacity of so many children whose worths reach a need, and all such children.
+
+    Raises OutOfSteps.
+    """
+    order = sorted(range(len(worths)), key=lambda each: -worths[each])
+    slots, bits = _smallest([(worths[each], parts[each].free_slots) for each in order], number, need, budget)
+    return slots, sorted(each for at, each in enumerate(order) if bits >> at & 1)
 
 
 def _smallest(parts: Sequence[tuple[int, int]], number: int, need: int, budget: Budget) -> tuple[int, int]:
