@@ -11,6 +11,7 @@ from webhook.configuration.settings import Settings
 from webhook.kube.client import Api, ApiError
 from webhook.kube.objects import Node, Pod
 from webhook.sweeper.apply.evictions import delete_pod
+from webhook.sweeper.observe.plans import occupied_node
 from webhook.sweeper.observe.pods import ENDING_SECONDS
 from webhook.sweeper.repair.allowance import can_come_again
 from webhook.sweeper.repair.repair import UNTRIED, NeededRepair, Troubles, needed_repairs, waits_for_group
@@ -65,7 +66,8 @@ class Watch:
     def find(
         self, pod: Pod, nodes: dict[str, Node], seconds: float, emptying: Set[str] = frozenset()
     ) -> list[NeededRepair]:
-        found, self.troubles = needed_repairs(self.troubles, [pod], nodes, emptying, SETTINGS, seconds)
+        sent = [(pod, name)] if (name := occupied_node(pod)) is not None else []
+        found, self.troubles = needed_repairs(self.troubles, sent, nodes, emptying, SETTINGS, seconds)
         return found
 
 

@@ -144,8 +144,9 @@ class Observation:
 class Decided:
     """The state of a pass between steps.
 
-    memory: for the next pass. timestamps: for plans and releases. orders: by step. failed: steps that had a
-    defect. queue: of releases, None before `finish`. state: of placing, None before it.
+    memory: for the next pass. timestamps: for plans and releases. orders: by step, where there are any.
+    failed: steps that had a defect. queue: of releases, None before `finish`. state: of placing, None
+    before it.
     """
 
     memory: Memory
@@ -166,8 +167,7 @@ class Decided:
     @property
     def to_apply(self) -> Iterator[Orders]:
         """The orders to carry out, in that order."""
-        found = (self.orders.get(name, Orders()) for name in APPLIED)
-        return (orders for orders in found if orders != Orders())
+        return (self.orders[name] for name in APPLIED if name in self.orders)
 
     @property
     def evictions(self) -> tuple[Eviction, ...]:
@@ -417,7 +417,7 @@ def _pass_input(seen: Observation, now: Decided) -> PassInput:
 
 
 def _with_orders(now: Decided, step: str, orders: Orders) -> Decided:
-    return replace(now, orders={**now.orders, step: orders})
+    return replace(now, orders={**now.orders, step: orders}) if orders != Orders() else now
 
 
 def _release_queue(seen: Observation, now: Decided) -> ReleaseQueue:

@@ -271,23 +271,31 @@ class Reporter:
         current = self._pass.cache.current_placements()
         by_name = {gang.key.placement_key: gang for gang in gangs}
         self._still_bound = self._unchanged.get(None, _none, view.index, view.domains_of(view.nodes))
-        unmanaged = self._bound_beside_plans(view, current)
+        due = self._due(current, by_name.keys() | (reservations or {}).keys())
+        unmanaged = self._bound_beside_plans(view, due)
         writer = StatusWriter(self._pass, memory.failed_writes)
         now = _Report(view, memory, writer, reservations or {}, positions or {}, evicted, unmanaged)
-        states: list[str] = []
+        states = [placements.BOUND] * (len(current) - len(due))
         is_complete = True
-        names = by_name.keys() | current.keys()
-        for name in sorted(names, key=lambda each: (each < memory.first, each)):
+        for name in sorted(by_name.keys() | due.keys(), key=lambda each: (each < memory.first, each)):
             try:
-                states += self._report_on(by_name.get(name), current.get(name), now)
+                states += self._report_on(by_name.get(name), due.get(name), now)
             except Exception:  # one bad gang never stops the others
                 logger.exception("report_failed placement=%s", name)
                 is_complete = False
         self._bound.end_pass(len(current))
         self._pass.metrics.count_gangs(states)
         self._pass.metrics.count_causes(causes_of(memory.reasons).values(), Cause)
+        names = by_name.keys() | current.keys()
         failed = {name: kind for name, kind in writer.failed.items() if name in names}
         return is_complete and not writer.missed, replace(memory, failed_writes=failed, first=writer.first)
+
+    def _due(self, current: Mapping[str, Placement], concerned: Set[str]) -> Mapping[str, Placement]:
+        """Those of these Placements that are concerned, or not known as bound since the last change."""
+        bound = self._still_bound
+        return {
+            name: each for name, each in current.items() if name in concerned or bound.get(name) is not each
+        }
 
     def _report_on(self, gang: PodGang | None, placement: Placement | None, now: _Report) -> list[str]:
         """Write the changes of one gang; returns its state, if it counts."""
@@ -324,8 +332,6 @@ class Reporter:
 
     def _is_known_as_bound(self, placement: Placement, view: View) -> bool:
         """Whether the plan is the same object as when it was complete, and its gang is unchanged."""
-        if self._still_bound.get(placement.key) is placement:
-            return True
         if self._bound.find(placement.key, *_status_inputs(placement, view)) is None:
             return False
         self._still_bound[placement.key] = placement
@@ -352,10 +358,10 @@ class Reporter:
                 self._announcer.announce(pod, EventReason.WAITING_FOR_RELEASE, sentence)
         return replace(memory, waiters={key: sentence for key, (_, sentence) in waiters.items()})
 
-    def _bound_beside_plans(self, view: View, current: Mapping[str, Placement]) -> Counter[GangKey]:
+    def _bound_beside_plans(self, view: View, plans: Mapping[str, Placement]) -> Counter[GangKey]:
         """How many bound pods of each unfinished gang topogate did not place, such as launchers."""
         found: Counter[GangKey] = Counter()
-        for gang in {_gang_of(each) for each in current.values() if not each.is_complete}:
+        for gang in {_gang_of(each) for each in plans.values() if not each.is_complete}:
             for pod in view.index.mates.get(gang, ()):
                 found[gang] += bool(pod.spec.node_name) and not view.is_ours(pod)
         return found

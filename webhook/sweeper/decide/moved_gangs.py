@@ -82,8 +82,9 @@ def moves_of(view: View) -> Iterator[tuple[Placement, VictimGroup]]:
 def reserve_for_moved(given: ReservationInput) -> Sequence[Reservation]:
     """The new places of gangs that are evicted, or are to be, and that are not back yet."""
     view, ledger, found = given.view, given.ledger, list[Reservation]()
-    recorded, at = _recorded(view), view.now.at.timestamp()
-    for each in _current(view, ledger):
+    moves = list(_current(view, ledger))
+    recorded, at = _recorded(view) if moves else frozenset[str](), view.now.at.timestamp()
+    for each in moves:
         is_recorded = each.holder in recorded
         is_over = is_recorded or _is_over(each, given)
         if is_over or each.until <= ledger.now.seconds:

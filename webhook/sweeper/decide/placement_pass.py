@@ -465,9 +465,8 @@ def _unpin(now: PassState, refused: Iterable[Attempt]) -> PassState:
     That is, if no node is planned or reserved for any gang, and all released pods are bound.
     """
     view = now.view
-    unbound = (pod for pod in view.under_way if not pod.spec.node_name)
     stuck = nodes_of(now.given.rules.of_kind(RuleKind.STUCK))
-    under_way = {node for pod in unbound if (node := view.occupied(pod))} - stuck
+    under_way = {node for pod, node in view.sent if not pod.spec.node_name} - stuck
     for attempt in refused:
         own = now.ledger.of(attempt.gang.key.placement_key, STARVATION)
         promised = now.plans or view.planned or under_way or now.ledger.taken - own

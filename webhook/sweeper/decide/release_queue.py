@@ -211,11 +211,10 @@ class ReleaseQueue:
 
     def _nodes_under_way(self, unrepairable: Set[str]) -> Iterable[str]:
         """Nodes to which a pod with cards is released that is not bound."""
-        for pod in self._view.under_way:
+        for pod, node in self._view.sent:
             if pod.spec.node_name or pod.spec.scheduling_gates or pod.metadata.uid in unrepairable:
                 continue  # one that others gate may stay so for long
-            node = self._view.occupied(pod)
-            if node is not None and _has_cards(pod, node, self._view):
+            if _has_cards(pod, node, self._view):
                 yield node
 
     def take(self, pairs: Iterable[Pair]) -> tuple[Pair, ...]:

@@ -179,6 +179,11 @@ class View:
         return [pod for pod in self.index.of[PodTrait.UNDER_WAY].values() if self.is_ours(pod)]
 
     @cached_property
+    def sent(self) -> Sequence[tuple[Pod, str]]:
+        """Those of them that are bound or released to a node, with that node; see occupied_node."""
+        return [(pod, node) for pod in self.under_way if (node := self.occupied(pod)) is not None]
+
+    @cached_property
     def stamped(self) -> Sequence[Pod]:
         """Those of ours that have the time at which they were given cards."""
         return [pod for pod in self.index.of[PodTrait.STAMPED].values() if self.is_ours(pod)]
@@ -270,9 +275,7 @@ class View:
         for uid, planned in self.planned.items():
             if planned.node and uid in gated:
                 yield gated[uid], planned.node
-        for pod in self.under_way:
-            if not pod.spec.node_name and (node := self.occupied(pod)):
-                yield pod, node
+        yield from ((pod, node) for pod, node in self.sent if not pod.spec.node_name)
 
     def class_of(self, pod: Pod) -> PodClass:
         """The request of a waiting pod, where its volumes are, and which pods it may not be beside."""

@@ -19,7 +19,7 @@ from webhook.sweeper.decide.orders import Done, Eviction, Orders, Warn
 from webhook.sweeper.decide.refusing_nodes import RefusingNodes
 from webhook.sweeper.decide.reservations import ReservationLedger
 from webhook.sweeper.observe.gangs import GangKey, PodGang
-from webhook.sweeper.observe.plans import PodId, occupied_node, scheduler_of
+from webhook.sweeper.observe.plans import PodId, scheduler_of
 from webhook.sweeper.observe.pods import ENDING_SECONDS, PodTrait
 from webhook.sweeper.observe.view import View, identity, is_ready, is_usable, why_not_accepted
 from webhook.sweeper.repair.allowance import Allowance, Deletions, after_deletion, by_owner, deletions_of
@@ -64,7 +64,7 @@ Troubles = Mapping[tuple[str, str], float]
 
 def needed_repairs(
     troubles: Troubles,
-    released: Iterable[Pod],
+    sent: Iterable[tuple[Pod, str]],
     nodes: Mapping[str, Node],
     emptying: Set[str],
     settings: Settings,
@@ -73,12 +73,13 @@ def needed_repairs(
 ) -> tuple[list[NeededRepair], Troubles]:
     """Which of these released pods have been in trouble for too long; a short trouble is not acted upon.
 
-    emptying: nodes on which pods are terminating. why_not: see why_not_accepted.
+    sent: each with the node where it is to run, see occupied_node. emptying: nodes on which pods are
+    terminating. why_not: see why_not_accepted.
     """
     known: dict[tuple[str, str], float] = {}
     found = []
-    for pod in released:
-        trouble = _trouble(pod, nodes, emptying, settings, why_not)
+    for pod, node in sent:
+        trouble = _trouble(pod, node, nodes, emptying, settings, why_not)
         if trouble is None:
             continue
         key = pod.metadata.uid, trouble.counted_as or trouble.cause
@@ -90,14 +91,14 @@ def needed_repairs(
 
 def _trouble(
     pod: Pod,
+    name: str,
     nodes: Mapping[str, Node],
     emptying: Set[str],
     settings: Settings,
     why_not: Callable[[Node, PodSpec], str],
 ) -> NeededRepair | None:
-    """The current trouble of a pod, None for nothing."""
-    name = occupied_node(pod, settings.gate_prefix)
-    if name is None or pod.metadata.deletion_timestamp or pod.status.phase not in ("", "Pending"):
+    """The current trouble of a pod on the node of this name, None for nothing."""
+    if pod.metadata.deletion_timestamp or pod.status.phase not in ("", "Pending"):
         return None
     is_bound = bool(pod.spec.node_name)
     node = nodes.get(name)
@@ -333,7 +334,7 @@ def repair_released(
     released, now = view.under_way, view.now.seconds
     emptying = {pod.spec.node_name for pod in view.index.of[PodTrait.ENDING].values()}
     needed, troubles = needed_repairs(
-        memory.troubles, released, view.nodes, emptying, settings, now, view.why_not_accepted
+        memory.troubles, view.sent, view.nodes, emptying, settings, now, view.why_not_accepted
     )
     untried = [repair for repair in needed if repair.cause == UNTRIED]
     found = {repair.pod.metadata.uid: repair for repair in needed if repair.cause != UNTRIED}
