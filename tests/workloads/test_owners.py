@@ -216,8 +216,11 @@ def test_an_owner_that_makes_no_sense_leaves_its_own_size_unknown_and_no_other(
 
 
 def test_owners_that_may_not_be_read_are_named_and_hold_up_nothing(
-    cluster: Cluster, namespace: str, tmp_path: Path
+    cluster: Cluster, namespace: str, definitions: list[str], tmp_path: Path
 ) -> None:
+    """A gang of a PodGroup has no known minimum then, so it waits, and the reason is the missing right."""
+    define(cluster, definitions, "PodGroup", "scheduling.x-k8s.io", "v1alpha1")
+    make(cluster, namespace, "scheduling.x-k8s.io/v1alpha1", "PodGroup", {"minMember": 4})
     cluster.kubectl("create", "clusterrole", "only-jobs", "--verb=get,list,watch", "--resource=jobs.batch")
     cluster.kubectl(
         "create",
@@ -235,8 +238,15 @@ def test_owners_that_may_not_be_read_are_named_and_hold_up_nothing(
         owners.start()
         cluster.wait_for("the owners", lambda: owners.synced)
         assert size_of(owners, "Job", namespace, "train", uid) == 4
-        assert list(owners.refused) == ["statefulsets.apps"]
+        groups = "podgroups.scheduling.x-k8s.io"
+        assert sorted(owners.refused) == [groups, "statefulsets.apps"]
         assert "cannot list resource" in owners.refused["statefulsets.apps"]
+        group = owners.facts(GangKey(namespace, "PodGroup", "train", "train"))
+        assert group.size is None
+        assert group.missing == (
+            f"PodGroup train of these pods cannot be read: give topogate-sweeper the right to read {groups}, "
+            "or state on them by topogate.io/gang-size how many belong together"
+        )
     finally:
         owners.stop()
         cluster.kubectl("delete", "clusterrole,clusterrolebinding", "only-jobs")

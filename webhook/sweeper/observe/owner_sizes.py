@@ -23,7 +23,7 @@ from webhook.kube.jitter import jitter
 from webhook.kube.objects import Metadata, OwnerReference
 from webhook.sweeper.observe.delayed_jobs import DelayedJobs
 from webhook.sweeper.observe.gangs import GangKey, OwnerFacts
-from webhook.text import printable
+from webhook.text import printable, sentence_list
 from webhook.workloads.builtin import Job, Owner
 from webhook.workloads.kinds import WORKLOADS, Workload
 from webhook.workloads.pod_sets import OwnedPods
@@ -215,19 +215,20 @@ class Owners:
         return facts_of(found, blocked=blocked, failed=failed, missing=missing)
 
     def _why_groupless(self, gang: GangKey) -> str:
-        """The sentence on a PodGroup that pods name and that does not exist, "" for other gangs.
+        """The sentence on a PodGroup that pods name and that is not known, "" for other gangs.
 
+        It does not exist, or cannot be read: without its minimum, too few pods might be placed.
         Of kinds that the cluster does not serve none is expected: the marks were copied from elsewhere.
         """
         if gang.kind != "PodGroup" or gang.id != gang.name:
             return ""
-        kinds = (each for each in self._all() if each.workload.kind == gang.kind)
-        if not any(each.informer.synced for each in kinds if not each.workload.id_prefix):
+        or_state = f"or state on them by {keys.GANG_SIZE_ANNOTATION} how many belong together"
+        if unreadable := sorted(_POD_GROUPS & self.refused.keys()):
+            rights = f"give topogate-sweeper the right to read {sentence_list(unreadable)}"
+            return f"PodGroup {gang.name} of these pods cannot be read: {rights}, {or_state}"
+        if not any(each.informer.synced for each in self._all() if each.workload.name in _POD_GROUPS):
             return ""
-        return (
-            f"PodGroup {gang.name} of these pods does not exist: create it, or state on them by "
-            f"{keys.GANG_SIZE_ANNOTATION} how many belong together"
-        )
+        return f"PodGroup {gang.name} of these pods does not exist: create it, {or_state}"
 
     def reference(self, gang: GangKey) -> OwnerReference | None:
         """The object that represents a gang, such as a JobSet; None if it is unknown or not the only one."""
@@ -383,6 +384,9 @@ class Owners:
 
 
 _KINDS: Final = frozenset(workload.kind for workload in WORKLOADS)
+_POD_GROUPS: Final = frozenset(
+    workload.name for workload in WORKLOADS if workload.kind == "PodGroup" and not workload.id_prefix
+)
 _ID_PREFIXES: Final = frozenset(workload.id_prefix for workload in WORKLOADS) - {""}
 
 
