@@ -72,7 +72,7 @@ def _topology_labels(topology: Sequence[str] | None, levels: Sequence[str]) -> d
         raise SourceError(f"{error} ({', '.join(levels)})") from error
 
 
-def intel_labels(gpus: Iterable[Gpu], pci_group_level: int = 0) -> dict[str, str]:
+def intel_labels(gpus: Iterable[Gpu], pci_group_level: int) -> dict[str, str]:
     """The gpu.intel.com labels; where all Intel cards are skipped, ``tiles: 0`` and nothing else."""
     intel = [gpu for gpu in gpus if gpu.vendor == INTEL]
     used = [gpu for gpu in intel if not gpu.skipped]

@@ -103,7 +103,7 @@ def test_the_rule_for_nfd_makes_resources_of_just_the_labels_of_the_feature_file
         "feature": "local.label",
         "matchExpressions": {key: {"op": "Exists"} for key in RESOURCES},
     }
-    labels = intel_labels([Gpu(0, "intel", memory_bytes=16 << 30)])
+    labels = intel_labels([Gpu(0, "intel", memory_bytes=16 << 30)], pci_group_level=0)
     assert all(int(labels[key]) > 0 for key in RESOURCES)
 
 

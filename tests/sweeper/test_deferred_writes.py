@@ -137,6 +137,22 @@ def test_what_is_deferred_for_ever_makes_fewer_and_fewer_passes_due_until_it_suc
     assert due == [1, 2, 4, 8, 16, 30, 30, NO_HURRY, 1]
 
 
+def test_a_defect_in_one_kind_of_orders_stops_no_other_and_the_pass_counts_as_failed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(*_: object) -> None:
+        raise RuntimeError("a defect")
+
+    monkeypatch.setattr(Applier, "_evict", fail)
+    applier = applier_of([None, None])
+    pair = PODS[0], PlannedPod(PODS[0].metadata.name, PODS[0].metadata.uid, "n0")
+    labels = ModelLabelOrder(PODS[1], {"model": "H100"})
+    done = applier.apply(Orders(releases=(pair,), model_label_orders=(labels,)), View(PODS, [], {}, {}))
+    applier.close()
+    assert done.failed
+    assert (len(done.released), len(done.labelled)) == (1, 1), "before the defect, and after it"
+
+
 def test_a_release_for_which_a_pass_had_no_time_has_not_failed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else it would wait as long as those that took the time, and they would take it again."""
     with monkeypatch.context() as scene:

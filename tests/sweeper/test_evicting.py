@@ -13,6 +13,7 @@ from tests.sweeper.evictions import BOTH_WAYS, Slow
 from tests.sweeper.pods import job_pod
 from webhook.configuration.settings import Settings
 from webhook.kube.client import ApiError
+from webhook.kube.paths import pod_path
 from webhook.sweeper.context import Pass, Retries
 from webhook.sweeper.decide.orders import NO_HURRY, Done, Eviction, EvictionCause, Orders, Warn
 from webhook.sweeper.decide.retries import FIRST_SECONDS, RetryTable, Wait, Write
@@ -199,6 +200,7 @@ def test_the_deletion_of_a_pod_that_is_written_all_the_time_is_denied_and_stays_
             if method == "DELETE":
                 self.sent.append((method, body["preconditions"]))
                 raise ApiError(409, "Conflict", "the object has been modified")
+            assert (method, path) == ("GET", pod_path(pod))
             return msgspec.json.encode(
                 {"metadata": {"uid": pod.metadata.uid, "resourceVersion": "9"}, "spec": {}}
             )
