@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from tests.placement.random_clusters import random_nodes
 from tests.placement.small import gang_of, node, placed, pod_class, seeds, snapshot_of, taken
 from tests.placement.spread_brute import best, squares
 from webhook.placement import (
@@ -15,6 +14,7 @@ from webhook.placement import (
     Gang,
     Member,
     Mode,
+    NodeInfo,
     NoFit,
     Options,
     PlacementError,
@@ -31,6 +31,18 @@ from webhook.placement.evaluate import Solution
 
 LEVELS = ("block", "subblock", "host", "node")
 THREE = {"b0": {"s": {"a1": 4, "a2": 4}}, "b1": {"s": {"b1": 4}}, "b2": {"s": {"c1": 1, "c2": 1}}}
+
+
+def random_nodes(dice: random.Random, most: int, least: int) -> list[NodeInfo]:
+    """Nodes in up to three blocks; one in ten has no place."""
+    made = []
+    for number in range(dice.randint(least, most)):
+        place = tuple(f"{level}{dice.randint(0, top)}" for level, top in (("b", 2), ("s", 2), ("h", 4)))
+        cpu = dice.choice((0, 1, 1, 2, 3, 4))
+        made.append(
+            node(f"n{number}", None if dice.random() < 0.1 else place, cpu, memory=dice.randint(0, 8))
+        )
+    return made
 
 
 @pytest.mark.promise("R48")
