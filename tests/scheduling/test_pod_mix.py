@@ -25,7 +25,7 @@ from webhook.placement import (
 from webhook.placement.mix import MOST_CLASSES
 from webhook.scheduling.convert import usage_of
 from webhook.scheduling.gpus import Counting
-from webhook.scheduling.pod_mix import PARTS, class_of, counts_of, mix_of, mix_of_counts
+from webhook.scheduling.pod_mix import PARTS, RunningClasses, class_of, counts_of, mix_of, mix_of_counts
 
 GPU = "nvidia.com/gpu"
 MODEL = keys.GPU_MODEL_LABEL
@@ -77,6 +77,24 @@ def test_without_gpu_pods_the_mix_has_pods_of_one_two_four_and_eight_of_each_res
         (name, 1000 * gpus) for name in (GPU, keys.I915) for gpus in (1, 2, 4, 8)
     }
     assert len({each.count for each in found.classes}) == 1
+
+
+USAGES = [Usage(dict(pod(gpus).requests)) for gpus in (0, 1, 1, 2, 8)]
+ON_NODES = st.dictionaries(st.sampled_from("abcd"), st.lists(st.sampled_from(USAGES), max_size=3).map(tuple))
+
+
+@given(st.lists(ON_NODES, max_size=6))
+def test_counting_only_changed_pods_gives_the_same_counts(
+    steps: list[dict[str, tuple[Usage, ...]]],
+) -> None:
+    """One usage may be on several nodes, and several times on one."""
+    before, known = None, RunningClasses()
+    for there in steps:
+        before = Snapshot.of([NodeInfo(name) for name in there], there, previous=before)
+        known = known.after(before.blocks, COUNTING)
+        assert known.counts == RunningClasses().after(before.blocks, COUNTING).counts
+        every = [usage for usages in there.values() for usage in usages]
+        assert known.counts.total() == sum(usage.requests.get(GPU, 0) > 0 for usage in every)
 
 
 @pytest.mark.promise("D37")

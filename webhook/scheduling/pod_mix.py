@@ -1,12 +1,13 @@
 """The mix of the GPU pods of a cluster: those that are on its nodes, and those that wait. Pure."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
-from itertools import chain
+from collections.abc import Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass, field, replace
+from itertools import chain, groupby
 from typing import Final
 
 from labeler.contract import keys
+from webhook.identity_cache import changed_keys
 from webhook.placement import Mix, MixClass, PodClass, Snapshot, Usage, vector
 from webhook.placement.eligibility import LabelValues, label_values
 from webhook.placement.mix import MOST_CLASSES, WHOLE
@@ -23,12 +24,34 @@ PARTS: Final = 4096
 """About the sum of the counts of a mix."""
 
 
-def mix_of(snapshot: Snapshot, waiting: Counts, counting: Counting) -> Mix:
+@dataclass(frozen=True)
+class RunningClasses:
+    """How many pods of each class are on the nodes of these blocks."""
+
+    blocks: Mapping[Path, Block] = field(default_factory=dict)
+    counts: Counts = field(default_factory=Counts)
+
+    def after(self, blocks: Mapping[Path, Block], counting: Counting) -> "RunningClasses":
+        """The same for other blocks; only pods of nodes whose state is another are looked at."""
+        changed = changed_keys(self.blocks, blocks)
+        if not changed:
+            return self
+        before, now = (
+            {state for key in changed & each.keys() for state in each[key].states}
+            for each in (self.blocks, blocks)
+        )
+        return RunningClasses(blocks, self.counts + _more(before, now, counting))
+
+
+NO_POD: Final = RunningClasses()
+
+
+def mix_of(snapshot: Snapshot, waiting: Counts, counting: Counting, known: RunningClasses = NO_POD) -> Mix:
     """The mix of the pods on the nodes of a snapshot and of waiting ones; the default mix without any.
 
-    waiting: see counts_of; not negative.
+    waiting: see counts_of; not negative. known: what is counted already.
     """
-    counts = running(snapshot.blocks, counting) + waiting
+    counts = known.after(snapshot.blocks, counting).counts + waiting
     mix = mix_of_counts(counts) if counts else _default_mix(_gpu_resources(snapshot, counting))
     if not mix.classes:
         return mix
@@ -39,15 +62,11 @@ def mix_of(snapshot: Snapshot, waiting: Counts, counting: Counting) -> Mix:
 
 
 def counts_of(pods: Iterable[PodClass], counting: Counting) -> Counts:
-    """How many of these pods are of each class."""
-    return Counts(filter(None, (class_of(pod, counting) for pod in pods)))
-
-
-def running(blocks: Mapping[Path, Block], counting: Counting) -> Counts:
-    """The pods on the nodes of these blocks."""
+    """How many of these pods are of each class; the class of equal ones in succession is found once."""
     counts = Counts()
-    for block in blocks.values():
-        counts.update(_in_block(block, counting))
+    for pod, equal in groupby(pods):
+        if (found := class_of(pod, counting)) is not None:
+            counts[found] += sum(1 for _ in equal)
     return counts
 
 
@@ -87,22 +106,16 @@ def _sort_key(each: MixClass) -> tuple[object, ...]:
     return each.requests, each.per_card, each.cards, each.models
 
 
-def _in_block(block: Block, counting: Counting) -> Counts:
-    """The pods on the nodes of a block, cached with it."""
-    key = "mix", counting
-    if key not in block.cache:
-        block.keep(key, Counts(chain.from_iterable(_on_node(state, key) for state in block.states)))
-    known: Counts = block.cache[key]
-    return known
-
-
-def _on_node(state: NodeState, key: tuple[str, Counting]) -> list[MixClass]:
-    """The classes of the pods on a node, cached with it."""
-    if key not in state.notes:
-        classes = (_class_of_usage(usage, key[1]) for usage in state.usages)
-        state.note(key, [each for each in classes if each is not None])
-    known: list[MixClass] = state.notes[key]
-    return known
+def _more(before: Set[NodeState], now: Set[NodeState], counting: Counting) -> Counts:
+    """How many more pods of each class are on nodes in these states; below 0 for fewer."""
+    number = Counter(id(usage) for state in now - before for usage in state.usages)
+    number.subtract(id(usage) for state in before - now for usage in state.usages)
+    more = Counts()
+    for usage in chain.from_iterable(state.usages for state in before ^ now):
+        difference = number.pop(id(usage), 0)
+        if difference and (found := _class_of_usage(usage, counting)) is not None:
+            more[found] += difference
+    return more
 
 
 def _class_of_usage(usage: Usage, counting: Counting) -> MixClass | None:

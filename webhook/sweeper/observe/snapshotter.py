@@ -97,6 +97,7 @@ class Snapshotter:
         self._refusals = IdentityCache[int, str]()
         self._one_of_each = IdentityCache[int, tuple[Pod, ...]]()
         self._mix_counts = IdentityCache[GangKey, pod_mix.Counts]()
+        self._running = pod_mix.RunningClasses()
         self._terms = IdentityCache[str, tuple[AntiAffinityTerm, ...]]()
         self._namespaces: NamespaceLabels | None = None
         self._usages_on_nodes = UsagesOnNodes()
@@ -265,7 +266,9 @@ class Snapshotter:
         self._mix_counts.end_pass()
         gated = view.index.of[PodTrait.GATED]
         counts.subtract(self._counts_of(gated[uid] for uid in view.planned.keys() & gated.keys()))
-        return pod_mix.mix_of(snapshot, counts, self._settings.counting)
+        counting = self._settings.counting
+        self._running = self._running.after(snapshot.blocks, counting)
+        return pod_mix.mix_of(snapshot, counts, counting, self._running)
 
     def _counts_of(self, pods: Iterable[Pod]) -> pod_mix.Counts:
         return pod_mix.counts_of(map(convert.pod_class_of, pods), self._settings.counting)
