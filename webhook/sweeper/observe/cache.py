@@ -71,7 +71,11 @@ logger = logging.getLogger(__name__)
 
 
 class ClusterCache:
-    """Live copies, and one event that says that something changed."""
+    """Live copies, and one event that says that something changed.
+
+    Pods, nodes and Placements are outside the registry of watches: no pass runs until all three were read
+    once, so none may be left out, or begin late.
+    """
 
     def __init__(self, api: Api, gate_prefix: str = keys.GATE_PREFIX) -> None:
         """Prepare; start() begins to read. gate_prefix: of the gates that hold a pod for us."""

@@ -138,7 +138,11 @@ class _Watched:
 
 
 class Owners:
-    """Live copies of the owners of gangs. Safe for use by many threads."""
+    """Live copies of the owners of gangs. Safe for use by many threads.
+
+    They are outside the registry of watches: a thread of their own discovers which kinds and versions are
+    served, so that a slow answer delays no pass.
+    """
 
     def __init__(
         self, api: Api, on_change: Callable[[], None], *, check_seconds: float = CHECK_SECONDS
