@@ -226,7 +226,8 @@ def weighted(mix: Mix, snapshot: Snapshot) -> Mix:
 
     Their factors are powers of two, so that what is computed for a mix stays valid in most passes.
     """
-    usable, gpus = of_mix(mix).by_filling(snapshot.blocks.values())
+    known = snapshot.mix if snapshot.mix.classes == mix.classes else mix  # weights do not count in it
+    usable, gpus = of_mix(known).by_filling(snapshot.blocks.values())
     factors = [_power_of_two(gpus // max(each, gpus // SCARCE)) if each else 1 for each in usable]
     weights = [each.count * factor for each, factor in zip(mix.classes, factors, strict=True)]
     return Mix(mix.classes, tuple(weights))
