@@ -73,8 +73,9 @@ def _of_extensions(cluster: ClusterReading, gang: PodGang, made: NextPass) -> It
         record = cluster.record(extension.record.name) if extension.record is not None else None
         seen = with_owners(extension, made.view, cluster.owners)
         given = HookInput(
-            seen, made.settings, namespaces=cluster.namespace_labels(), record=record, gangs=made.seen.gangs
-        )
+            seen, made.settings, namespaces=cluster.namespace_labels(), record=record, gangs=made.seen.gangs,
+            causes=made.causes,
+        )  # fmt: skip
         yield from extension.explain(given, gang)
 
 
@@ -95,7 +96,7 @@ def explain_gated(
     elif reason is None:
         yield from _undecided(gang, made, named)
     else:
-        yield from _now(reason, view.placements.get(gang.key.placement_key))
+        yield from _now(made.sentence(gang.key), reason, view.placements.get(gang.key.placement_key))
         yield from _of_cause(gang, reason.cause, made.settings)
         yield from what_would_help(gang, reason.cause, made, named)
 
@@ -110,10 +111,8 @@ def _of_planned(pod: Pod, gang: PodGang, made: NextPass, named: Callable[[str], 
         yield f"It is planned on {node}, and is not released yet."
     else:
         yield f"It is planned on {node} and about to be released."
-    if reason := made.reason(gang.key):
-        yield f"Now: {reason.reason}"
-    if waits := made.release_wait(gang.key):
-        yield f"Now: {waits}"
+    if sentence := made.sentence(gang.key):
+        yield f"Now: {sentence}"
 
 
 def _placed(plan: NewPlan, made: NextPass) -> Iterator[str]:
@@ -135,13 +134,13 @@ def _undecided(gang: PodGang, made: NextPass, named: Callable[[str], str]) -> It
         yield from what_would_help(gang, outcome.cause, made, named)
 
 
-def _now(reason: GangReason, placement: Placement | None) -> Iterator[str]:
+def _now(sentence: str, reason: GangReason, placement: Placement | None) -> Iterator[str]:
     """The sweeper's sentence, unless the last attempt has it."""
     last = placement.status.reason if placement is not None else ""
-    if last.startswith(reason.reason.removesuffix(".")):
+    if last == sentence:
         yield "Now: the same."
         return
-    yield f"Now: {reason.reason}"
+    yield f"Now: {sentence}"
     if last and reason.cause in NO_PLACE_FOUND:
         yield f"{_NOT_KNOWN}: they may exclude more nodes."
 

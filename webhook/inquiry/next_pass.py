@@ -32,7 +32,7 @@ from webhook.sweeper.decide.kubelet_refusals import KubeletRefusals
 from webhook.sweeper.decide.missing_pods import Growth
 from webhook.sweeper.decide.moved_gangs import MOVES, moved_pod
 from webhook.sweeper.decide.node_rules import NodeRule, NodeRules, join
-from webhook.sweeper.decide.orders import GangOutcome, NewPlan
+from webhook.sweeper.decide.orders import Cause, GangOutcome, NewPlan
 from webhook.sweeper.decide.placement_pass import PlacingMemory
 from webhook.sweeper.decide.plan import with_fitting_plans, with_valid_plans
 from webhook.sweeper.decide.release_queue import sentences
@@ -52,13 +52,14 @@ from webhook.sweeper.extension import (
     PlanCheck,
     ReadCollections,
     dividing,
+    with_notes,
     with_plan_checks,
 )
 from webhook.sweeper.observe.gangs import GangKey, OwnerFacts, PodGang, gang_of, gather_groups, key_of
 from webhook.sweeper.observe.snapshotter import Snapshotter
 from webhook.sweeper.observe.view import Moment, View
 from webhook.sweeper.repair.allowance import Allowance
-from webhook.sweeper.report_memory import GangReason, GangReasons, reasons_after
+from webhook.sweeper.report_memory import GangReason, GangReasons, ReportMemory, causes_of, reasons_after
 from webhook.workloads.builtin import Job
 
 logger = logging.getLogger(__name__)
@@ -97,10 +98,14 @@ VIEW_ALONE: Final = PassFacts(lambda _: OwnerFacts())
 
 @dataclass(frozen=True)
 class NextPass:
-    """A pass: what it saw, the gangs that waited in their order, and what it decided."""
+    """A pass: what it saw, the gangs that waited in their order, and what it decided.
+
+    notes: of extensions for gangs that found no place, see EndOrders.
+    """
 
     seen: Observation
     decided: Decided
+    notes: Mapping[GangKey, str] = field(default_factory=dict)
 
     @property
     def view(self) -> View:
@@ -123,27 +128,30 @@ class NextPass:
         """The gangs that it did not ask about."""
         return frozenset(key for orders in self.decided.to_apply for key in orders.unasked)
 
-    def release_wait(self, key: GangKey) -> str:
-        """For which release a planned gang waits, in a sentence; "" for none."""
-        queue = self.decided.queue
-        waits = sentences(queue.waiters.values(), self.view.gang_of) if queue is not None else {}
-        return waits[key][1] if key in waits else ""
-
     def gang(self, placement: str) -> PodGang | None:
         """The waiting gang with this Placement ("namespace/name")."""
         return next((each for each in self.seen.gangs if each.key.placement_key == placement), None)
 
     @cached_property
-    def reasons(self) -> GangReasons:
-        """Why gangs wait, as the sweeper reports it."""
-        reasons: GangReasons = {}
-        for orders in self.decided.to_apply:
-            reasons = reasons_after(reasons, orders)
-        return reasons
+    def _report(self) -> ReportMemory:
+        """What the sweeper reports of the gangs."""
+        queue = self.decided.queue
+        waits = sentences(queue.waiters.values(), self.view.gang_of) if queue is not None else {}
+        waiters = {key: sentence for key, (_, sentence) in waits.items()}
+        return ReportMemory(_reasons(self.decided), waiters=waiters, notes=self.notes)
+
+    @property
+    def causes(self) -> Mapping[GangKey, Cause]:
+        """Why gangs wait, in one word."""
+        return causes_of(self._report.reasons)
+
+    def sentence(self, key: GangKey) -> str:
+        """Why a gang waits, and for which release, as the sweeper reports it; "" for nothing."""
+        return self._report.sentence(key)
 
     def reason(self, key: GangKey) -> GangReason | None:
         """Why a gang waits; None where the pass decides nothing else about it, or places it."""
-        return self.reasons.get(key)
+        return self._report.reasons.get(key)
 
     def outcome(self, key: GangKey) -> GangOutcome | None:
         """The outcome of a gang that waits, without what else is reported of it."""
@@ -239,7 +247,27 @@ def run_pass(
     first: of the gangs for which a pass may lack the time, the one with this Placement comes first.
     """
     seen, memory = _begun(view, snapshot, settings, facts, first=first)
-    return NextPass(seen, decide(seen, memory, settings, _guarded))
+    decided = decide(seen, memory, settings, _guarded)
+    return NextPass(seen, decided, _notes(seen, decided, facts))
+
+
+def _reasons(decided: Decided) -> GangReasons:
+    reasons: GangReasons = {}
+    for orders in decided.to_apply:
+        reasons = reasons_after(reasons, orders)
+    return reasons
+
+
+def _notes(seen: Observation, decided: Decided, facts: PassFacts) -> dict[GangKey, str]:
+    """The notes of extensions at the end of a pass."""
+    view, settings, notes = seen.view, decided.settings, dict[GangKey, str]()
+    causes = causes_of(_reasons(decided))
+    given = HookInput(view, settings, seen.policy, facts.namespaces, gangs=seen.gangs, causes=causes)
+    for extension in running(settings, seen.policy, view):
+        with _guarded(extension.name):
+            memory = extension.memory_of_leader(given, facts.leads_since)
+            notes = with_notes(notes, extension.after_pass(given, memory)[0])
+    return notes
 
 
 def state_for(

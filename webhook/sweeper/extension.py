@@ -31,6 +31,7 @@ from webhook.sweeper.observe.gangs import GangKey, PodGang
 from webhook.sweeper.observe.node_usage import AddedResources
 from webhook.sweeper.observe.view import View
 from webhook.sweeper.observe.watches import Served, Verb, WatchedCollection
+from webhook.text import joined
 
 Gauges = Mapping[str, Mapping[tuple[str, ...], float]]
 """Name of a gauge -> label values, in the order of its labels -> value. It shows just these from then on."""
@@ -268,6 +269,11 @@ class EndOrders:
     notes: Mapping[GangKey, str] = field(default_factory=dict)
 
 
+def with_notes(notes: Mapping[GangKey, str], orders: EndOrders) -> dict[GangKey, str]:
+    """The notes for waiting gangs, with those of a further extension."""
+    return {**notes, **{key: joined(notes.get(key, ""), each) for key, each in orders.notes.items()}}
+
+
 @dataclass(frozen=True)
 class DoctorLine:
     """A sentence of `topogate doctor`. remedy: what to do, "" if nothing is wrong."""
@@ -342,6 +348,13 @@ class Extension:
     def after_pass(self, given: HookInput, memory: Any) -> tuple[EndOrders, Any]:
         """Process the results of the pass, and act for gangs without a place before they are reported."""
         return EndOrders(), memory
+
+    def memory_of_leader(self, given: HookInput, leads_since: float | None) -> Any:
+        """The memory in after_pass of a leader since then (seconds since 1970), as far as the view shows it.
+
+        None: the leader has led all the time.
+        """
+        return self.memory
 
     def explain(self, given: HookInput, gang: PodGang) -> Iterable[str]:
         """Further lines of `topogate explain` about a gang."""

@@ -31,6 +31,7 @@ from webhook.sweeper.extension import (
     Switch,
     WriteResult,
     dividing,
+    with_notes,
     with_plan_checks,
     with_resources,
 )
@@ -39,7 +40,6 @@ from webhook.sweeper.observe.cache import MOST_FAILED
 from webhook.sweeper.observe.gangs import OWN_ERROR, GangKey, PodGang
 from webhook.sweeper.observe.node_usage import CLAIMS_OFF, UNKNOWN_CLAIMS, ClaimsWait
 from webhook.sweeper.observe.view import View
-from webhook.text import joined
 
 Memories = Mapping[str, Any]
 """Name of an extension -> its memory."""
@@ -297,8 +297,7 @@ class ExtensionHooks:
                     extension, extension.after_pass(of_this, self._memory_of(extension))
                 )
                 running.written = self._carry_out(orders, running, retries)
-                notes = {key: joined(self.notes.get(key, ""), each) for key, each in orders.notes.items()}
-                self.notes = {**self.notes, **notes}
+                self.notes = with_notes(self.notes, orders)
 
     def _carry_out(self, orders: EndOrders, running: _Running, retries: Retries) -> Sequence[WriteResult]:
         """Carry out the orders of a hook; returns the results of its writes."""

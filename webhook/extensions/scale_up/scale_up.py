@@ -28,7 +28,15 @@ from webhook.extensions.scale_up.provisioning_requests import (
     sighted,
     since_by_uid,
 )
-from webhook.extensions.scale_up.wants import Asking, KnownWant, placed, still_wanted, who_asks
+from webhook.extensions.scale_up.wants import (
+    Asking,
+    KnownWant,
+    not_known,
+    placed,
+    still_wanted,
+    waiting_since,
+    who_asks,
+)
 from webhook.sweeper.decide.node_rules import NodeRules
 from webhook.sweeper.decide.orders import NO_HURRY
 from webhook.sweeper.decide.reservations import ReservationSource
@@ -43,7 +51,7 @@ from webhook.sweeper.extension import (
     WriteResult,
 )
 from webhook.sweeper.metrics import CounterSpec, GaugeSpec
-from webhook.sweeper.observe.gangs import GangKey
+from webhook.sweeper.observe.gangs import GangKey, PodGang
 from webhook.sweeper.observe.view import View
 from webhook.sweeper.observe.watches import Verb
 from webhook.text import sentence_list
@@ -227,6 +235,14 @@ class ScaleUpExtension(Extension):
     counters = (OUTCOMES,)
     source = ReservationSource(NEW_NODES, reserve)
     doctor = CHECK
+
+    def memory_of_leader(self, given: HookInput, leads_since: float | None) -> ScaleUpMemory:
+        """See waiting_since; a new leader has none of the rest either."""
+        return ScaleUpMemory(waiting_since(given, leads_since))
+
+    def explain(self, given: HookInput, gang: PodGang) -> Iterator[str]:
+        """What is not known of the requests for a gang."""
+        return not_known(given, gang)
 
     def order_gangs(self, given: HookInput, memory: ScaleUpMemory) -> tuple[Ordered, ScaleUpMemory]:
         """The same order, with annotations for pods of gangs that have nodes from an autoscaler."""

@@ -6,7 +6,7 @@ since users who may read PodTemplates may not be allowed to read pods.
 
 import hashlib
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -18,6 +18,7 @@ from webhook.grouping import grouped
 from webhook.kube import placements
 from webhook.kube.objects import Pod
 from webhook.kube.placements import Placement
+from webhook.kube.times import since_1970
 from webhook.sweeper.decide.core_questions import has_enough, needed
 from webhook.sweeper.decide.orders import NO_HURRY, Cause
 from webhook.sweeper.extension import HookInput
@@ -170,8 +171,8 @@ class Asking:
     """The gangs that request nodes in a pass.
 
     since: when each of them was first seen to wait for nodes (Moment.seconds). wants: of gangs that have
-    waited long enough, the most urgent first. early: gangs that have not. behind: gangs that wait for others
-    of their namespace. due_seconds: until the next gang has waited long enough.
+    waited long enough, or have a request, the most urgent first. early: gangs that have not. behind: gangs
+    that wait for others of their namespace. due_seconds: until the next gang has waited long enough.
     """
 
     since: Mapping[GangKey, float]
@@ -192,22 +193,56 @@ def who_asks(given: HookInput, since: Mapping[GangKey, float], known: Mapping[Ga
     waiting = [gang for gang in given.gangs if given.causes.get(gang.key) in _ASKING]
     since = {gang.key: since.get(gang.key, view.now.seconds) for gang in waiting}
     there = [gang for gang in waiting if gang.key.placement_key in view.placements]
-    left = {gang.key: since[gang.key] + choices.after_seconds - view.now.seconds for gang in there}
+    asked_for = {each.owner_uid for each in (REQUESTS.of(view) or {}).values()}
+    left = {
+        gang.key: since[gang.key] + choices.after_seconds - view.now.seconds
+        for gang in there
+        if view.placements[gang.key.placement_key].metadata.uid not in asked_for
+    }
     early = {key: seconds for key, seconds in left.items() if seconds > 0}
-    wants, behind = _bounded([gang for gang in there if gang.key not in early], given, known)
+    wants, behind = _bounded([gang for gang in there if gang.key not in early], given, known, asked_for)
     return Asking(since, wants, frozenset(early), behind, min(early.values(), default=NO_HURRY))
 
 
+def waiting_since(given: HookInput, leads_since: float | None) -> dict[GangKey, float]:
+    """Since when gangs have waited for nodes at the longest: their Placements exist, and the leader leads.
+
+    leads_since: in seconds since 1970, None if it has led all the time.
+    """
+    now, found = given.view.now, dict[GangKey, float]()
+    for gang in given.gangs:
+        if (placement := given.view.placements.get(gang.key.placement_key)) is not None:
+            created = since_1970(placement.metadata.creation_timestamp) or 0.0
+            age = now.at.timestamp() - max(created, leads_since or 0.0)
+            found[gang.key] = now.seconds - max(0.0, age)
+    return found
+
+
+def not_known(given: HookInput, gang: PodGang) -> Iterator[str]:
+    """What a reader of the cluster cannot know of the requests for a gang that waits for nodes."""
+    choices, placement = given.settings.scale_up, given.view.placements.get(gang.key.placement_key)
+    if not choices.is_on or given.causes.get(gang.key) not in _ASKING or placement is None:
+        return
+    requests = REQUESTS.of(given.view)
+    asking = {each.owner_uid for each in (requests or {}).values()}
+    if requests is None:
+        yield "Whether nodes are requested for it is not known here: ProvisioningRequests cannot be read."
+    elif choices.after_seconds and placement.metadata.uid not in asking:
+        yield (
+            "When it began to find no nodes is not known here: they may be requested up to "
+            f"{choices.after_seconds:g} s later."
+        )
+
+
 def _bounded(
-    gangs: Sequence[PodGang], given: HookInput, known: Mapping[GangKey, KnownWant]
+    gangs: Sequence[PodGang], given: HookInput, known: Mapping[GangKey, KnownWant], asked_for: Set[str]
 ) -> tuple[dict[GangKey, KnownWant], frozenset[GangKey]]:
     """The nodes that these gangs need, and the gangs that wait for others of their namespace.
 
     For each namespace, only as many gangs without a request are examined as it may have requests: a namespace
-    with thousands of gangs must not delay a pass.
+    with thousands of gangs must not delay a pass. asked_for: uids of the Placements that have one.
     """
     view, choices = given.view, given.settings.scale_up
-    asked_for = {each.owner_uid for each in (REQUESTS.of(view) or {}).values()}
     wants: dict[GangKey, KnownWant] = {}
     behind: set[GangKey] = set()
     first: Counter[str] = Counter()
