@@ -1,7 +1,7 @@
 """Random clusters and gangs of every oddity, and what happens between two passes."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any, Final
 
@@ -9,11 +9,15 @@ import msgspec
 from hypothesis import strategies as st
 
 from labeler.contract import keys
-from tests.cli.explained_worlds import BEGIN, GPU, LEVELS, Step, World, created
+from tests.cli.explained_worlds import BEGIN, GPU, LEVELS, SETTINGS, Step, World, created
 from tests.sweeper.cluster import gpu_pod
 from tests.sweeper.pods import decode, pod_json
+from webhook.configuration.settings import ScaleUp
 from webhook.kube.decoding import key_of
+from webhook.kube.disruption_budgets import PodDisruptionBudget
 from webhook.kube.objects import Node, Pod
+from webhook.policy.fair import FairOrder
+from webhook.policy.values import Policy
 from webhook.sweeper.decide.attempt import RETRY_SECONDS
 from webhook.sweeper.observe.gangs import OwnerFacts
 from webhook.sweeper.observe.owner_sizes import facts_of
@@ -79,6 +83,17 @@ class DrawnGang:
     later: tuple[Pod, ...] = ()
     facts: OwnerFacts = field(default_factory=OwnerFacts)
     owner: str = ""
+
+
+def budget(allowed: int) -> PodDisruptionBudget:
+    """Of all Jobs in the namespace ns."""
+    selector = {"matchExpressions": [{"key": marks.JOB_NAME_LABEL, "operator": "Exists"}]}
+    body = {
+        "metadata": {"name": "few", "namespace": "ns", "uid": "few"},
+        "spec": {"selector": selector},
+        "status": {"disruptionsAllowed": allowed},
+    }
+    return msgspec.convert(body, PodDisruptionBudget)
 
 
 REQUESTS: Final[tuple[dict[str, str], ...]] = (
@@ -152,7 +167,7 @@ class Between:
 
     added: gangs. grows: whether the missing pods come. unbound: whether pods are released and not bound yet.
     refused: whether a kubelet refuses a pod. node: that is cordoned, uncordoned or deleted. lost: whether
-    owners are deleted. leads: whether another leader begins.
+    owners are deleted. leads: whether another leader begins. answer: of an autoscaler, "" for none.
     """
 
     seconds: float
@@ -163,6 +178,7 @@ class Between:
     node: str = ""
     lost: bool = False
     leads: bool = False
+    answer: str = ""
 
 
 @dataclass
@@ -191,13 +207,14 @@ class Story:
         world = self.world
         released = set(sorted(world.api.released)[:1]) if event.unbound else set()
         world.carry_out(released)
-        if event.refused:
-            ours = sorted(
-                key for key, pod in world.pods.items() if key in world.api.released and pod.spec.node_name
-            )
-            if ours:
-                world.refuse(ours[0], event.seconds)
+        ours = sorted(
+            key for key, pod in world.pods.items() if key in world.api.released and pod.spec.node_name
+        )
+        if event.refused and ours:
+            world.refuse(ours[0], event.seconds)
         self._change_node(event.node)
+        if event.answer:
+            world.answer(event.answer, event.seconds)
         if event.lost:
             for each in self.gangs:
                 if each.kind:
@@ -226,6 +243,15 @@ class Story:
         self.world.nodes[name] = msgspec.structs.replace(node, spec=spec)
 
 
+SCALE_UPS: Final = (
+    ScaleUp(),
+    ScaleUp("autoscaler.example.com", after_seconds=0.0, requests=1),
+    ScaleUp("autoscaler.example.com", retry_seconds=300.0, pods=4),
+)
+BUDGETS: Final = (None, (), (budget(0),), (budget(2),))
+"""None where they have not been read."""
+
+
 @st.composite
 def stories(draw: st.DrawFn) -> Story:
     nodes = [
@@ -238,6 +264,9 @@ def stories(draw: st.DrawFn) -> Story:
     world = World(
         {each.metadata.name: each for each in nodes},
         {f"{pod.metadata.namespace}/{pod.metadata.name}": pod for pod in pods},
+        settings=replace(SETTINGS, scale_up=draw(st.sampled_from(SCALE_UPS))),
+        policy=draw(st.sampled_from([None, Policy(fair_order=FairOrder())])),
+        budgets=draw(st.sampled_from(BUDGETS)),
     )
     if draw(st.integers(0, 2)) == 0:
         world.fail(draw(st.sampled_from(sorted(world.nodes))))
@@ -255,6 +284,7 @@ def events(draw: st.DrawFn) -> list[Between]:
         Between(
             draw(seconds), tuple(draw(gangs(each)) for each in name[: draw(st.integers(0, 1))]),
             draw(st.booleans()), draw(rarely), draw(rarely), draw(changes), draw(rarely), draw(rarely),
+            draw(st.sampled_from(["", "", "Provisioned", "Failed", "BookingExpired"])),
         )
         for name in "xyz"[: draw(st.integers(0, 3))]
     ]  # fmt: skip

@@ -1,7 +1,7 @@
 """A cluster with a sweeper whose passes a test chooses, and what explain prints right before each."""
 
 from collections.abc import Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
@@ -13,21 +13,29 @@ from tests.extensions.node_health.failing import proven
 from tests.sweeper.pods import decode
 from tests.sweeper.sets import pinned_to
 from webhook.configuration.settings import BadNodes, MoveLimits, Settings
+from webhook.extensions.fair_order.account_use import NAME
 from webhook.extensions.known import SWITCHES
 from webhook.extensions.node_health.avoided_nodes import encoded
+from webhook.extensions.scale_up.provisioning_requests import REQUESTS, TEMPLATES
 from webhook.inquiry.cluster_state import ClusterReading, _lost_owners
 from webhook.inquiry.explanation import explain
 from webhook.kube.client import Api, ApiError
 from webhook.kube.collection import Listing
+from webhook.kube.decoding import key_of
+from webhook.kube.disruption_budgets import PodDisruptionBudget
 from webhook.kube.objects import Node, Pod
 from webhook.kube.placements import Placement
+from webhook.kube.state_config_map import path_of
+from webhook.policy.values import Policy
 from webhook.scheduling.budgets import Budgets
 from webhook.sweeper.context import Pass
-from webhook.sweeper.observe.cache import _FAILED, ClusterCache
+from webhook.sweeper.observe.cache import _BUDGETS, _FAILED, ClusterCache
 from webhook.sweeper.observe.gangs import GangKey, OwnerFacts
 from webhook.sweeper.observe.owner_existence import OwnerExistence
 from webhook.sweeper.observe.plans import is_gated
 from webhook.sweeper.observe.view import Moment
+from webhook.sweeper.observe.watches import WatchedCollection
+from webhook.sweeper.report_memory import Delays
 from webhook.sweeper.sweep import Sweeper
 
 GPU: Final = "nvidia.com/gpu"
@@ -37,13 +45,15 @@ SETTINGS: Final = Settings(
     moves=MoveLimits(is_on=True),
 )  # fmt: skip
 RECORD: Final = "/api/v1/namespaces/topogate-system/configmaps/topogate-node-failures"
+FAIR_USE: Final = path_of(NAME)
 LEVELS: Final = ("topology.gke.io/cluster", "topology.gke.io/rack", "topology.gke.io/host")
 
 
 class Stored(Api):
-    """An API server that stores Placements, serves owners, and carries out releases and evictions.
+    """An API server that stores Placements and requests for nodes, and carries out releases and evictions.
 
-    owners: by path, the objects that GET returns. released: "namespace/name" of pods. evicted: their names.
+    owners: by path, the objects that GET returns, such as owners and records. requested: by path, requests
+    for nodes and their templates. moment: now. released: "namespace/name" of pods. evicted: their names.
     """
 
     def __init__(self) -> None:
@@ -51,11 +61,18 @@ class Stored(Api):
         self.owners: dict[str, dict[str, Any]] = {}
         self.released: set[str] = set()
         self.evicted: set[str] = set()
+        self.requested: dict[str, dict[str, Any]] = {}
+        self.moment = BEGIN
         self.version = 0
 
     def request(self, method: str, path: str, **options: Any) -> bytes:
         """Raises ApiError for anything else."""
         if method == "GET" and path in self.owners:
+            return msgspec.json.encode(self.owners[path])
+        if "/provisioningrequests" in path or "/podtemplates" in path:
+            return self._requested(method, path, options.get("body"))
+        if method == "PATCH" and path in self.owners:
+            self.owners[path]["data"] |= options["body"]["data"]
             return msgspec.json.encode(self.owners[path])
         *_, namespace, kind, name = ("", "", *path.removesuffix("/status").split("/"))
         if name == "placements":
@@ -72,10 +89,18 @@ class Stored(Api):
             return b"{}"
         raise ApiError(404, "NotFound", f"{method} {path}: there is none")
 
+    def _requested(self, method: str, path: str, body: Any) -> bytes:
+        if method == "POST":
+            path = f"{path}/{body['metadata']['name']}"
+            metadata = {**body["metadata"], "uid": path, **created(self.moment)}
+            self.requested[path] = {**body, "metadata": {**metadata, "resourceVersion": "1"}}
+        found = self.requested.pop(path) if method == "DELETE" else self.requested[path]
+        return msgspec.json.encode(found)
+
     def _written(self, key: str, body: Mapping[str, Any]) -> bytes:
         """Merge the body into the Placement."""
         self.version += 1
-        before = self.placements.get(key, {"metadata": {"uid": key}})
+        before = self.placements.get(key, {"metadata": {"uid": key, **created(self.moment)}})
         after = {**before}
         for part in ("spec", "status"):
             merged = {**before.get(part, {}), **body.get(part, {})}
@@ -99,11 +124,13 @@ class SteppedSweeper(Sweeper):
 class Step:
     """A pass, and what is known of each gang.
 
-    reasons: by gang, why it waits as the sweeper reports it. placed: the gangs with a new plan.
-    explained: by gang and the name of the pod that is asked about, the lines. reading: the cluster before it.
+    reasons: by gang, why it waits as the sweeper reports it, and notes: what extensions add to that. placed:
+    the gangs with a new plan. explained: by gang and the name of the pod that is asked about, the lines.
+    reading: the cluster before it.
     """
 
     reasons: Mapping[str, str]
+    notes: Mapping[str, str]
     placed: Set[str]
     explained: Mapping[tuple[str, str], list[str]]
     reading: ClusterReading
@@ -113,7 +140,8 @@ class Step:
 class World:
     """A cluster with one sweeper, which leads from the beginning on.
 
-    pods: by "namespace/name"; failed: those that have failed. facts: by the name of the controller.
+    pods: by "namespace/name"; failed: those that have failed. facts: by the name of the controller. budgets:
+    None while they have not been read.
     """
 
     nodes: dict[str, Node]
@@ -122,16 +150,26 @@ class World:
     failed: list[Pod] = field(default_factory=list)
     api: Stored = field(default_factory=Stored)
     moment: Moment = SteppedSweeper.moment
+    settings: Settings = SETTINGS
+    policy: Policy | None = None
+    budgets: Sequence[PodDisruptionBudget] | None = None
 
     def __post_init__(self) -> None:
-        self.record: Mapping[str, str] = {}
+        self.api.owners[FAIR_USE] = {"metadata": {"resourceVersion": "1"}, "data": {}}
         self.cache = ClusterCache(self.api)
         self.lead()
 
     def lead(self) -> None:
         """Another leader begins, without memory."""
         self.cache = ClusterCache(self.api)
-        self.cache.watches._copies[_FAILED] = self.cache.watches.copy_of(_FAILED)  # not started
+        copies = self.cache.watches._copies
+        for each in (_FAILED, _BUDGETS, REQUESTS, TEMPLATES):
+            copies[each] = self.cache.watches.copy_of(each)  # not started
+        if self.budgets is not None:
+            copies[_BUDGETS]._replace(Listing("1", {each.metadata.name: each for each in self.budgets}))
+            copies[_BUDGETS]._synced.set()
+        for each in (REQUESTS, TEMPLATES):
+            copies[each]._synced.set()
         self.cache._failed.extend(self.failed)
         self.cache.placements._replace(Listing("1", self._placements()))
         self.cache.existence = OwnerExistence(
@@ -139,8 +177,9 @@ class World:
         )
         self.cache.asker = lambda: self._facts_of  # type: ignore[method-assign]
         surroundings = Pass(
-            self.api, self.cache, SETTINGS, clock=lambda: self.moment.seconds, extensions=SWITCHES
-        )
+            self.api, self.cache, self.settings, clock=lambda: self.moment.seconds, extensions=SWITCHES,
+            policy=lambda: self.policy,
+        )  # fmt: skip
         self.sweeper = SteppedSweeper(surroundings)
         self.leads_since: datetime | None = None  # until its first pass
 
@@ -155,6 +194,9 @@ class World:
         at = self.moment
         now = Moment(at.seconds + seconds, at.at + timedelta(seconds=seconds))
         self.moment = self.sweeper.moment = now
+        self.api.moment = now.at
+        for each in (REQUESTS, TEMPLATES):
+            self.cache.watches.copy_of(each)._replace(Listing("1", self._requested(each)))
         self.leads_since = since = self.leads_since or now.at
         self.cache.nodes._replace(Listing("1", dict(self.nodes)))
         self.cache.pods._replace(Listing("1", dict(self.pods)))
@@ -162,17 +204,19 @@ class World:
         reading = self._reading(since)
         explained = {
             (gang, pod.metadata.name): list(
-                explain(reading, pod.metadata.namespace, pod.metadata.name, SETTINGS, now)
+                explain(reading, pod.metadata.namespace, pod.metadata.name, self.settings, now)
             )
             for gang, pod in self._asked()
         }
         before = self._plans()
         self.sweeper.sweep()
-        reasons = self.sweeper._memory.report.reasons
-        waits = {str(key): each.reason for key, each in reasons.items() if each.cause is not None}
+        report = replace(self.sweeper._memory.report, delays=Delays())
+        waiting = {key for key, each in report.reasons.items() if each.cause is not None}
+        waits = {str(key): report.sentence(key) for key in waiting | report.waiters.keys()}
+        notes = {str(key): note for key, note in report.notes.items()}
         after = self._plans()
         placed = {gang for gang, uids in after.items() if uids - before.get(gang, set())}
-        return Step(waits, placed, explained, reading)
+        return Step(waits, notes, placed, explained, reading)
 
     def _plans(self) -> dict[str, set[str]]:
         """By gang, the uids of its pods that its plan names."""
@@ -206,14 +250,30 @@ class World:
             dict(self.nodes),
             dict(self.cache.current_placements()),
             self._facts_of,
-            read_record=lambda _: self.record,
-            read_budgets=lambda: Budgets(is_read=False),
+            read_record=lambda name: self.api.owners.get(path_of(name), {}).get("data"),
+            read_objects=self._requested,
+            read_policy=lambda: self.policy,
+            read_namespaces=dict,
+            read_budgets=lambda: Budgets(self.budgets or (), is_read=self.budgets is not None),
             read_failed=lambda: self.failed,
             read_leads_since=since.timestamp,
             read_lost_owners=lambda pods: _lost_owners(self.api, lambda *_: None, pods),
         )  # fmt: skip
 
+    def _requested(self, collection: WatchedCollection[Any]) -> dict[str, Any]:
+        kind = f"/{collection.path.rpartition('/')[2]}/"
+        bodies = (each for path, each in self.api.requested.items() if kind in path)
+        return {key_of(each): each for each in (msgspec.convert(body, collection.struct) for body in bodies)}
+
     # --- what happens between passes --------------------------------------------------------------
+
+    def answer(self, kind: str, seconds: float) -> None:
+        """The autoscaler writes this condition on all requests, right before the next pass."""
+        at = f"{self.moment.at + timedelta(seconds=seconds):%Y-%m-%dT%H:%M:%SZ}"
+        condition = {"type": kind, "status": "True", "message": "as it is", "lastTransitionTime": at}
+        for path, request in self.api.requested.items():
+            if "/provisioningrequests/" in path:
+                request["status"] = {"conditions": [condition]}
 
     def carry_out(self, unbound: Set[str] = frozenset()) -> None:
         """Bind the pods that are released, but for these, and end those that are evicted."""
@@ -258,8 +318,8 @@ class World:
         """The record of failing nodes has this one."""
         at = int(self.moment.at.timestamp()) - 30
         failure = proven(node, gang="ns/Job/lost", namespace="ns", at=at)
-        self.record = {"failures": encoded((failure,))}
-        self.api.owners[RECORD] = {"metadata": {"resourceVersion": "1"}, "data": self.record}
+        data = {"failures": encoded((failure,))}
+        self.api.owners[RECORD] = {"metadata": {"resourceVersion": "1"}, "data": data}
 
     def recreate(self, pod: Pod, seconds: float) -> None:
         """A new pod of its name."""

@@ -7,14 +7,16 @@ from datetime import UTC, datetime
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from tests.cli.explained_stories import Story, stories
-from tests.cli.explained_worlds import Step
+from tests.cli.explained_stories import Between, Story, node, stories
+from tests.cli.explained_worlds import SETTINGS, Step, World
 from tests.cli.explanations import GPU, GRID, busy_pod, cluster, explained, job_pods, with_placement
+from tests.sweeper.cluster import gpu_pod
 from tests.sweeper.pods import decode, pod_json
-from webhook.configuration.settings import Settings
+from webhook.configuration.settings import ScaleUp, Settings
 from webhook.inquiry.explanation import explain
 from webhook.sweeper.observe.view import Moment
 
+UNKNOWN = "When it began to find no nodes is not known here"
 NO_REASON = ("Now: it is evicted as a whole", "It is planned on", "Now: the sweeper's next pass places it")
 
 
@@ -24,10 +26,13 @@ def differences(step: Step) -> Iterator[str]:
         reason = step.reasons.get(gang, "")
         now = [line.removeprefix("Now: ") for line in lines if line.startswith("Now: ")]
         last = [line.removeprefix("Last attempt: ") for line in lines if line.startswith("Last attempt")]
-        if now == ["the same."] and last[0].startswith(reason):
-            now = [reason]
+        if now == ["the same."]:
+            now = last
         is_placed = any("next pass places it" in line for line in lines)
-        if reason:
+        is_early = gang not in step.notes and any(line.startswith(UNKNOWN) for line in lines)
+        if reason and is_early:
+            is_same = now[0].startswith(reason.removesuffix("."))
+        elif reason:
             is_same = now == [reason]
         else:
             is_same = any(line.startswith(NO_REASON) for line in lines) or "apart from its gang" in lines[0]
@@ -47,6 +52,31 @@ def test_explain_prints_the_sentence_of_the_next_pass(story: Story) -> None:
             assert list(differences(story.play(event))) == []
     finally:
         story.world.close()
+
+
+@pytest.mark.parametrize("after_seconds", [0.0, 5.0])
+def test_explain_prints_what_becomes_of_a_request_for_nodes(after_seconds: float) -> None:
+    """Before it is made, once it is refused, and right after another leader began."""
+    choices = ScaleUp("autoscaler.example.com", after_seconds=after_seconds, retry_seconds=3600.0)
+    pod = gpu_pod("big", gpus=2)
+    world = World(
+        {"n0": node(0, 1, is_cordoned=False, block="a")},
+        {"ns/big": pod},
+        settings=dataclasses.replace(SETTINGS, scale_up=choices),
+    )
+    events = [Between(60), Between(60), Between(60, answer="Failed"), Between(60, leads=True)]
+    story = Story(world, [], events)
+    try:
+        notes = [story.begin().notes]
+        for event in events:
+            step = story.play(event)
+            assert list(differences(step)) == []
+            notes.append(step.notes)
+    finally:
+        world.close()
+    asked, refused = "nodes are requested by", "the autoscaler refuses nodes"
+    expected = ["", asked, asked, refused, refused]
+    assert all("".join(note.values()).startswith(each) for note, each in zip(notes, expected, strict=True))
 
 
 def beside_reserved(until: str, leads_since: str = "2026-01-01T00:00:00Z") -> str:
