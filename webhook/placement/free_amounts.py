@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from webhook.placement.cards.state import CardState
+from webhook.placement.mix import MOST_AMOUNT
 from webhook.placement.model import CardRequest, NodeInfo, PodClass
 from webhook.placement.served_requests import Array, CardRequests, ServedRequests
 from webhook.placement.snapshot import NodeState
@@ -54,8 +55,8 @@ class MixResources(NamedTuple):
     labels: tuple[str, ...] = ()
 
     def free_on(self, free: Mapping[str, int]) -> tuple[int, ...]:
-        """The free amounts of a node; below 0 counts as 0."""
-        return tuple([max(0, free.get(resource, 0)) for resource in self.of_nodes])
+        """The free amounts of a node, between 0 and MOST_AMOUNT."""
+        return tuple([min(max(0, free.get(resource, 0)), MOST_AMOUNT) for resource in self.of_nodes])
 
     def labels_on(self, node: NodeInfo) -> Labels:
         """The values of a node's labels of models."""
@@ -68,8 +69,8 @@ class MixResources(NamedTuple):
     def _card(self, state: CardState) -> CardAmounts:
         free, most = dict(state.free), state.card.capacity
         return CardAmounts(
-            tuple([free.get(name, 0) for name in self.of_cards]),
-            tuple([most.get(name, 0) for name in self.of_cards]),
+            tuple([min(free.get(name, 0), MOST_AMOUNT) for name in self.of_cards]),
+            tuple([min(most.get(name, 0), MOST_AMOUNT) for name in self.of_cards]),
         )
 
     def later(self, before: Cards, requests: Iterable[CardRequest], pods: int) -> Cards:

@@ -12,6 +12,9 @@ MOST_CLASSES: Final = 64
 WHOLE: Final = 1000
 """Thousandths of a GPU."""
 
+MOST_AMOUNT: Final = 1 << 50
+"""No node has more of a resource, in its unit. Arrays of 64-bit integers have no greater amounts."""
+
 
 @dataclass(frozen=True, slots=True)
 class MixClass:

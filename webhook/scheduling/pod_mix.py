@@ -10,7 +10,7 @@ from labeler.contract import keys
 from webhook.identity_cache import changed_keys
 from webhook.placement import Mix, MixClass, PodClass, Snapshot, Usage, vector
 from webhook.placement.eligibility import LabelValues, label_values
-from webhook.placement.mix import MOST_CLASSES, WHOLE
+from webhook.placement.mix import MOST_AMOUNT, MOST_CLASSES, WHOLE
 from webhook.placement.snapshot import Block, NodeState, Path
 from webhook.scheduling.gpus import Counting
 
@@ -71,7 +71,7 @@ def counts_of(pods: Iterable[PodClass], counting: Counting) -> Counts:
 
 
 def class_of(pod: PodClass, counting: Counting) -> MixClass | None:
-    """The class of a pod; None if it requests no GPU."""
+    """The class of a pod; None if it requests no GPU, or more than any node has."""
     asked = [request for request in pod.cards if request.count]
     cards = sum(request.count for request in asked)
     per_card = max((each.per_card for each in asked), default=())
@@ -119,9 +119,10 @@ def _more(before: Set[NodeState], now: Set[NodeState], counting: Counting) -> Co
 
 
 def _class_of_usage(usage: Usage, counting: Counting) -> MixClass | None:
-    cards = [vector(amounts) for amounts in usage.cards.values()]
-    cards += [each.per_card for each in usage.unmanaged for _ in range(each.count)]
-    return _class(vector(usage.requests), len(cards), max(cards, default=()), usage.labels, counting)
+    unmanaged = [each for each in usage.unmanaged if each.count > 0]
+    of_cards = [vector(amounts) for amounts in usage.cards.values()] + [each.per_card for each in unmanaged]
+    cards = len(usage.cards) + sum(each.count for each in unmanaged)
+    return _class(vector(usage.requests), cards, max(of_cards, default=()), usage.labels, counting)
 
 
 def _class(
@@ -134,10 +135,18 @@ def _class(
     models = tuple([each for each in labels if each[0] in counting.model_labels])
     if cards:
         share = min(WHOLE, dict(per_card).get(keys.MILLICORES, WHOLE))
-        return MixClass(requests, cards * share, 0, "", cards, per_card, models)
+        return _if_possible(MixClass(requests, cards * share, 0, "", cards, per_card, models))
     amounts = dict(requests)
     names = counting.names(amounts)
-    return MixClass(requests, WHOLE * amounts[names[0]], 0, names[0], models=models) if names else None
+    if not names:
+        return None
+    return _if_possible(MixClass(requests, WHOLE * amounts[names[0]], 0, names[0], models=models))
+
+
+def _if_possible(found: MixClass) -> MixClass | None:
+    """None for a pod that no node can run: its amounts would overflow the integers that others' are in."""
+    amounts = (amount for _, amount in (*found.requests, *found.per_card))
+    return found if max(PARTS * found.thousandths, found.cards, *amounts) <= MOST_AMOUNT else None
 
 
 def _gpu_resources(snapshot: Snapshot, counting: Counting) -> Sequence[str]:

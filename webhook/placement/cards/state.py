@@ -181,7 +181,10 @@ def _known_first(node: NodeInfo) -> Callable[[Usage], tuple[bool, str, str]]:
 def _guessed(
     node: NodeInfo, request: CardRequest, own: Sequence[str], taken: Mapping[str, Amounts]
 ) -> Iterable[str]:
-    """The guessed cards of a container whose cards are not reported. taken: the usage of others by card."""
+    """The guessed cards of a container whose cards are not reported, no more than the node has devices.
+
+    taken: the usage of others by card.
+    """
     shares = dict(request.per_card)
     resource = next((each for each in keys.PLUGIN_RESOURCES if shares.get(each)), "")
     left = {
@@ -191,7 +194,8 @@ def _guessed(
     }
     used = list(own)
     names = sorted(left, key=natural, reverse=True)
-    for _ in range(request.count - len(own) if names else 0):
+    devices = sum(card.capacity[resource] for card in node.cards if card.name in left)
+    for _ in range(min(request.count - len(own), devices)):
         name = min(names, key=lambda each: (left[each] <= 0, used.count(each)))  # ties go to the first
         used.append(name)
         left[name] -= shares[resource]
