@@ -113,6 +113,8 @@ def mistakable_fields(pod: NewPod, without: NewPod, wanted: Injection, policy: P
     pod: as it is; if its note was dropped already, only what is listed is known to be of others. without: the
     same without_injection.
     """
+    if wanted.assumed == _EMPTY:
+        return frozenset()
     spec, taken = without.spec, without_injection(without, policy, wanted.assumed)
     is_written = {
         _SELECTOR_FIELD: (taken.spec.node_selector or {}) != (spec.node_selector or {}),
