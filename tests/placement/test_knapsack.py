@@ -3,6 +3,7 @@
 import random
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import pytest
@@ -26,6 +27,9 @@ from webhook.placement.budget import Budget
 from webhook.placement.costs import Costs
 from webhook.placement.evaluate import Cover
 from webhook.placement.homogeneous import candidate_children, cover
+from webhook.placement.homogeneous.lattice import Lattice, OneItem
+from webhook.placement.homogeneous.min_plus import Offer, State, choices
+from webhook.placement.homogeneous.minority_pods import NONE
 from webhook.placement.question import ask
 from webhook.placement.tree import build
 
@@ -139,6 +143,36 @@ def test_of_domains_that_are_the_same_few_are_as_good_as_all(
 
 def usage_of(snapshot: Snapshot) -> list[tuple[str, Usage]]:
     return [(state.name, use) for state in snapshot.nodes.values() for use in state.usages]
+
+
+class Valued:
+    """Capacities with values, None for one that cannot be taken at its count cost."""
+
+    def __init__(self, values: Mapping[int, int | None]) -> None:
+        self.known = values
+
+    def values(self, states: Sequence[State]) -> list[int | None]:
+        return [self.known[capacity] for _, capacity in states]
+
+
+@pytest.mark.parametrize("narrow", [True, False], ids=["machine words", "large costs"])
+@pytest.mark.parametrize("seed", seeds(40))
+def test_the_lattice_of_one_item_is_that_of_the_general_search(seed: int, narrow: bool) -> None:
+    dice = random.Random(seed)
+    capacities = sorted(dice.sample(range(1, 12), dice.randint(1, 8)))
+    wanted = dice.randint(1, capacities[-1])
+    capacities = [each for each in capacities if each < wanted] + [dice.randint(wanted, 12)]
+    counts = sorted(dice.randint(1, 6) for _ in capacities)
+    source = Valued({each: dice.choice((None, 5, 7, 9)) for each in capacities})
+    offer = Offer(choices([0] * len(counts), capacities, counts, narrow), source)
+    alone = OneItem(offer, wanted, narrow, Budget(10**6))
+    general = Lattice([offer], NONE, wanted, narrow, Budget(10**6))
+    assert alone.counts.tolist() == general.counts.tolist()
+    targets = [(0, each) for each in {*capacities, wanted} if each <= wanted]
+    assert alone.least(targets, narrow) == general.least(targets, narrow)
+    for target, value in zip(targets, alone.least(targets, narrow), strict=True):
+        if value is not None:
+            assert alone.best_for(target) == general.best_for(target)
 
 
 def test_no_program_loads_numpy_before_the_first_gang() -> None:

@@ -13,7 +13,7 @@ from itertools import accumulate
 from webhook.placement.bounds import child_slot_counts
 from webhook.placement.budget import PART, Budget
 from webhook.placement.costs import SCORE_BITS, Costs, PackedCost
-from webhook.placement.homogeneous.lattice import Lattice
+from webhook.placement.homogeneous.lattice import Lattice, OneItem
 from webhook.placement.homogeneous.min_plus import (
     Array,
     Choices,
@@ -226,9 +226,11 @@ class DomainKnapsack:
         return list(_items(self, self.vertex, self.least))
 
     @cached_property
-    def lattice(self) -> Lattice:
+    def lattice(self) -> Lattice | OneItem:
         """The lattice of all items. Raises OutOfSteps."""
         offers, terms = [item.offer() for item in self.items], self.terms
+        if len(offers) == 1 and len(self.spare.losses) == 1 and offers[0].choices.counts.all():
+            return OneItem(offers[0], self.wanted, terms.counts.fits, terms.budget)
         return Lattice(offers, self.spare, self.wanted, terms.counts.fits, terms.budget)
 
     def solve(self, states: Sequence[State]) -> list[int | None]:

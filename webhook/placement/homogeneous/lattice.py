@@ -222,3 +222,43 @@ class Lattice:
                     break
         taken.reverse()
         return taken
+
+
+class OneItem:
+    """The lattice of one item that costs something, without spare slots.
+
+    It needs no search, since there is one choice for each capacity.
+    """
+
+    def __init__(self, offer: Offer, wanted: int, narrow: bool, budget: Budget) -> None:
+        """narrow: whether count costs fit a machine word. Raises OutOfSteps."""
+        self.source = offer.source
+        self.wanted = wanted
+        self.slot_counts = offer.choices.slot_counts
+        budget.spend(2 * PART + added(wanted, narrow))
+        smallest = self.slot_counts.searchsorted(np.arange(wanted + 1))
+        counts = np.append(offer.choices.counts, never(narrow))[smallest]
+        counts[0] = 0
+        self.counts: Array = counts[None, :]
+        """See Lattice."""
+
+    def least(self, targets: Sequence[State], _: bool) -> list[int | None]:
+        """See Lattice."""
+        states = [self._state_for(target) for target in targets]
+        found = iter(self.source.values([state for state in states if state is not None]))
+        return [None if state is None else next(found) for state in states]
+
+    def best_for(self, target: State) -> list[State]:
+        """See Lattice."""
+        state = self._state_for(target)
+        assert state is not None
+        return [state]
+
+    def _state_for(self, target: State) -> State | None:
+        """The choice of exactly this capacity, or of at least the demand; None if there is none."""
+        _, capacity = target
+        number = int(self.slot_counts.searchsorted(capacity))
+        if number == len(self.slot_counts):
+            return None
+        found = int(self.slot_counts[number])
+        return (0, found) if found == capacity or capacity == self.wanted else None
