@@ -1,12 +1,14 @@
 """Workers in slices, or with a few minority pods beside them: the optimum, by trying everything or not."""
 
 import random
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hack.comparing import realistic_gangs
 from tests.placement.heterogeneous import LEVELS, asked_of, cluster, snapshot_with
 from tests.placement.small import gang_of, node, pod_class, seeds, snapshot_of, without_headroom
 from webhook.placement import (
@@ -30,6 +32,7 @@ from webhook.placement import (
 )
 from webhook.placement.budget import Budget
 from webhook.placement.costs import Costs
+from webhook.placement.heterogeneous.integer_program import LexicographicSearch, Minimum
 from webhook.placement.question import Impossible, ask
 from webhook.placement.tree import build
 
@@ -253,3 +256,19 @@ def test_more_classes_of_pods_than_can_be_looked_at_on_so_many_nodes_get_that_an
         "Gang g is not placed: no placement of 40 pods was found within 100 search steps, which does not "
         "prove that none exists; checking 20 nodes for 40 pod classes takes more steps."
     )
+
+
+def test_no_program_minimises_the_same_costs_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where each host has one node, nodes and hosts are the same objective."""
+    solved: list[tuple[object, tuple[float, ...]]] = []
+    minimise = LexicographicSearch.minimise
+
+    def noted(search: LexicographicSearch, costs: Sequence[float]) -> Minimum:
+        solved.append((search, tuple(costs)))
+        return minimise(search, costs)
+
+    monkeypatch.setattr(LexicographicSearch, "minimise", noted)
+    drawn = realistic_gangs.drawn(142)
+    assert place(drawn.gang, drawn.snapshot).proven
+    assert len({search for search, _ in solved}) > 1
+    assert len(set(solved)) == len(solved)

@@ -367,19 +367,23 @@ class _Progress:
         if not any(costs):
             self.is_better |= most > 0
             return True
-        if self.is_better and self._is_decided(costs):
+        is_decided = self._is_decided(costs)
+        if self.is_better and is_decided:
             return True
         self.decided.append(costs)
         if not self.is_better:
             self.search.at_most(costs, most)
             if self.values is None and most == least:
                 return True
-        if (self.values is None or self._total(costs) > least) and not self._improve(costs):
+        if not (is_decided or self._reaches(costs, least)) and not self._improve(costs):
             return False
         return self._hold(costs, most, least)
 
     def _is_decided(self, costs: list[float]) -> bool:
         return self.values is not None and costs in self.decided
+
+    def _reaches(self, costs: list[float], least: int) -> bool:
+        return self.values is not None and self._total(costs) <= least
 
     def _improve(self, costs: list[float]) -> bool:
         """Minimize a field; returns whether to continue with the result."""
