@@ -22,6 +22,7 @@ from webhook.placement import (
     Snapshot,
     Usage,
     free_amounts,
+    one_node,
     place,
     vector,
 )  # fmt: skip
@@ -151,6 +152,17 @@ def _place(state: NodeState, level: int) -> tuple[str, ...]:
 
 
 @pytest.mark.promise("D36")
+@pytest.mark.parametrize(("gpus", "is_looked_for"), [(8, True), (9, False)])
+def test_no_node_is_looked_for_if_all_pods_together_request_more_than_any_has(
+    gpus: int, is_looked_for: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[object] = []
+    monkeypatch.setattr(one_node, "_candidates", lambda *question: asked.append(question))
+    snapshot = Snapshot.build([node(n, ("b", "s", n), 64, **{GPU: 8}) for n in ("a", "b")], [])
+    place(gang_of(gpus, pod_class(1, **{GPU: 1})), snapshot)
+    assert bool(asked) == is_looked_for
+
+
 @pytest.mark.parametrize("seed", seeds(60))
 def test_the_node_is_the_best_by_the_definition(seed: int) -> None:
     case = Case(seed)

@@ -131,6 +131,8 @@ def serves(question: Question) -> bool:
 
 def best(question: Question, snapshot: Snapshot, budget: Budget) -> OneNode | None:
     """The best node; None if no single node has capacity for all pods."""
+    if _exceeds_each_node(question, snapshot):
+        return None
     budget.take(STEPS * len(snapshot.nodes))
     score = score_of(question, snapshot)
     found = _candidates(question, snapshot, _asked(question, snapshot.mix, score))
@@ -144,6 +146,13 @@ def best(question: Question, snapshot: Snapshot, budget: Budget) -> OneNode | No
     domains = (1,) * (question.levels + 1)
     objective = Objective(domains, lost, tuple(leftover), penalty >> ties, preference_penalty=preference)
     return OneNode(node, objective)
+
+
+def _exceeds_each_node(question: Question, snapshot: Snapshot) -> bool:
+    """Whether all pods together request more of a resource than any node has."""
+    pods = question.counts[0]
+    requests = question.classes[0].requests
+    return any(pods * amount > snapshot.largest(resource) for resource, amount in requests)
 
 
 def _order(node: NodeState) -> list[object]:
