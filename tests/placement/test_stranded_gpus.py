@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from tests.placement.mixes import GPU, card_node, gpu_class, share_class, shared, with_mix
 from tests.placement.small import node
-from webhook.placement import NodeInfo
+from webhook.placement import MixClass, NodeInfo, vector
 from webhook.placement.stranded_gpus import SHARES, TOO_FEW, stranded_gpus, stranded_words
 
 
@@ -45,6 +45,14 @@ def test_shares_of_cards_are_stranded_where_no_card_has_enough() -> None:
 def test_pods_of_another_vendor_strand_nothing() -> None:
     snapshot = with_mix([gpu_node("a", 64, 4), card_node("b", 1)], gpu_class(1000, 1), share_class(1000, 500))
     assert stranded_gpus(snapshot) == {}
+
+
+def test_pods_of_whole_gpus_strand_no_parts_of_others_on_their_node() -> None:
+    part = "nvidia.com/mig-1g.10gb"
+    divided = node("a", ("b", "s", "a"), 64, **{GPU: 4, part: 14})
+    of_parts = MixClass(vector({"cpu": 1000, "pods": 1, part: 1}), 1000, 1, part)
+    assert stranded_gpus(with_mix([divided], gpu_class(1000, 1), of_parts)) == {}
+    assert stranded_gpus(with_mix([divided], gpu_class(1000, 8), of_parts)) == {"a": {TOO_FEW: 4000}}
 
 
 def test_the_words_name_the_largest_cause_first() -> None:

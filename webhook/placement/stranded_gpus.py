@@ -6,10 +6,12 @@ that are in use count with what is free of them.
 """
 
 from collections import Counter
+from collections.abc import Callable
 from typing import Final
 
 from webhook.placement.capacity import takes_pods
 from webhook.placement.mix import WHOLE
+from webhook.placement.model import NodeInfo
 from webhook.placement.snapshot import Snapshot
 
 TOO_FEW: Final = "fewer than a pod requests"
@@ -19,15 +21,20 @@ Stranded = Counter[str]
 """Thousandths of GPUs by cause: the resource that the node lacks, TOO_FEW or SHARES."""
 
 
-def stranded_gpus(snapshot: Snapshot) -> dict[str, Stranded]:
-    """By the name of each node that takes pods and has some."""
+def stranded_gpus(
+    snapshot: Snapshot, units_per_gpu: Callable[[NodeInfo, str], int] = lambda *_: 1
+) -> dict[str, Stranded]:
+    """By the name of each node that takes pods and has some.
+
+    units_per_gpu: of a resource on a node, see scheduling.gpu_counts.
+    """
     states = [each for each in snapshot.nodes.values() if takes_pods(each)]
     if not snapshot.mix.classes or not states:
         return {}
     # Numpy takes a tenth of a second to load, so it is imported on the first use.
     from webhook.placement.usable_gpus import of_mix
 
-    resources, rows = of_mix(snapshot.mix).unusable(states)
+    resources, rows = of_mix(snapshot.mix).unusable(states, units_per_gpu)
     causes = (*resources, TOO_FEW, SHARES)
     found = {}
     for state, row in zip(states, rows, strict=True):

@@ -20,7 +20,7 @@ Fragmentation Gradient Descent (USENIX ATC 2023).
 """
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -29,7 +29,7 @@ import numpy as np
 from webhook.placement.capacity import takes_pods
 from webhook.placement.free_amounts import Labels, MixResources, States, states_of
 from webhook.placement.mix import WHOLE, Mix, names_of
-from webhook.placement.model import PodClass
+from webhook.placement.model import NodeInfo, PodClass
 from webhook.placement.served_requests import Array, table, times
 from webhook.placement.snapshot import Block, NodeState, Snapshot
 
@@ -50,11 +50,11 @@ _BATCH: Final = 256
 
 
 class _Usable(NamedTuple):
-    """[node, class]: thousandths of GPUs that pods can use, by one pod and by filling; all free, by node."""
+    """[node, class]: thousandths of GPUs that pods use, by one pod and by filling; by node: of free cards."""
 
     by_one: Array
     by_filling: Array
-    free: Array
+    of_cards: Array
 
 
 class UsableGpus:
@@ -120,7 +120,7 @@ class UsableGpus:
             part = free[start : start + _BATCH]
             usable = self._usable(part, cards[start : start + _BATCH])
             values += ((OF_ONE * usable.by_one + usable.by_filling) @ self._weights).tolist()
-            gpus = usable.free
+            gpus = usable.of_cards + WHOLE * part[:, [*self._of_gpu]].sum(axis=1)
             cpu = part[:, names.index("cpu")] if "cpu" in names else 0
             spare += (tight * cpu // LARGE_CPU + tight * gpus // LARGE_GPUS).tolist()
         return values, spare
@@ -151,17 +151,27 @@ class UsableGpus:
         )
         return Counter(map(self._states.number, states)), WHOLE * gpus
 
-    def unusable(self, nodes: Sequence[NodeState]) -> tuple[list[str], list[list[int]]]:
+    def unusable(
+        self, nodes: Sequence[NodeState], units_per_gpu: Callable[[NodeInfo, str], int]
+    ) -> tuple[list[str], list[list[int]]]:
         """Resources, and for each node the free thousandths of GPUs that one pod cannot use for lack of each.
 
         They are the means over the pods of the mix; of several resources, and whole GPUs, the scarcest
-        counts. The last two amounts of a node are for lack of GPUs and of cards. Classes that request GPUs,
-        or cards, of another kind or model than the node's do not count.
+        counts. The last two amounts of a node are for lack of GPUs and of cards. GPUs of each resource, and
+        cards, count for the classes that request them, except those of another model than the node's.
+        units_per_gpu: of a resource on a node.
         """
         free, cards = self._amounts(nodes)
-        one, _, every = self._usable(free, cards)
+        one, _, of_cards = self._usable(free, cards)
+        missing = np.zeros_like(one)
         weights = self._counts * self._has_gpus(nodes)
-        missing = (every[:, None] - one) * weights // np.maximum(1, weights.sum(axis=1))[:, None]
+        columns = [*self._of_gpu.items(), (None, np.flatnonzero(self._cards))]
+        for column, classes in columns:
+            every = of_cards if column is None else WHOLE * free[:, column]
+            units = 1 if column is None else self._units(nodes, column, units_per_gpu)
+            total = units * np.maximum(1, weights[:, classes].sum(axis=1))
+            unused = every[:, None] - one[:, classes]
+            missing[:, classes] = unused * weights[:, classes] // total[:, None]
         names = self.resources.of_nodes
         gpus = {names[column] for column in self._of_gpu} | set(self.resources.of_cards)
         lacking = [name for name in names if name not in gpus]
@@ -179,12 +189,18 @@ class UsableGpus:
         sums = [(missing * (cause_of == number)).sum(axis=1) for number in range(len(lacking) + 2)]
         return lacking, np.stack(sums, axis=1).tolist()
 
+    def _units(
+        self, nodes: Iterable[NodeState], column: int, units_per_gpu: Callable[[NodeInfo, str], int]
+    ) -> Array:
+        name = self.resources.of_nodes[column]
+        return np.array([units_per_gpu(each.node, name) for each in nodes])
+
     def _has_gpus(self, nodes: Sequence[NodeState]) -> Array:
         """[node, class]: 1 if the node has GPUs of the resource, or cards, that the class requests."""
         found = np.array([bool(each.cards) for each in nodes])[:, None] * (self._cards > 0)
         for column, classes in self._of_gpu.items():
             name = self.resources.of_nodes[column]
-            has = np.array([each.node.allocatable.get(name, 0) > 0 for each in nodes])
+            has = np.array([_offers(each, name) for each in nodes])
             found[:, classes] = has[:, None]
         for number, state in enumerate(nodes) if self.resources.labels else ():
             found[number] *= self._allowed(self.resources.labels_on(state.node))
@@ -218,7 +234,13 @@ class UsableGpus:
             may_run = np.array(rows, dtype=bool).reshape(by_one.shape)
             by_one *= may_run
             by_filling *= may_run
-        return _Usable(by_one, by_filling, of_cards + WHOLE * free[:, [*self._of_gpu]].sum(axis=1))
+        return _Usable(by_one, by_filling, of_cards)
+
+
+def _offers(state: NodeState, name: str) -> bool:
+    """Whether a node has GPUs of a resource for pods that request no cards."""
+    is_of_cards = any(name in each.card.capacity for each in state.cards)
+    return state.node.allocatable.get(name, 0) > 0 and not is_of_cards
 
 
 def weighted(mix: Mix, snapshot: Snapshot) -> Mix:

@@ -83,6 +83,11 @@ def used_gpus(state: NodeState, found: NodeGpus) -> int:
     return min(found.gpus, max(0, -(-units // found.shares)))
 
 
+def units_per_gpu(node: NodeInfo, resource: str, counting: Counting) -> int:
+    """The units of a resource that are one GPU on a node, such as the replicas of time-slicing."""
+    return next((each.shares for each in node_gpus(node, counting) if resource in each.resources), 1)
+
+
 def count_gpus(node: NodeInfo, counting: Counting) -> int:
     """The number of all GPUs of a node."""
     return sum(each.gpus for each in node_gpus(node, counting))

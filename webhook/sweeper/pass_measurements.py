@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Final
 
 from webhook.kube.times import since_1970
@@ -15,7 +16,7 @@ from webhook.placement import Snapshot
 from webhook.placement.capacity import takes_pods
 from webhook.placement.snapshot import Block, NodeState, place_of
 from webhook.placement.stranded_gpus import stranded_gpus
-from webhook.scheduling.gpu_counts import NodeGpus, count_gpus, gpu_hours, node_gpus, used_gpus
+from webhook.scheduling.gpu_counts import NodeGpus, count_gpus, gpu_hours, node_gpus, units_per_gpu, used_gpus
 from webhook.scheduling.gpus import Counting
 from webhook.sweeper.context import Pass
 from webhook.sweeper.decide.orders import Cause, Done, EvictionCause, NewPlan, Orders
@@ -222,17 +223,22 @@ def take_stock(snapshot: Snapshot, counting: Counting, reserved: Set[str] = froz
         for level, by_use in zip(levels, own.domains, strict=True):
             domains.update({(level, state): count for state, count in by_use.items()})
     unplaced = sum(own.unplaced for own in blocks)
-    stranded = _stranded(snapshot, blocks, shown, reserved)
+    stranded = _stranded(snapshot, counting, blocks, shown, reserved)
     return Stock(levels, gpus, _largest_of(blocks, levels, shown), domains, unplaced, stranded)
 
 
 def _stranded(
-    snapshot: Snapshot, blocks: Iterable[_BlockStock], shown: Mapping[str, str], reserved: Set[str]
+    snapshot: Snapshot,
+    counting: Counting,
+    blocks: Iterable[_BlockStock],
+    shown: Mapping[str, str],
+    reserved: Set[str],
 ) -> Mapping[tuple[str, str], float]:
     """See Stock.stranded. On nodes with several models it counts for the first."""
     found: Counter[tuple[str, str]] = Counter()
     models = {name: shown[model] for own in blocks for name, model in own.models.items()}
-    for name, causes in stranded_gpus(snapshot).items():
+    by_node = stranded_gpus(snapshot, partial(units_per_gpu, counting=counting))
+    for name, causes in by_node.items():
         if name in models and name not in reserved:
             for cause, amount in causes.items():
                 found[models[name], cause] += amount

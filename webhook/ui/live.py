@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Final, Protocol
 
 from webhook.configuration.settings import Settings
@@ -20,6 +21,7 @@ from webhook.kube.objects import Pod
 from webhook.placement import Snapshot
 from webhook.placement.stranded_gpus import stranded_gpus
 from webhook.policy.values import Policy
+from webhook.scheduling.gpu_counts import units_per_gpu
 from webhook.scheduling.gpus import Counting
 from webhook.sweeper.observe.cache import ClusterCache
 from webhook.sweeper.observe.gangs import GangKey
@@ -129,7 +131,8 @@ class Artist:
         named |= {row.namespace for row in gangs}
         named |= {tile.reserved_for.partition("/")[0] for tile in picture.nodes.values() if tile.reserved_for}
         tiles = picture.nodes.values()
-        capacity, troubles = capacity_by_model(tiles, stranded_gpus(snapshot)), find_troubles(tiles)
+        stranded = stranded_gpus(snapshot, partial(units_per_gpu, counting=self._counting))
+        capacity, troubles = capacity_by_model(tiles, stranded), find_troubles(tiles)
         return Scene(
             self._version, time.time(), view, snapshot, picture, gangs, frozenset(named), capacity, troubles
         )
