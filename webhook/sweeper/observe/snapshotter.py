@@ -1,8 +1,10 @@
 """From the live copies: the view of one moment, and the placement core's snapshot of it."""
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 from typing import Protocol
 
 from webhook.configuration.settings import Settings
@@ -11,11 +13,12 @@ from webhook.identity_cache import IdentityCache, changed_keys
 from webhook.kube.objects import Node, Pod, PodSpec
 from webhook.kube.placements import Placement
 from webhook.kube.plan_pods import PlannedPod
-from webhook.placement import Mix, Snapshot, Usage
+from webhook.placement import Mix, PodClass, Snapshot, Usage, vector
 from webhook.placement import NodeInfo as PlacementNode
 from webhook.scheduling import antiaffinity, conflicts, convert, pod_mix
 from webhook.scheduling.antiaffinity import AntiAffinityTerm, NamespaceLabels
 from webhook.scheduling.conflicts import Conflicts
+from webhook.scheduling.gpus import DEVICES
 from webhook.scheduling.label_domains import LabelDomains
 from webhook.scheduling.nodes import left_out, node_of
 from webhook.scheduling.storage import Storage
@@ -266,9 +269,35 @@ class Snapshotter:
         self._mix_counts.end_pass()
         gated = view.index.of[PodTrait.GATED]
         counts.subtract(self._counts_of(gated[uid] for uid in view.planned.keys() & gated.keys()))
+        if view.added:
+            counts.update(self._claiming(view))
         counting = self._settings.counting
         self._running = self._running.after(snapshot.blocks, counting)
         return pod_mix.mix_of(snapshot, counts, counting, self._running)
+
+    def _claiming(self, view: View) -> pod_mix.Counts:
+        """The waiting and planned pods that request GPUs by claims alone.
+
+        On a node they count once their claims are allocated. Their requests change with other objects.
+        """
+        classes: dict[int, PodClass] = {}  # equal pods have the same object, and classes hash slowly
+        numbers = Counter[tuple[int, int]]()
+        for pod in (each for each in view.gated if each.spec.resource_claims):
+            known = (each.devices_of(pod, self._is_gpu_class) for each in view.added)
+            of_pod = convert.pod_class_of(pod)
+            classes[id(of_pod)] = of_pod
+            numbers[id(of_pod), next((count for count in known if count), 0)] += 1
+        counts = pod_mix.Counts()
+        for (which, gpus), number in numbers.items():
+            of_pod = classes[which]
+            if gpus and pod_mix.class_of(of_pod, self._settings.counting) is None:
+                requests = vector({**dict(of_pod.requests), DEVICES: gpus})
+                found = pod_mix.counts_of([replace(of_pod, requests=requests)], self._settings.counting)
+                counts.update(dict.fromkeys(found, number))
+        return counts
+
+    def _is_gpu_class(self, name: str) -> bool:
+        return any(fnmatchcase(name, each) for each in self._settings.gpu_device_classes)
 
     def _counts_of(self, pods: Iterable[Pod]) -> pod_mix.Counts:
         return pod_mix.counts_of(map(convert.pod_class_of, pods), self._settings.counting)
