@@ -41,6 +41,8 @@ from webhook.sweeper.observe.gangs import GangKey
 from webhook.sweeper.observe.pods import name_of
 from webhook.text import counted, few
 
+_MOVES: Final = "--make-room"
+
 
 def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Add the subcommand `simulate`."""
@@ -67,7 +69,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     )  # fmt: skip
     session.add_configuration(parser)
     parser.add_argument(
-        "--make-room", action="store_true",
+        _MOVES, action="store_true",
         help="for a gang that does not fit, print which gangs of the cluster would be moved for it",
     )  # fmt: skip
     parser.add_argument("--show-patch", action="store_true", help="print what admission would change")
@@ -82,8 +84,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _run(args: argparse.Namespace) -> int:
-    if args.map and args.output in session.DOCUMENTS:
-        complain(f"topogate simulate: --map prints text; omit it or -o {args.output}")
+    if fault := _fault_of(args):
+        complain(f"topogate simulate: {fault}")
         return 2
     try:
         scene, placed = _ask(args)
@@ -102,6 +104,16 @@ def _run(args: argparse.Namespace) -> int:
     return (
         0 if all(any(each.answer.placed for each in replicas) for replicas in _by_controller(placed)) else 1
     )
+
+
+def _fault_of(args: argparse.Namespace) -> str:
+    """Which options contradict one another, "" if none."""
+    for name in ("map", "make_room") if args.output in session.DOCUMENTS else ():
+        if getattr(args, name):
+            return f"--{name.replace('_', '-')} prints text; omit it or -o {args.output}"
+    if args.make_room and args.cluster:
+        return f"{_MOVES} needs the Placements of a cluster, which --cluster does not read; omit one"
+    return ""
 
 
 def _check(placed: Sequence[PlacedGang]) -> None:
