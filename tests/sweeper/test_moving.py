@@ -14,6 +14,7 @@ from webhook.inquiry.move_answer import what_moves_would_do
 from webhook.kube.objects import Pod
 from webhook.policy.annotations import faults
 from webhook.sweeper.decide.reservations import MOVE
+from webhook.sweeper.decide.willing_gangs import most_domains
 from webhook.sweeper.observe.pods import ENDING_SECONDS
 
 
@@ -101,6 +102,12 @@ def test_a_gang_is_moved_to_no_more_blocks_than_it_uses() -> None:
     made.runs("pair", "n0", "n1")
     made.waits("large", 3)
     assert moved(made.one()) == [(["ns-pair-0", "ns-pair-1"], ["n3", "n4"])]
+
+
+def test_a_moved_gang_may_use_one_more_host_and_node_and_no_more_domains_else() -> None:
+    placing = Scattered(3, 2).placing
+    snapshot = placing.snapshotter.snapshot(placing.view())
+    assert most_domains({"n0", "n1"}, snapshot) == (1, 1, 3, 3)
 
 
 @pytest.mark.promise("O419")
