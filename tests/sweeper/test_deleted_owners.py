@@ -558,6 +558,39 @@ def test_while_a_big_job_is_collected_in_the_background_nobody_is_evicted(deleti
 
 @pytest.mark.promise("R331")
 @pytest.mark.cluster
+@pytest.mark.parametrize("policy", ["Background", "Foreground", "Orphan"])
+def test_a_big_stateful_set_that_is_deleted_while_it_waits_evicts_nobody(
+    deletion: Deletion, policy: str
+) -> None:
+    """One sweeper sees it wait, and its pods go or lose their owner one by one."""
+    pod = template(8, priorityClassName="high")
+    pod["metadata"]["labels"] = {"app": "big"}
+    spec = {"replicas": 40, "podManagementPolicy": "Parallel", "template": pod, "serviceName": "big"}
+    body = {"metadata": {"name": "big"}, "spec": spec | {"selector": {"matchLabels": {"app": "big"}}}}
+    sets = deletion.path("statefulsets", "apps/v1")
+    deletion.api.request("POST", sets, body=body)
+    does_not_fit, is_left = (
+        deletion.reports("40 pods do not fit"),
+        deletion.reports("has left its pods behind"),
+    )
+    deleted = list[str]()
+
+    def is_over(pods: Pods) -> bool:
+        if not deleted and does_not_fit(pods):
+            deletion.notes.clear()  # the Event that they do not fit is right
+            deletion.delete(f"{sets}/big", policy)
+            deleted.append(policy)
+        big = named(pods, "big")
+        owned = [each for each in big if each["metadata"].get("ownerReferences")]
+        return bool(deleted) and (is_left(pods) and not owned if policy == "Orphan" else not big)
+
+    left = named(deletion.sweep_until(is_over, "the end of the set"), "big")
+    assert all(map(is_gated, left))
+    assert len(left) == (40 if policy == "Orphan" else 0)
+
+
+@pytest.mark.promise("R331")
+@pytest.mark.cluster
 def test_a_sweeper_that_begins_amid_a_garbage_collection_evicts_nobody_either(deletion: Deletion) -> None:
     """The test collects in the place of Kubernetes, so that four sweepers live through it."""
     deletion.create_big(8)
