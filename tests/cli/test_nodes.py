@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 from tests.extensions.node_health.failing import proven
-from tests.sweeper.clock import Clock
 from webhook.cli import node_list, session
 from webhook.extensions.node_health.avoided_nodes import NAME, encoded
 from webhook.inquiry import bad_nodes
@@ -69,16 +68,6 @@ def test_a_node_whose_time_is_over_is_not_avoided_though_nobody_has_written_it()
 @pytest.mark.parametrize("status", [401, 403, 404])
 def test_who_may_not_read_it_sees_no_node(status: int) -> None:
     assert bad_nodes.avoided(Away(status), NOW) == {}  # type: ignore[arg-type] # a fake
-
-
-def test_what_is_shown_of_avoided_nodes_stays_while_the_api_server_is_away() -> None:
-    clock = Clock()
-    cluster: Any = Cluster({"avoided": f"[{avoided('n1')}]"})
-    avoided_nodes = bad_nodes.AvoidedNodes(cluster, clock, lambda: NOW)
-    assert set(avoided_nodes()) == {"n1"}
-    cluster.json = Away(0).json
-    clock.now += bad_nodes.AGAIN_SECONDS
-    assert set(avoided_nodes()) == {"n1"}
 
 
 def shown(

@@ -1,5 +1,6 @@
 """The account of the component `ui` reads and asks, and writes nothing."""
 
+import time
 from typing import Any, cast
 
 import pytest
@@ -9,6 +10,8 @@ from hack.local.build import ROOT
 from tests.sweeper.clock import Clock
 from webhook.extensions.fair_order.account_use import NAME as ACCOUNT_USE
 from webhook.extensions.node_health.avoided_nodes import NAME as NODE_FAILURES
+from webhook.extensions.node_health.avoided_nodes import data_of
+from webhook.extensions.node_health.failing_nodes import FailingNode, FailingNodes
 from webhook.inquiry.cluster_state import LEASE
 from webhook.kube.client import Api, ApiError
 from webhook.kube.disruption_budgets import BUDGETS
@@ -57,9 +60,10 @@ class Records:
 
     def json(self, method: str, path: str, **_: Any) -> Any:
         self.reads.append(path)
-        if path not in self.objects:
-            raise ApiError(403, "Forbidden", "no")
-        return self.objects[path]
+        found = self.objects.get(path, ApiError(404, "NotFound", "no"))
+        if isinstance(found, ApiError):
+            raise found
+        return found
 
 
 def test_the_page_reads_the_records_of_the_leader_at_intervals_and_keeps_the_last_known() -> None:
@@ -67,11 +71,22 @@ def test_the_page_reads_the_records_of_the_leader_at_intervals_and_keeps_the_las
     api = Records({use: {"data": {"a": "1"}}, LEASE: {"spec": {"acquireTime": "1970-01-01T00:01:00Z"}}})
     records = LeaderRecords(cast(Api, api), clock)
     assert (records.record(ACCOUNT_USE), records.leads_since()) == ({"a": "1"}, 60.0)
-    assert records.record(NODE_FAILURES) is None
     api.objects[use] = {"data": {"a": "2"}}
     assert records.record(ACCOUNT_USE) == {"a": "1"}
     clock.now += RECORD_SECONDS
     assert records.record(ACCOUNT_USE) == {"a": "2"}
-    del api.objects[use]
+    api.objects[use] = ApiError(0, "", "away")
     clock.now += RECORD_SECONDS
     assert (records.record(ACCOUNT_USE), api.reads.count(use)) == ({"a": "2"}, 3)
+
+
+def test_the_page_shows_no_avoided_node_once_the_record_of_failures_is_deleted() -> None:
+    clock, path = Clock(), path_of(NODE_FAILURES)
+    now = int(time.time())
+    failing = FailingNode("n1", "h100", 3, "exit status 1", now, now + 600)
+    api = Records({path: {"data": data_of((), FailingNodes(for_all={"n1": failing}))}})
+    records = LeaderRecords(cast(Api, api), clock)
+    assert set(records.avoided()) == {"n1"}
+    del api.objects[path]
+    clock.now += RECORD_SECONDS
+    assert records.avoided() == {}

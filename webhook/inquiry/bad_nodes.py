@@ -1,17 +1,12 @@
 """Which nodes the sweeper avoids since pods fail there, and its failure records of the others."""
 
-import contextlib
-import time
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any
 
 from webhook.extensions.node_health.avoided_nodes import NAME, avoided_now, failures_in, reasons
 from webhook.kube.client import Api, ApiError
 from webhook.kube.state_config_map import path_of
-
-AGAIN_SECONDS: Final = 10.0
 
 
 @dataclass(frozen=True)
@@ -72,28 +67,6 @@ def avoided(api: Api, now: float) -> dict[str, str]:
     now: seconds since 1970. Raises ApiError.
     """
     return reasons(known(api), now)
-
-
-class AvoidedNodes:
-    """The nodes that all gangs avoid, read at intervals; the last known ones if the API server fails."""
-
-    def __init__(
-        self, api: Api, clock: Callable[[], float] = time.monotonic, now: Callable[[], float] = time.time
-    ) -> None:
-        """now: seconds since 1970."""
-        self._api = api
-        self._clock = clock
-        self._now = now
-        self._due_at = float("-inf")
-        self._known: Mapping[str, str] = {}
-
-    def __call__(self) -> Mapping[str, str]:
-        """Node -> why it is avoided."""
-        if self._clock() >= self._due_at:
-            self._due_at = self._clock() + AGAIN_SECONDS
-            with contextlib.suppress(ApiError):
-                self._known = reasons(known(self._api), self._now())
-        return self._known
 
 
 def day_and_time(seconds: int) -> str:

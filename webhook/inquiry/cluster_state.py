@@ -209,11 +209,11 @@ def _storage(api: Api) -> Storage | None:
 
 
 def record_of(api: Api, name: str) -> Mapping[str, str] | None:
-    """The data of an extension's record (a ConfigMap), None if the user may not read it."""
+    """The data of an extension's record (a ConfigMap), {} where there is none, None if it cannot be read."""
     try:
         return api.json("GET", path_of(name)).get("data") or {}
-    except ApiError:
-        return None  # the rest of the explanation does not need it
+    except ApiError as error:
+        return {} if error.status == 404 else None  # the rest of the explanation does not need it
 
 
 def _policy(api: Api) -> Policy | None:

@@ -13,6 +13,8 @@ from functools import partial
 from typing import Any, Final, Protocol
 
 from webhook.configuration.settings import Settings
+from webhook.extensions.node_health.avoided_nodes import NAME as NODE_FAILURES
+from webhook.extensions.node_health.avoided_nodes import reasons
 from webhook.inquiry.cluster_state import LEASE, leads_since, record_of
 from webhook.inquiry.next_pass import VIEW_ALONE, PassFacts, moment, plans_checked
 from webhook.inquiry.resource_adder import ResourceAdder
@@ -171,6 +173,10 @@ class LeaderRecords:
         found: Mapping[str, str] | None = self._current(name, lambda: record_of(self._api, name))
         return found
 
+    def avoided(self) -> Mapping[str, str]:
+        """Node -> why all gangs avoid it."""
+        return reasons(self.record(NODE_FAILURES) or {}, time.time())
+
     def leads_since(self) -> float | None:
         """Since when the leader leads, see PassFacts."""
         found: float | None = self._current(LEASE, lambda: leads_since(self._api))
@@ -195,13 +201,13 @@ class Live:
         counting: Counting,
         history: History,
         clock: Callable[[], float] = time.monotonic,
-        avoided: Callable[[], Mapping[str, str]] = dict,
         records: LeaderRecords | None = None,
         policy: Policy | None = None,
     ) -> None:
-        """Nothing is read before start(). avoided: see Artist. policy: see PassFacts."""
+        """Nothing is read before start(). policy: see PassFacts."""
         self._records, self._policy = records, policy
         self._cache = cache
+        avoided = records.avoided if records is not None else dict
         self._artist = Artist(cache, settings, counting, avoided, cache.existence.lookup, self.facts)
         self._history = history
         self._clock = clock

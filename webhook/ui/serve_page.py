@@ -21,7 +21,6 @@ from webhook.admission.tls import ContextCache
 from webhook.configuration.document import ConfigurationError
 from webhook.configuration.file import Configuration
 from webhook.configuration.store import POLL_SECONDS, ConfigurationStore, add_flag, watch_files
-from webhook.inquiry.bad_nodes import AvoidedNodes
 from webhook.kube.client import Api, ConnectError
 from webhook.sweeper.observe.cache import ClusterCache
 from webhook.ui.history import History
@@ -63,11 +62,8 @@ def build(
 ) -> tuple[Flask, Live]:  # fmt: skip
     """The app over a live cluster that is already being read; see PageDependencies."""
     settings, counted = configuration.settings, configuration.counting
-    avoided, cache = AvoidedNodes(api), ClusterCache(api, settings.gate_prefix)
-    live = Live(
-        cache, settings, counted, History(), avoided=avoided, records=LeaderRecords(api),
-        policy=configuration.policy,
-    )  # fmt: skip
+    cache, records = ClusterCache(api, settings.gate_prefix), LeaderRecords(api)
+    live = Live(cache, settings, counted, History(), records=records, policy=configuration.policy)
     live.start()
     return create_app(PageDependencies(live, settings, counted, access, api, cluster, store)), live
 
