@@ -83,9 +83,10 @@ def planned(pods: list[Pod], *others: Pod, entries: Mapping[str, str] | None = N
     return with_placement(cluster([*pods, *others], parallelism=len(pods)), pods[0], pods=planned)
 
 
-def refused_by_kubelet(pod: Pod) -> Pod:
-    """A pod of its Job that the kubelet of the first node refused."""
+def refused_by_kubelet(pod: Pod, at: str | None = None) -> Pod:
+    """A pod of its Job that the kubelet of the first node refused. at: when it was created, and refused."""
     body: dict[str, Any] = msgspec.to_builtins(pod)
-    body["metadata"] |= {"uid": "refused", "name": "refused"}
+    body["metadata"] |= {"uid": "refused", "name": "refused", "creationTimestamp": at}
     body["spec"] |= {"nodeName": GRID[0].name, "schedulingGates": []}
-    return decode({**body, "status": refused("OutOfcpu", "OutOfcpu") | {"containerStatuses": []}})
+    status: dict[str, Any] = {"containerStatuses": [], "startTime": at}
+    return decode({**body, "status": refused("OutOfcpu", "OutOfcpu") | status})

@@ -2,13 +2,23 @@
 
 import dataclasses
 import time
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
 import pytest
 
 from labeler.contract import keys
-from tests.cli.explanations import GPU, GRID, busy_pod, cluster, explained, job_pods, with_placement
+from tests.cli.explanations import (
+    GPU,
+    GRID,
+    busy_pod,
+    cluster,
+    explained,
+    job_pods,
+    refused_by_kubelet,
+    with_placement,
+)
 from tests.sweeper.pods import decode, pod_json
 from webhook.configuration.settings import Settings
 from webhook.extensions.fair_order.account_use import KEY, Record, encode
@@ -18,6 +28,7 @@ from webhook.inquiry.explanation import ExplainError, explain
 from webhook.kube.objects import OwnerReference
 from webhook.kube.placements import Placement
 from webhook.policy.fair import FairOrder
+from webhook.sweeper.decide.refusing_nodes import AVOID_SECONDS
 from webhook.sweeper.observe.membership import LostOwner
 from webhook.sweeper.observe.snapshotter import Snapshotter
 from webhook.workloads.native_gangs import POD_GROUPS, NativePodGroup
@@ -270,6 +281,26 @@ def test_a_request_to_be_spread_is_shown_and_named_where_it_alone_prevents_it() 
 @pytest.mark.promise("R175")
 def test_a_gang_that_no_empty_cluster_could_hold_is_reported_as_that() -> None:
     assert "would not fit even into an empty cluster" in explained(cluster(job_pods(5), parallelism=5))
+
+
+@pytest.mark.promise("R175")
+@pytest.mark.parametrize("is_full", [False, True])
+def test_a_gang_that_avoids_a_node_for_a_time_gets_that_time_and_does_not_read_that_it_never_fits(
+    is_full: bool,
+) -> None:
+    """The kubelet of one node has refused two pods of it, one after the other."""
+    pods, now = job_pods(4), datetime.now(UTC).replace(microsecond=0)
+    refusals = [
+        refused_by_kubelet(pods[0], f"{now - timedelta(seconds=ago):%Y-%m-%dT%H:%M:%SZ}") for ago in (60, 30)
+    ]
+    busy = [busy_pod(GRID[0].name)] if is_full else []
+    text = explained(
+        dataclasses.replace(cluster([*pods, *busy], parallelism=4), read_failed=lambda: refusals)
+    )
+    ends = f"{now + timedelta(seconds=AVOID_SECONDS - 30):%Y-%m-%d %H:%M:%SZ}"
+    sentence = f"waiting until {ends}, when it no longer avoids a node; then it fits on 2 blocks"
+    assert (sentence in text, "once other pods end" in text) == (not is_full, is_full)
+    assert "even into an empty cluster" not in text
 
 
 def test_a_constraint_that_prevents_it_even_in_an_empty_cluster_is_named() -> None:

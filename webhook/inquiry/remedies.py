@@ -1,11 +1,13 @@
 """What would help a gang that waits: the sweeper's own steps, run again on a changed gang or cluster."""
 
+import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, replace
 from typing import Final
 
 from labeler.contract import keys
+from webhook.inquiry.bad_nodes import day_and_time
 from webhook.inquiry.move_answer import what_moves_would_do
 from webhook.inquiry.next_pass import NextPass
 from webhook.placement import Gang, NoFit, Usage
@@ -104,9 +106,8 @@ class _Remedies:
             if plan := self._plan(without, self.state):
                 yield f"What would help: without {constraint} it would fit now, {_where(plan)}."
                 return
-        is_reserved = bool(self.attempt.nodes.of_kind(RuleKind.RESERVED, RuleKind.RESERVED_NEW))
-        if is_reserved and self._plan(self.gang, self._without_reservations(self.state)):
-            yield "What would help: it fits once the nodes that are reserved for other gangs are free."
+        if sentence := self._once_nodes_count_again():
+            yield sentence
             return
         if ending := self._ending():
             pods = counted(len(ending), "other pod ends", "other pods end")
@@ -129,6 +130,34 @@ class _Remedies:
     def _without_reservations(self, state: PassState) -> PassState:
         given = replace(state.given, rules=state.given.rules.without(RuleKind.SPARE))
         return replace(state, given=given, ledger=replace(state.ledger, reservations=()))
+
+    def _once_nodes_count_again(self) -> str:
+        """Until when it waits for nodes that are reserved, or that it avoids for a time; "" otherwise."""
+        is_reserved = bool(self.attempt.nodes.of_kind(RuleKind.RESERVED, RuleKind.RESERVED_NEW))
+        if is_reserved and self._plan(self.gang, self._without_reservations(self.state)):
+            return "What would help: it fits once the nodes that are reserved for other gangs are free."
+        ends = self._ends_of_rules()
+        plan = self._plan(self.gang, self._avoiding_none(self.state)) if ends else None
+        if plan is None:
+            return ""
+        at = max(ends.get(entry.node, 0.0) for entry in plan.entries)
+        return (
+            f"What would help: waiting until {day_and_time(int(at))}, when it no longer avoids a node; "
+            f"then it fits {_where(plan)}."
+        )
+
+    def _ends_of_rules(self) -> Mapping[str, float]:
+        """Node -> until when the gang does not use it, in seconds since 1970, where that has an end."""
+        found: dict[str, float] = {}
+        for rule in self.attempt.nodes.rules:
+            if rule.is_hard and rule.until < math.inf:
+                found |= {node: max(rule.until, found.get(node, 0.0)) for node in rule.nodes}
+        return found
+
+    def _avoiding_none(self, state: PassState) -> PassState:
+        """Once the time of each node rule that has an end is over."""
+        last = max(self._ends_of_rules().values(), default=0.0)
+        return replace(state, given=replace(state.given, rules=state.given.rules.at(last)))
 
     def _ending(self) -> Set[str]:
         """The fewest pods of others after whose end it fits ("namespace/name"); none if there are none."""
@@ -158,7 +187,7 @@ class _Remedies:
         """For a gang that fits nowhere as it is: which constraint prevents it, or that its size does."""
         uses = (use for node in self.state.snapshot.nodes.values() for use in node.usages)
         others = frozenset(use.name for use in uses if self._may_end(use))
-        empty = self._without_reservations(self._after_end_of(others))
+        empty = self._avoiding_none(self._without_reservations(self._after_end_of(others)))
         if self._plan(self.gang, empty):
             return "What would help: it would fit once other pods end."
         never = "as written it would not fit even into an empty cluster"
