@@ -22,6 +22,8 @@ def feasible(states: Sequence[CardState], pods: Sequence[PodClass]) -> bool:  # 
             demands.append((pod, [pod.cards[i] for i in pod.same_card]))
         demands += [(pod, [w]) for i, w in enumerate(pod.cards) if w.count and i not in pod.same_card]
     free = [dict(state.free) for state in states]
+    dead: set[tuple[int, str]] = set()
+    """Numbers of demands with the free amounts that do not suffice from there on."""
 
     def usable(pod: PodClass, number: int) -> bool:
         card = states[number].card
@@ -34,16 +36,27 @@ def feasible(states: Sequence[CardState], pods: Sequence[PodClass]) -> bool:  # 
         ends += [(y, x) for x, name, y in b.card.links if name == a.card.name]
         return any(x in a.tiles and y in b.tiles for x, y in ends)
 
+    def paired(numbers: Sequence[int]) -> bool:
+        if not numbers:
+            return True
+        first, *others = numbers
+        return any(
+            linked(first, other) and paired([each for each in others if each != other]) for other in others
+        )
+
     def descend(depth: int) -> bool:  # noqa: C901
         if depth == len(demands):
             return True
+        here = depth, str(free)
+        if here in dead:
+            return False
         pod, requests = demands[depth]
         for chosen in combinations(range(len(states)), requests[0].count):
             if not all(usable(pod, number) for number in chosen):
                 continue
             if pod.single_numa and len({states[number].card.numa for number in chosen}) > 1:
                 continue
-            if pod.linked and not linked(*chosen):
+            if pod.linked and not paired(chosen):
                 continue
             for number in chosen:
                 for request in requests:
@@ -56,6 +69,7 @@ def feasible(states: Sequence[CardState], pods: Sequence[PodClass]) -> bool:  # 
                 for request in requests:
                     for resource, amount in request.per_card:
                         free[number][resource] += amount
+        dead.add(here)
         return False
 
     return descend(0)

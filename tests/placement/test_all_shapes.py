@@ -45,12 +45,40 @@ def cluster(dice: Dice, *, with_cards: bool) -> list[NodeInfo]:
         labels = dict(zip(FAMILY, place, strict=True)) if dice.random() < 0.9 else {}
         labels |= dict([POOL]) if dice.random() < 0.3 else {}
         amounts = {"cpu": 1000 * dice.randint(0, 8), "memory": dice.randint(1, 12), "pods": 110}
-        cards: tuple[Card, ...] = ()
-        if with_cards:
-            cards = tuple(Card(f"card{n}", {M: 10}, numa=n // 2) for n in range(dice.choice((0, 2, 4, 4))))
+        cards = linked_cards(dice) if with_cards else ()
+        if cards:
             amounts |= {M: 10 * len(cards)}
         made.append(NodeInfo(f"n{number}", labels, allocatable=amounts, cards=cards))
     return made
+
+
+def linked_cards(dice: Dice) -> tuple[Card, ...]:
+    """Up to four cards, each linked to most of the others over one of its two tiles."""
+    count = dice.choice((0, 2, 4, 4))
+    links = [
+        tuple(
+            (dice.randint(0, 1), f"card{other}", dice.randint(0, 1))
+            for other in range(number + 1, count)
+            if dice.random() < 0.7
+        )
+        for number in range(count)
+    ]
+    return tuple(Card(f"card{n}", {M: 10}, 2, numa=n // 2, links=each) for n, each in enumerate(links))
+
+
+def on_cards(dice: Dice, pod: PodClass) -> PodClass:
+    """The same pod with one container on one, two or four cards, or with two on shares of cards."""
+    drawn = CardRequest(dice.choice((1, 1, 1, 2, 2, 4)), vector({M: dice.choice((3, 3, 5, 10))}))
+    requests = (drawn,) if drawn.count > 1 or dice.random() < 0.6 else (drawn, CardRequest(1, vector({M: 3})))
+    amount = sum(request.count * dict(request.per_card)[M] for request in requests)
+    return replace(
+        pod,
+        requests=vector(dict(pod.requests) | {M: amount}),
+        cards=requests,
+        same_card=(0, 1) if len(requests) == 2 and dice.random() < 0.5 else (),
+        single_numa=drawn.count < 4 and dice.random() < 0.3,
+        linked=drawn.count > 1 and dice.random() < 0.6,
+    )
 
 
 def classes(dice: Dice, count: int, *, with_cards: bool = False) -> list[PodClass]:
@@ -59,9 +87,7 @@ def classes(dice: Dice, count: int, *, with_cards: bool = False) -> list[PodClas
     for cpu, memory in sizes:
         pod = pod_class(cpu, memory=memory)
         if with_cards and dice.random() < 0.8:
-            drawn = CardRequest(dice.choice((1, 1, 2)), vector({M: dice.choice((3, 5, 10))}))
-            amounts = dict(pod.requests) | {M: drawn.count * dict(drawn.per_card)[M]}
-            pod = replace(pod, requests=vector(amounts), cards=(drawn,), single_numa=dice.random() < 0.5)
+            pod = on_cards(dice, pod)
         if dice.random() < 0.15:
             pod = replace(pod, rules=Rules(selector=(POOL,)))
         found.append(pod)
@@ -130,8 +156,19 @@ def drawn(shape: str, seed: int) -> tuple[Gang, Snapshot]:
         gang = replace(gang, required_level=None)
     if dice.random() < 0.2:
         gang = replace(gang, excluded_nodes=frozenset(dice.sample(names, 1)))
-    used = [(name, Usage({"memory": 1, "pods": 1})) for name in names if dice.random() < 0.2]
+    used = [
+        (node.name, usage_of(dice, node)) for node in made if dice.random() < (0.6 if node.cards else 0.2)
+    ]
     return gang, Snapshot.build(made, used)
+
+
+def usage_of(dice: Dice, node: NodeInfo) -> Usage:
+    """Of a small pod, which has a share of a card and one of its tiles if the node has cards."""
+    amounts = {"memory": 1, "pods": 1}
+    if not node.cards:
+        return Usage(amounts)
+    name = dice.choice(node.cards).name
+    return Usage(amounts | {M: 3}, {name: {M: 3}}, {name: frozenset({dice.randint(0, 1)})})
 
 
 def best(gang: Gang, snapshot: Snapshot) -> tuple[int, Objective] | None:
