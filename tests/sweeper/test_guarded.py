@@ -1,14 +1,20 @@
 """A defect in one phase of a pass keeps no other from its work."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
+from tests.sweeper.cluster import Nodes, gpu_pod
+from tests.sweeper.edits import Defects, NoneFailed, Stored
 from tests.sweeper.empty_api import Empty
 from webhook.configuration.settings import Avoid, BadNodes, Settings
-from webhook.sweeper import decision
+from webhook.kube.collection import Listing
+from webhook.policy.values import Policy
+from webhook.scheduling import pod_mix
+from webhook.sweeper import decision, pass_measurements, sweep
 from webhook.sweeper.context import Pass
+from webhook.sweeper.decide.ungated_pods import UngatedPods
 from webhook.sweeper.observe.cache import ClusterCache
 from webhook.sweeper.repair.repair import RepairMemory
 from webhook.sweeper.report import Reporter
@@ -47,3 +53,36 @@ def test_what_cannot_be_remembered_keeps_no_step_from_its_work(
         sweeper.close()
         cache.stop()
     assert done == ["roll_back", "report"]
+
+
+MERELY_HELPS: Final = {
+    "the mix of pods": (pod_mix, "mix_of"),
+    "the pods of the mix": (pod_mix, "counts_of"),
+    "the count of unbound pods": (sweep, "count_unbound"),
+    "the sums of GPUs": (pass_measurements, "take_stock"),
+    "the time that gangs waited": (pass_measurements.PassMeasurements, "on_result"),
+    "the pods that admission missed": (UngatedPods, "by_cause"),
+    "an Event": (Reporter, "_announce"),
+    "the status of Placements": (Reporter, "report"),
+}
+
+
+@pytest.mark.parametrize("broken", MERELY_HELPS.values(), ids=MERELY_HELPS)
+def test_a_defect_in_a_preference_a_measurement_or_a_report_keeps_no_gang_from_its_place(
+    broken: tuple[object, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    api, cache = Stored(), NoneFailed(Empty())
+    cache.pods._replace(Listing("1", {"ns/wait": gpu_pod("wait")}))
+    cache.nodes._replace(Listing("1", Nodes(2).nodes))
+    surroundings = Pass(api, cache, Settings(settle_seconds=0, reserve_seconds=0), policy=Policy)
+    cache.namespace_labels = lambda: {"ns": {}}  # type: ignore[method-assign]
+    sweeper = Sweeper(surroundings)
+    monkeypatch.setattr(*broken, failing)
+    try:
+        with Defects() as defects:
+            sweeper.sweep()
+    finally:
+        sweeper.close()
+        cache.stop()
+    assert defects.found, "the defect is in the log"
+    assert any("/pods/wait" in each for each in api.writes)

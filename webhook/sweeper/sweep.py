@@ -105,8 +105,9 @@ class Sweeper:
         seen = replace(seen, gangs=gangs or (), rules=self._hooks.node_rules, ungated=ungated)
         decided = decide(seen, self._memory, self._pass.settings, self._guarded, gangs is not None)
         self._memory = decided.memory
-        troubles, now = decided.memory.repairs.troubles, seen.view.now.seconds
-        self._pass.metrics.unbound.value = count_unbound(troubles, self._pass.settings, now)
+        with self._guarded("update-metrics"):
+            troubles, now = decided.memory.repairs.troubles, seen.view.now.seconds
+            self._pass.metrics.unbound.value = count_unbound(troubles, self._pass.settings, now)
         retries = Retries(self._pass, self._memory.retries)
         due = min(decided.due_seconds, self._apply(decided, seen.view, retries))
         if gangs is None:

@@ -15,6 +15,7 @@ from webhook.kube.placements import Placement
 from webhook.kube.plan_pods import PlannedPod
 from webhook.placement import Mix, PodClass, Snapshot, Usage, vector
 from webhook.placement import NodeInfo as PlacementNode
+from webhook.placement.mix import NO_MIX
 from webhook.scheduling import antiaffinity, conflicts, convert, pod_mix
 from webhook.scheduling.antiaffinity import AntiAffinityTerm, NamespaceLabels
 from webhook.scheduling.conflicts import Conflicts
@@ -262,7 +263,14 @@ class Snapshotter:
         return self._snapshot
 
     def _mix(self, view: View, snapshot: Snapshot) -> Mix:
-        """The mix of the pods that are on nodes or wait."""
+        """The mix of the pods that are on nodes or wait; none after a defect, as it is only a preference."""
+        try:
+            return self._mix_of(view, snapshot)
+        except Exception:  # else every gated pod of the cluster would wait
+            logger.exception("mix_failed")
+            return NO_MIX
+
+    def _mix_of(self, view: View, snapshot: Snapshot) -> Mix:
         counts = pod_mix.Counts()
         for gang, pods in view.index.waiting.items():
             counts.update(self._mix_counts.get(gang, self._counts_of, pods))
