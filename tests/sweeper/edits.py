@@ -1,13 +1,51 @@
 """Whole passes over objects that a client has edited, in memory, and the defects that they log."""
 
 import logging
-from typing import Any
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any, Final
 
 import msgspec
+from hypothesis import strategies as st
 
 from webhook.kube.client import Api, ApiError
 from webhook.kube.objects import Pod
 from webhook.sweeper.observe.cache import ClusterCache
+
+TEXT: Final = st.one_of(st.text(max_size=20), st.sampled_from(["n0", "\0", "\x1b[2J", "a" * 100_000]))
+SIMPLE: Final = st.one_of(
+    st.none(), st.booleans(), st.integers(-(2**63), 2**63 - 1), TEXT,
+    st.floats(allow_nan=False, allow_infinity=False),
+    st.sampled_from([2**64, -(2**64), 1e300, "n0", "uid-wait", "uid-run"]),
+)  # fmt: skip
+
+
+def any_json(*more: str) -> st.SearchStrategy[Any]:
+    """Values of any type, of which some are these texts."""
+    return st.recursive(
+        SIMPLE | st.sampled_from(more),
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXT, inner, max_size=3),
+        max_leaves=5,
+    )
+
+
+def paths_in(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
+    """Each place of a document, outermost first."""
+    if path:
+        yield path
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, each in items:
+        yield from paths_in(each, (*path, key))
+
+
+def edited(document: dict[str, Any], path: tuple[str | int, ...], value: Any) -> dict[str, Any]:
+    """The document with this value there, unless an earlier edit has replaced the surroundings."""
+    inner: Any = document
+    with suppress(KeyError, IndexError, TypeError):
+        for part in path[:-1]:
+            inner = inner[part]
+        inner[path[-1]] = value
+    return document
 
 
 class Stored(Api):

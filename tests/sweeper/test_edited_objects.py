@@ -3,8 +3,7 @@
 import base64
 import gzip
 import logging
-from collections.abc import Iterator
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, Final, cast
@@ -17,7 +16,7 @@ from hypothesis import strategies as st
 from labeler.contract import keys
 from tests.sweeper.clock import Clock
 from tests.sweeper.cluster import Nodes, Placing, gpu_pod
-from tests.sweeper.edits import Defects, NoneFailed, Stored
+from tests.sweeper.edits import TEXT, Defects, NoneFailed, Stored, any_json, edited, paths_in
 from tests.sweeper.empty_api import Empty
 from webhook.configuration.settings import Settings
 from webhook.kube import decoding, placements
@@ -42,7 +41,6 @@ def packed(body: bytes) -> str:
 COUNT: Final = st.one_of(
     st.integers(-(2**63), 2**63 - 1), st.sampled_from([-(2**63), -1, 0, 1, 2**31, 2**63 - 1])
 )
-TEXT: Final = st.one_of(st.text(max_size=20), st.sampled_from(["n0", "\0", "\x1b[2J", "a" * 100_000]))
 BOMBS: Final = (packed(b" " * (200 << 20)), packed(b'{"name":[' + b"0," * 5_000_000), "====", packed(b"{}"))
 CARDS: Final = st.one_of(TEXT, st.sampled_from(["gas-ts", "gas-container-cards"]))
 PODS: Final = st.lists(
@@ -228,41 +226,13 @@ def valid_document() -> dict[str, Any]:
     return {"metadata": metadata, "spec": spec, "status": status}
 
 
-def paths_in(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
-    """Each place of a document, outermost first."""
-    if path:
-        yield path
-    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    for key, each in items:
-        yield from paths_in(each, (*path, key))
-
-
 PATHS: Final = sorted((("spec", *each) for each in paths_in(valid_document()["spec"])), key=str) + sorted(
     (("status", *each) for each in paths_in(valid_document()["status"])), key=str
 )
-ANY_JSON: Final = st.recursive(
-    st.one_of(
-        st.none(), st.booleans(), st.integers(-(2**63), 2**63 - 1), TEXT, st.sampled_from(BOMBS),
-        st.floats(allow_nan=False, allow_infinity=False),
-        st.sampled_from([2**64, -(2**64), 1e300, "n0", "uid-wait", "uid-run"]),
-    ),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXT, inner, max_size=3),
-    max_leaves=5,
-)  # fmt: skip
-
-
-def edited(document: dict[str, Any], path: tuple[str | int, ...], value: Any) -> dict[str, Any]:
-    """The document with this value there, unless an earlier edit has replaced the surroundings."""
-    inner: Any = document
-    with suppress(KeyError, IndexError, TypeError):
-        for part in path[:-1]:
-            inner = inner[part]
-        inner[path[-1]] = value
-    return document
 
 
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(st.lists(st.tuples(st.sampled_from(PATHS), ANY_JSON), min_size=1, max_size=3))
+@given(st.lists(st.tuples(st.sampled_from(PATHS), any_json(*BOMBS)), min_size=1, max_size=3))
 def test_whatever_a_person_makes_of_a_placement_its_waiting_pod_is_released_without_a_defect(
     edits: list[tuple[tuple[str | int, ...], Any]],
 ) -> None:

@@ -1,0 +1,318 @@
+"""Any content of storage objects, the sweeper's own records and the configuration: no pass has a defect."""
+
+import copy
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any, Final
+
+import msgspec
+from hypothesis import HealthCheck, given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+
+from tests.sweeper.clock import Clock
+from tests.sweeper.cluster import Nodes, gpu_pod
+from tests.sweeper.edits import Defects, NoneFailed, Stored, any_json, edited, paths_in
+from tests.sweeper.empty_api import Empty
+from webhook.configuration.document import ConfigurationError
+from webhook.configuration.file import from_document
+from webhook.configuration.keys import Document
+from webhook.configuration.reader import FaultList
+from webhook.configuration.schema import SCHEMA
+from webhook.configuration.settings import Settings
+from webhook.extensions.fair_order import account_use
+from webhook.extensions.known import SWITCHES
+from webhook.extensions.node_health import avoided_nodes
+from webhook.kube import drivers, volume_objects
+from webhook.kube.collection import Listing
+from webhook.kube.decoding import Reader
+from webhook.kube.objects import Pod
+from webhook.kube.state_config_map import path_of
+from webhook.policy.fair import FairOrder
+from webhook.policy.values import Policy
+from webhook.sweeper.context import Pass
+from webhook.sweeper.observe.cache import VOLUMES
+from webhook.sweeper.sweep import Sweeper
+
+SETTINGS: Final = Settings(settle_seconds=0, reserve_seconds=0)
+UNUSUAL: Final = any_json(
+    "0", "-1", "1e400", "9" * 5_000, "1Ei", "many", "In", "NotIn", "Gt", "Lt", "yes", "Available", "Bound",
+    "n1", "c0", "c1", "c2", "v0", "v1", "s0", "s1", "d0", "their-0", "ReadWriteOncePod", "Block",
+    "Immediate", "WaitForFirstConsumer", "kubernetes.io/no-provisioner",
+)  # fmt: skip
+
+
+def swept(
+    api: Stored, cache: NoneFailed, *others: Pod, settings: Settings = SETTINGS, **surroundings: Any
+) -> list[str]:
+    """The defects of some passes over these pods and one that asks for a GPU alone."""
+    clock, pods = Clock(), {f"x/{each.metadata.uid}": each for each in (*others, gpu_pod("wait"))}
+    cache.pods._replace(Listing("1", pods))
+    nodes = Nodes(4)
+    for name in list(nodes.nodes):
+        nodes.label(name, {"kubernetes.io/hostname": name})
+    cache.nodes._replace(Listing("1", nodes.nodes))
+    sweeper = Sweeper(Pass(api, cache, settings, clock=clock, **surroundings))
+    try:
+        with Defects() as defects:
+            for _ in range(3):
+                sweeper.sweep()
+                clock.now += 200
+    finally:
+        sweeper.close()
+        cache.stop()
+    return defects.found
+
+
+# --- storage ------------------------------------------------------------------------------------------
+
+
+def claim(name: str, annotations: Mapping[str, str] | None = None, **spec: Any) -> dict[str, Any]:
+    spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}, **spec}
+    metadata = {"name": name, "namespace": "theirs", "annotations": {**(annotations or {})}}
+    return {"metadata": metadata, "spec": spec, "status": {"phase": "Pending"}}
+
+
+ON_N0: Final = {"key": "kubernetes.io/hostname", "operator": "In", "values": ["n0"]}
+ON_NODE: Final = {"required": {"nodeSelectorTerms": [{"matchExpressions": [ON_N0]}]}}
+STORAGE: Final[dict[str, list[dict[str, Any]]]] = {
+    volume_objects.CLAIMS: [
+        claim("c0", {volume_objects.BIND_COMPLETED: "yes"}, volumeName="v0", storageClassName="s0"),
+        claim("c1", storageClassName="s0"),
+        claim("c2", storageClassName="s1"),
+    ],
+    volume_objects.VOLUMES: [
+        {
+            "metadata": {"name": "v0", "labels": {"topology.kubernetes.io/zone": "a__b"}},
+            "spec": {
+                "capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"], "nodeAffinity": ON_NODE,
+                "claimRef": {"namespace": "theirs", "name": "c0", "uid": "u"},
+                "csi": {"driver": "d0", "volumeHandle": "h"}, "storageClassName": "s0",
+            },
+            "status": {"phase": "Bound"},
+        },
+        {
+            "metadata": {"name": "v1"},
+            "spec": {
+                "capacity": {"storage": "2Gi"}, "accessModes": ["ReadWriteOnce"], "nodeAffinity": ON_NODE,
+                "storageClassName": "s1", "volumeMode": "Filesystem",
+            },
+            "status": {"phase": "Available"},
+        },
+    ],
+    volume_objects.CLASSES: [
+        {
+            "metadata": {"name": "s0"}, "provisioner": "d0", "volumeBindingMode": "WaitForFirstConsumer",
+            "allowedTopologies": [{"matchLabelExpressions": [{"key": ON_N0["key"], "values": ["n0", "n1"]}]}],
+        },
+        {
+            "metadata": {"name": "s1"}, "provisioner": "kubernetes.io/no-provisioner",
+            "volumeBindingMode": "WaitForFirstConsumer",
+        },
+    ],
+    drivers.NODES: [
+        {"metadata": {"name": name}, "spec": {"drivers": [{"name": "d0", "allocatable": {"count": 2}}]}}
+        for name in ("n0", "n1")
+    ],
+    drivers.DRIVERS: [{"metadata": {"name": "d0"}, "spec": {"storageCapacity": True}}],
+    drivers.CAPACITIES: [
+        {
+            "metadata": {"name": "x", "namespace": "storage"}, "storageClassName": "s0", "capacity": "9Gi",
+            "maximumVolumeSize": "5Gi", "nodeTopology": {"matchLabels": {"kubernetes.io/hostname": "n1"}},
+        },
+    ],
+    drivers.ATTACHMENTS: [
+        {
+            "metadata": {"name": "a"},
+            "spec": {"attacher": "d0", "nodeName": "n1", "source": {"persistentVolumeName": "v0"}},
+        },
+    ],
+}  # fmt: skip
+"""A bound claim, one whose volume is to be provisioned, and one that waits for a free volume."""
+
+
+def with_volume(name: str, claim_name: str, node: str = "") -> Pod:
+    metadata = {"namespace": "theirs", "uid": name}
+    volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": claim_name}}]
+    return gpu_pod(name, node=node, metadata=metadata, volumes=volumes)
+
+
+THEIRS: Final = tuple(with_volume(f"their-{number}", f"c{number}") for number in range(3))
+
+
+def storing(documents: Mapping[str, list[Any]]) -> NoneFailed:
+    """A live copy with these storage objects; what cannot be decoded is left out, as by a watch."""
+    cache = NoneFailed(Empty())
+    for each in VOLUMES:
+        reader, items = Reader(each.path, each.struct), dict[str, Any]()
+        for document in documents[each.path]:
+            with suppress(msgspec.DecodeError):  # not even its name can be read
+                item, key, _ = reader.object(msgspec.Raw(msgspec.json.encode(document)))
+                items |= {key: item} if item is not None else {}
+        live = cache.watches._copies[each] = cache.watches.copy_of(each)
+        live._replace(Listing("1", items))
+    return cache
+
+
+def test_pods_with_these_volumes_are_released() -> None:
+    api = Stored()
+    assert not swept(api, storing(STORAGE), *THEIRS)
+    assert all(any(f"/pods/{each.metadata.name}" in write for write in api.writes) for each in THEIRS)
+
+
+@hypothesis_settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.lists(st.tuples(st.sampled_from(sorted(paths_in(STORAGE), key=str)), UNUSUAL), max_size=4))
+def test_whatever_storage_objects_contain_a_gang_beside_them_is_released_without_a_defect(
+    edits: list[tuple[tuple[str | int, ...], Any]],
+) -> None:
+    documents: dict[str, Any] = copy.deepcopy(STORAGE)
+    for path, value in edits:
+        if len(path) > 1:
+            documents = edited(documents, path, value)
+    api = Stored()
+    assert not swept(api, storing(documents), *THEIRS, with_volume("there", "c0", node="n0"))
+    assert any("/pods/wait" in each for each in api.writes)
+
+
+# --- records ------------------------------------------------------------------------------------------
+
+
+class Recorded(Stored):
+    """An API server that also has the records of extensions."""
+
+    def __init__(self, records: Mapping[str, Mapping[str, str]]) -> None:
+        super().__init__()
+        self.records = {path_of(name): dict(data) for name, data in records.items()}
+
+    def request(self, method: str, path: str, *, body: Any = None, **options: Any) -> bytes:
+        if path not in self.records:
+            return super().request(method, path, body=body, **options)
+        if method == "PATCH":
+            self.records[path] |= body["data"]
+        return msgspec.json.encode({"metadata": {"resourceVersion": "1"}, "data": self.records[path]})
+
+
+RECORDS: Final[dict[str, Any]] = {
+    avoided_nodes.NAME: {
+        "failures": [
+            {
+                "namespace": "ns", "gang": "Job/x", "created": 1, "cause": "exit", "at": 2, "ran": 3,
+                "gpus": 4, "asks": "x", "pods": [["n0", "x"]],
+            },
+        ],
+        "avoided": [],
+    },
+    account_use.NAME: {
+        account_use.KEY: {
+            "version": 1, "at": "2026-01-01T00:00:00+00:00", "halfLifeSeconds": 60, "accountLabel": "x",
+            "modelCosts": {"H100": 2.0},
+            "accounts": {"ns": {"weight": 1.0, "gpuSeconds": {"H100": 5.0}, "gpus": {"H100": 1}}},
+        },
+    },
+}  # fmt: skip
+
+
+def texts(records: Mapping[str, Any]) -> dict[str, dict[str, str]]:
+    """The same as the API server stores it; it accepts texts alone."""
+    return {
+        name: {key: value if isinstance(value, str) else msgspec.json.encode(value).decode()
+               for key, value in data.items()}
+        for name, data in records.items()
+    }  # fmt: skip
+
+
+@hypothesis_settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(sorted((each for each in paths_in(RECORDS) if len(each) > 1), key=str)), UNUSUAL
+        ),
+        max_size=3,
+    )
+)
+def test_whatever_a_person_makes_of_the_records_a_gang_is_released_without_a_defect(
+    edits: list[tuple[tuple[str | int, ...], Any]],
+) -> None:
+    records: dict[str, Any] = copy.deepcopy(RECORDS)
+    for path, value in edits:
+        records = edited(records, path, value)
+    api = Recorded(texts(records))
+    switches = tuple(each for each in SWITCHES if each.load().name in ("node_health", "fair_order"))
+    assert len(switches) == len(RECORDS)
+    policy = Policy(fair_order=FairOrder())
+    found = swept(api, NoneFailed(Empty()), extensions=switches, policy=lambda: policy)
+    assert not found
+    assert any("/pods/wait" in each for each in api.writes)
+
+
+# --- the configuration --------------------------------------------------------------------------------
+
+RULES: Final = {"defaultTier": "low", "maximumTier": "low", "defaultModel": "H100"}
+WRITTEN: Final = {
+    "apiVersion": "topogate.io/v1beta1",
+    "kind": "Configuration",
+    "tiers": [{"name": "low", "priorityClassName": "low"}, {"name": "high", "priorityClassName": "high"}],
+    "models": [
+        {"name": "H100", "aliases": ["h"], "labels": {"a.io/b": "c"}, "resources": ["nvidia.com/gpu"]}
+    ],
+    "namespaces": {"excluded": ["x"], "rules": {"*": RULES}},
+    "topology": {"levels": [{"block": "a.io/block"}, {"rack": "a.io/rack"}]},
+    "fairOrder": {"accountLabel": "team", "weights": {"ns": 2}, "modelCosts": {"H100": 2}},
+    "makeRoom": {},
+}
+CONFIGURATION: Final[dict[str, Any]] = msgspec.json.decode(
+    msgspec.json.encode(msgspec.convert(FaultList().checked(WRITTEN, SCHEMA), Document))
+)
+"""One with all keys."""
+
+USUAL: Final[dict[type, st.SearchStrategy[Any]]] = {
+    bool: st.booleans(),
+    int: st.sampled_from([0, 1, 2, 100, 1000]),
+    float: st.sampled_from([0, 1, 0.5, 1e-300, 1.0]),
+    str: st.sampled_from([
+        "0s", "1s", "99999h", "*", "?*", "[!a]", "n0", "ns", "", "low", "high", "off", "soft", "hard", "H100",
+        "headroom", "podgroup", "leave", "check-capacity", "cpu", "nvidia.com/*", "a.io/rack", "a.io/b",
+        "kubernetes.io/hostname", "Job.batch", "Pod", "default-scheduler",
+    ]),
+    list: st.sampled_from([
+        [], ["*"], ["nvidia.com/*"], ["Job.batch"], ["ns"], ["theirs"], ["a.io/rack"], ["x.io/*", "cpu"],
+        [{"block": "kubernetes.io/hostname"}], [{"a": ["a.io/b", "a.io/c"]}, {"b": ["a.io/d", "a.io/e"]}],
+    ]),
+    dict: st.sampled_from([{}, {"cpu": 0}, {"ns": 1e-300}, {"ns": 1000}, {"nvidia.com/gpu": 1000}]),
+}  # fmt: skip
+"""By the type of what was there before, values of which many are accepted."""
+
+
+def edit_of(path: tuple[str | int, ...]) -> st.SearchStrategy[tuple[tuple[str | int, ...], Any]]:
+    there: Any = CONFIGURATION
+    for part in path:
+        there = there[part]
+    return st.tuples(st.just(path), st.one_of(USUAL[type(there)], USUAL[type(there)], UNUSUAL))
+
+
+def test_the_configuration_with_all_keys_is_accepted() -> None:
+    assert from_document(CONFIGURATION, "the configuration").settings.moves.is_on
+
+
+@hypothesis_settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    st.lists(
+        st.sampled_from(sorted(paths_in(CONFIGURATION), key=str)).flatmap(edit_of), min_size=1, max_size=10
+    )
+)
+def test_an_edit_of_the_configuration_is_refused_or_no_pass_has_a_defect(
+    edits: list[tuple[tuple[str | int, ...], Any]],
+) -> None:
+    document = CONFIGURATION
+    for path, value in edits:
+        tried = edited(copy.deepcopy(document), path, value)
+        with suppress(ConfigurationError):
+            from_document(tried, "the configuration")
+            document = tried
+    found = from_document(document, "the configuration")
+    switches = tuple(each for each in SWITCHES if each.load().name != "scale_up")
+    assert not swept(
+        Stored(), NoneFailed(Empty()), *THEIRS, settings=replace(found.settings, settle_seconds=0),
+        extensions=switches, policy=lambda: found.policy,
+    )  # fmt: skip
