@@ -24,6 +24,7 @@ from webhook.scheduling.label_domains import LabelDomains
 from webhook.scheduling.nodes import left_out, node_of
 from webhook.scheduling.storage import Storage
 from webhook.scheduling.volume_counts import Completed, VolumeCounts, volume_counts
+from webhook.sweeper.observe.gangs import OWN_ERROR
 from webhook.sweeper.observe.lost_owners import lost_owners, one_of_each_owner
 from webhook.sweeper.observe.membership import GangKey, LostOwner, has_owners, key_of
 from webhook.sweeper.observe.node_usage import (
@@ -35,7 +36,7 @@ from webhook.sweeper.observe.node_usage import (
     most_amounts,
 )
 from webhook.sweeper.observe.plans import Plans, Texts, is_gated, is_newer, occupied_node
-from webhook.sweeper.observe.pods import Journal, Pods, PodTrait, TraitRules
+from webhook.sweeper.observe.pods import Journal, Pods, PodTrait, TraitRules, name_of
 from webhook.sweeper.observe.view import (
     PROTECTED,
     START,
@@ -143,7 +144,7 @@ class Snapshotter:
             self._namespaces = namespaces
         rules = self._conflicts_of(pods, len(nodes)) if gated else conflicts.NONE
         storage = self._objects.storage(self._are_volumes_read(gated))
-        lost_owner = self.owners()
+        lost_owner = _guarded(self.owners())
         lost = dict[str, LostOwner]()
         for waiting_pods in pods.waiting.values():
             lost.update(lost_owners(waiting_pods, lost_owner, self._one_of_each_owner))
@@ -156,10 +157,15 @@ class Snapshotter:
             not_released=lost.keys(), lost_owner=lost_owner, one_of_each=self._one_of_each_owner,
             why_not_accepted=self._why_not_accepted,
         )  # fmt: skip
-        return view if storage is None else replace(view, volumes=self._volumes(view, storage))
+        return view if storage is None else self._with_volumes(view, storage)
 
     def _one_of_each_owner(self, pods: Sequence[Pod]) -> Sequence[Pod]:
-        return self._one_of_each.get(id(pods), one_of_each_owner, pods)
+        """See one_of_each_owner; all of them where that fails."""
+        try:
+            return self._one_of_each.get(id(pods), one_of_each_owner, pods)
+        except Exception:  # one bad pod never stops the others
+            logger.exception("owners_failed gang=%s", self._gang_of(pods[0]))
+            return pods
 
     def _why_not_accepted(self, node: Node, spec: PodSpec) -> str:
         return self._refusals.get(id(spec), why_not_accepted, node, spec)
@@ -186,6 +192,15 @@ class Snapshotter:
         self._pods = self._pods.after(self._changes)
         self._changes = {}  # only now: a pass that failed reports its changes once more
         return self._pods
+
+    def _with_volumes(self, view: View, storage: Storage) -> View:
+        """The view with the counts of volumes; after a defect no pod with volumes is released."""
+        try:
+            return replace(view, volumes=self._volumes(view, storage))
+        except Exception:  # pods without volumes are placed
+            logger.exception("volumes_failed")
+            uncounted = {pod.metadata.uid for pod in view.gated if pod.spec.volumes}
+            return replace(view, not_released=view.not_released | uncounted)
 
     def _volumes(self, view: View, storage: Storage) -> VolumeCounts | None:
         """The volumes of waiting pods that nodes limit by number, None where none is counted."""
@@ -232,9 +247,14 @@ class Snapshotter:
         return self._conflicts
 
     def _terms_of(self, pod: Pod) -> tuple[AntiAffinityTerm, ...]:
+        """Its rules; kube-scheduler still keeps those that we fail to read."""
         if pod.spec.affinity is None:
             return ()
-        return self._terms.get(pod.metadata.uid, _terms_of, pod, self._namespaces)
+        try:
+            return self._terms.get(pod.metadata.uid, _terms_of, pod, self._namespaces)
+        except Exception:  # one bad pod never stops the others
+            logger.exception("affinity_failed pod=%s", name_of(pod))
+            return ()
 
     def snapshot(self, view: View) -> Snapshot:
         """Nodes, and the usage of bound, pinned and planned pods there.
@@ -361,10 +381,10 @@ class Snapshotter:
             usage = self._usages.get(uid, _usage_of, pod, annotations)
             return rules.usage(pod, usage) if rules else usage
         except ValueError as error:
-            logger.warning(
-                "unreadable_pod pod=%s/%s error=%r", pod.metadata.namespace, pod.metadata.name, str(error)
-            )
-            return None
+            logger.warning("unreadable_pod pod=%s error=%r", name_of(pod), str(error))
+        except Exception:  # one bad pod never stops the others
+            logger.exception("pod_failed pod=%s", name_of(pod))
+        return None
 
     def _fill(self, view: View, name: str) -> Usage:
         """All of a node, for a pod whose requests are invalid, so that no node is overbooked."""
@@ -390,7 +410,22 @@ class Snapshotter:
             return ruled or self._ruled_nodes.keep(uid, rules.node(node, made), made, self._capacity)
         except ValueError as error:
             logger.warning("unreadable_node node=%s error=%r", node.metadata.name, str(error))
-            return None
+        except Exception:  # one bad node never stops the others
+            logger.exception("node_failed node=%s", node.metadata.name)
+        return None
+
+
+def _guarded(lost_owner: Callable[[Pod], LostOwner | None]) -> Callable[[Pod], LostOwner | None]:
+    """The same; a pod about which it fails waits, and stops no other."""
+
+    def guarded(pod: Pod) -> LostOwner | None:
+        try:
+            return lost_owner(pod)
+        except Exception:
+            logger.exception("owner_failed pod=%s", name_of(pod))
+            return LostOwner(OWN_ERROR, is_confirmed=False)
+
+    return guarded
 
 
 def _is_plain(view: View) -> bool:
