@@ -23,7 +23,7 @@ from webhook.sweeper.decide.attempt import Attempt, PassState
 from webhook.sweeper.decide.gang_question import GangQuestion
 from webhook.sweeper.decide.kubelet_refusals import NONE_REFUSED, KubeletRefusals
 from webhook.sweeper.decide.moved_gangs import move_of, moves_under_way
-from webhook.sweeper.decide.orders import Beside, NewPlan, Pair
+from webhook.sweeper.decide.orders import NewPlan, Pair
 from webhook.sweeper.decide.refusing_nodes import RefusingNodes
 from webhook.sweeper.decide.release_queue import ReleaseQueue, SentReleases, Timestamps
 from webhook.sweeper.decide.retries import RetryTable, Write
@@ -37,37 +37,28 @@ _NONE: Final[Mapping[str, str]] = {}
 
 
 def planned_pods(
-    gang: PodGang,
-    asked: GangQuestion,
-    assignment: Assignment,
-    now_ns: int,
-    beside: Beside | None = None,
-) -> list[PlannedPod]:
+    attempt: Attempt, answer: Assignment, now: PassState, *, unpinned: bool
+) -> tuple[PlannedPod, ...]:
     """The entries of the plan, in the order of release; CPU-only pods come last.
 
     Pods with rules on other pods are in the order of the answer, in which kube-scheduler accepts them. Cards
-    have the time of the pass; `stamped` gives each pod its own.
+    have the time of the pass; `stamped` gives each pod its own. unpinned: see new_plan.
     """
-    found = [placed for placed in assignment.placed if placed.member in asked.pods]
+    asked, beside = attempt.asked, attempt.beside
+    found = [placed for placed in answer.placed if placed.member in asked.pods]
+    cards = {placed.member: _card_annotations(placed, now.view.now.ns) for placed in found}
+    workers = [asked.pods[placed.member] for placed in found]
     if asked.rules is None:
-        found.sort(key=lambda placed: _release_order(asked.pods[placed.member]))
-    entries = [
-        PlannedPod(
-            name=asked.pods[placed.member].metadata.name,
-            uid=placed.member,
-            node=placed.node,
-            rank=gang.ranks.get(placed.member),
-            annotations=_card_annotations(placed, now_ns),
-        )
-        for placed in found
-    ]
-    if beside is not None:
-        nodes = beside.nodes
-        entries += [
-            PlannedPod(name=pod.metadata.name, uid=uid, node=nodes[uid], rank=gang.ranks.get(uid))
-            for uid, pod in sorted(beside.pods.items(), key=lambda each: _release_order(each[1]))
-        ]
-    return entries
+        workers.sort(key=_release_order)
+    nodes = {} if unpinned else {**answer.nodes, **beside.nodes}
+    hash_of = node_hashes(now.view.nodes, now.settings.topology)
+
+    def entry(pod: Pod) -> PlannedPod:
+        uid = pod.metadata.uid
+        node, rank = nodes.get(uid, ""), attempt.gang.ranks.get(uid)
+        return PlannedPod(pod.metadata.name, uid, node, rank, cards.get(uid, {}), hash_of(node))
+
+    return tuple(map(entry, (*workers, *sorted(beside.pods.values(), key=_release_order))))
 
 
 def nodes_for_later_pods(
@@ -222,15 +213,11 @@ def new_plan(attempt: Attempt, now: PassState, *, unpinned: bool = False) -> New
 
     unpinned: whether kube-scheduler chooses the nodes.
     """
-    gang, asked, answer, found = attempt.gang, attempt.asked, attempt.answer, attempt.beside
+    gang, asked, answer = attempt.gang, attempt.asked, attempt.answer
     assert isinstance(answer, Assignment)
     others = now.view.placed_on(gang.workers)
     victims = attempt.preemption.victims if attempt.preemption is not None else ()
-    entries = planned_pods(gang, asked, answer, now.view.now.ns, found)
-    if unpinned:
-        entries = [replace(entry, node="") for entry in entries]
-    hash_of = node_hashes(now.view.nodes, now.settings.topology)
-    entries = [replace(entry, node_hash=hash_of(entry.node)) for entry in entries]
+    entries = planned_pods(attempt, answer, now, unpinned=unpinned)
     nodes = {*others.values(), *_nodes_of_workers(asked, entries)}
     labels = now.view.labels_of(nodes)
     move = move_of(gang, frozenset(nodes), now.ledger)
@@ -240,12 +227,12 @@ def new_plan(attempt: Attempt, now: PassState, *, unpinned: bool = False) -> New
         gang,
         asked,
         answer,
-        tuple(entries),
+        entries,
         preempts=attempt.preemption is not None,
         usage_version=now.given.usage_version,
         spread=spread(nodes, labels, now.settings.topology),
         later_pod_nodes=tuple(nodes_for_later_pods(asked, answer, before)),
-        beside=found,
+        beside=attempt.beside,
         domains=gang.division.domains({**others, **({} if unpinned else answer.nodes)}),
         placed=len({*others, *asked.pods}),
         victims=(*victims, *going),
