@@ -44,7 +44,7 @@ class Page:
 
     def __init__(self, reading: ClusterReading, choices: Settings, now: Moment) -> None:
         self.facts, self.settings = facts_of(reading), choices
-        lost_owner = owners_snapshotter(reading, choices).view().lost_owner
+        lost_owner = owners_snapshotter(reading, choices).view().lost_owners.of
         self.scene = Artist(
             reading, choices, COUNTING, owners=lambda: lost_owner, facts=lambda: self.facts, now=lambda: now
         ).scene()

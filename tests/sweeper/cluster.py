@@ -204,7 +204,7 @@ class Placing:
         nodes, or what pods use of them, have changed since the one before.
         """
         view = self.view()
-        gangs = gather(view.gated, view.others, self.owner_facts, lost_owner=view.lost_owner)
+        gangs = gather(view.gated, view.others, self.owner_facts, lost_owner=view.lost_owners.of)
         self.version += is_usage_changed
         snapshot = self.snapshotter.snapshot(view)
         self.remember(gangs, view, snapshot)

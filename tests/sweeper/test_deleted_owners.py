@@ -26,7 +26,7 @@ from webhook.kube.plan_pods import PlannedPod
 from webhook.sweeper.context import Silent
 from webhook.sweeper.decide.orders import Cause
 from webhook.sweeper.observe.gangs import gather
-from webhook.sweeper.observe.lost_owners import OwnerState, lost_owner, lost_owners, one_of_each_owner
+from webhook.sweeper.observe.lost_owners import OwnerState, lost_owner, lost_owners
 from webhook.sweeper.observe.membership import LostOwner
 from webhook.sweeper.observe.owner_existence import OwnerExistence
 from webhook.sweeper.observe.snapshotter import Snapshotter
@@ -95,9 +95,9 @@ def test_one_pod_of_each_owner_stands_for_the_others(lost: Sequence[str]) -> Non
     jobs = pods[:6]
     for some in (pods, pods[::-1], jobs):
         expected = {pod.metadata.uid: each for pod in some if (each := answer(pod)) is not None}
-        assert lost_owners(some, answer, one_of_each_owner) == expected
+        assert lost_owners([some], answer).by_uid == expected
     asked.clear()
-    lost_owners(jobs, answer, one_of_each_owner)
+    lost_owners([jobs], answer)
     assert len(asked) == 2 or lost, "of many pods with one owner, one is asked about"
 
 

@@ -40,7 +40,7 @@ OWNERS_SECONDS: Final = 10.0
 T = TypeVar("T")
 
 LostOwnerOf = Callable[[Pod], LostOwner | None]
-"""As View.lost_owner."""
+"""As LostOwners.of."""
 
 LookUpOwner = Callable[[str, OwnerReference], Metadata | None]
 """As Owners.metadata_of."""
@@ -141,7 +141,7 @@ class ClusterReading:
         return self.read_budgets()
 
     def lost_owners(self, is_asked: Callable[[Pod], bool], gone: Sequence[Pod] = ()) -> LostOwnerOf:
-        """Returns which controller of a pod does not exist, see View.lost_owner.
+        """Returns which controller of a pod does not exist, see LostOwners.of.
 
         is_asked: of which pods that matters. Others count as having all controllers: each may take a request.
         gone: pods that do not exist any more, and of which it matters.

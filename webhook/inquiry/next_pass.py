@@ -328,9 +328,7 @@ def waiting_gangs(view: View, settings: Settings, facts: PassFacts) -> Sequence[
     """The gangs that wait, as a pass gathers them."""
     index = view.index
     with_fewer = settings.start_with_fewer
-    gangs = gather_groups(
-        index.waiting, index.mates, facts.size_of, gang_of, view.lost_owners, view.one_of_each, with_fewer
-    )
+    gangs = gather_groups(index.waiting, index.mates, facts.size_of, gang_of, view.lost_owners, with_fewer)
     return completed(gangs, view, settings, facts.owners_of)
 
 

@@ -173,9 +173,7 @@ class Sweeper:
     def _gather(self, view: View) -> list[PodGang]:
         ask = self._gang_cache.asking(self._pass.cache.asker())
         make, with_fewer = self._gang_cache.gang_of, self._pass.settings.start_with_fewer
-        gangs = gather_groups(
-            view.index.waiting, view.index.mates, ask, make, view.lost_owners, view.one_of_each, with_fewer
-        )
+        gangs = gather_groups(view.index.waiting, view.index.mates, ask, make, view.lost_owners, with_fewer)
         self._gang_cache.end_pass()
         with self._guarded("complete-gangs"):
             gangs = self._hooks.complete(gangs, view)

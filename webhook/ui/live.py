@@ -99,7 +99,7 @@ class Artist:
     ) -> None:
         """avoided: returns the nodes where pods fail, and why these are avoided.
 
-        owners: returns View.lost_owner as of now. facts: returns what else decides which plans are valid.
+        owners: returns LostOwners.of as of now. facts: returns what else decides which plans are valid.
         """
         self._settings = settings
         self._source = source

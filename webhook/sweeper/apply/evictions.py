@@ -77,7 +77,7 @@ class Evictor:
     def __init__(
         self, retries: Retries, owners: Callable[[], Callable[[Pod], LostOwner | None]] = lambda: has_owners
     ) -> None:
-        """owners: returns View.lost_owner as of now."""
+        """owners: returns LostOwners.of as of now."""
         self._owners = owners
         self._pass = retries.surroundings
         self._retries = retries

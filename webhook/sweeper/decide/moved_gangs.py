@@ -140,7 +140,7 @@ def _is_over(move: MoveReservation, given: ReservationInput) -> bool:
     pod = moved_pod(move.gang, move.owner)
     if move.is_over or pod is None:
         return move.is_over
-    lost = given.view.lost_owner(pod)
+    lost = given.view.lost_owners.of(pod)
     return given.has_ended(pod) or (lost is not None and lost.is_confirmed)
 
 

@@ -59,7 +59,7 @@ def reserve_for_later_stages(given: ReservationInput) -> Sequence[Reservation]:
     before = {each.holder: each for each in ledger.reservations if isinstance(each, _Stage)}
     found, begun = list[Reservation](), []
     for key, plan in plans.items():
-        there = [pod for pod in view.pods_of(plan) if not view.lost_owner(pod)]
+        there = [pod for pod in view.pods_of(plan) if not view.lost_owners.of(pod)]
         stage = _stage(key, plan, there, before.get(plan.metadata.uid), ledger)
         if there and ledger.now.seconds < stage.until:
             begun.append((replace(stage, priority=urgency(there)), plan))

@@ -25,7 +25,7 @@ from webhook.sweeper.observe.gang_requests import (
     spread_of,
     stated_size,
 )
-from webhook.sweeper.observe.lost_owners import lost_owners, one_of_each_owner
+from webhook.sweeper.observe.lost_owners import LostOwners, lost_owners
 from webhook.sweeper.observe.membership import GangKey as GangKey
 from webhook.sweeper.observe.membership import LostOwner, controller_of, cpu_pods, has_owners, made_by
 from webhook.sweeper.observe.membership import key_of as key_of
@@ -182,11 +182,8 @@ def gather(
 ) -> list[PodGang]:
     """All gangs that have one of these gated pods, see gather_groups. member_of: the gang of a pod."""
     waiting, mates = (grouped((member_of(pod), pod) for pod in pods) for pods in (gated, released))
-
-    def lost_among(pods: Sequence[Pod]) -> Mapping[str, LostOwner]:
-        return lost_owners(pods, lost_owner, one_of_each_owner)
-
-    return gather_groups(waiting, mates, ask_owner, make or gang_of, lost_among, one_of_each_owner)
+    lost = lost_owners((*waiting.values(), *mates.values()), lost_owner)
+    return gather_groups(waiting, mates, ask_owner, make or gang_of, lost)
 
 
 def gather_groups(
@@ -194,8 +191,7 @@ def gather_groups(
     mates: Mapping[GangKey, Sequence[Pod]],
     ask_owner: Callable[[GangKey], OwnerFacts],
     make: Callable[[GangKey, Sequence[Pod], Sequence[Pod], OwnerFacts], PodGang],
-    lost_among: Callable[[Sequence[Pod]], Mapping[str, LostOwner]],
-    one_of_each: Callable[[Sequence[Pod]], Sequence[Pod]],
+    lost: LostOwners,
     start_with_fewer: bool = False,
 ) -> list[PodGang]:
     """All gangs that have a gated pod, ordered by priority, then age, then name.
@@ -203,20 +199,18 @@ def gather_groups(
     A pod that is being deleted takes capacity until it is gone, but is no member: its successor is. Nor is a
     pod without controller: such pods are a gang only to say so, where the gang has no others. waiting, mates:
     the gated pods of each gang, and the released ones. ask_owner: returns the facts of a gang's controller.
-    make: see gang_of. lost_among, one_of_each: see View. start_with_fewer: see Settings.
+    make: see gang_of. lost: of all of them. start_with_fewer: see Settings.
     """
     by_key: dict[GangKey, tuple[Sequence[Pod], Sequence[Pod]]] = {}
     gangs: list[PodGang] = []
     for key, pods in waiting.items():
-        lost = lost_among(pods)
-        gated = _members(pods, lost)
+        gated = _members(pods, lost.by_uid)
         if gated:
-            released = mates.get(key, ())
-            by_key[key] = gated, _members(released, lost_among(released))
+            by_key[key] = gated, _members(mates.get(key, ()), lost.by_uid)
         elif left := [pod for pod in pods if not pod.metadata.deletion_timestamp]:
-            gangs.append(PodGang(key, tuple(left), (), lost_owner=lost[left[0].metadata.uid]))
+            gangs.append(PodGang(key, tuple(left), (), lost_owner=lost.by_uid[left[0].metadata.uid]))
     owners = _bounded(
-        {key: _facts_of(key, map(one_of_each, members), ask_owner) for key, members in by_key.items()}
+        {key: _facts_of(key, map(lost.one_of_each, each), ask_owner) for key, each in by_key.items()}
     )
     gangs += (make(key, *members, owners[key]) for key, members in by_key.items())
     if start_with_fewer:

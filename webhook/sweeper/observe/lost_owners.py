@@ -6,13 +6,14 @@ A pod that its controller has left behind (orphan deletion) is recognized by its
 an annotation states the size of its gang: pods lose their owner reference one by one.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Final
 
 from labeler.contract import keys
 from webhook.kube.objects import Metadata, OwnerReference, Pod
-from webhook.sweeper.observe.membership import LostOwner, made_by
+from webhook.sweeper.observe.membership import LostOwner, has_owners, made_by
 from webhook.text import printable
 from webhook.workloads import marks
 from webhook.workloads.pod_group_names import marked_gang
@@ -55,20 +56,6 @@ def lost_by(pod: Pod, reference: OwnerReference | None, above: LostOwner | None)
     return above if above is not None or has_controller else _left_behind(pod)
 
 
-def lost_owners(
-    pods: Sequence[Pod],
-    lost: Callable[[Pod], LostOwner | None],
-    one_of_each: Callable[[Sequence[Pod]], Sequence[Pod]],
-) -> Mapping[str, LostOwner]:
-    """By uid, what `lost` answers for these pods; one of each owner is asked about where none is lost.
-
-    one_of_each: see one_of_each_owner.
-    """
-    if not any(lost(pod) is not None for pod in one_of_each(pods)):
-        return {}
-    return {pod.metadata.uid: each for pod in pods if (each := lost(pod)) is not None}
-
-
 def one_of_each_owner(pods: Sequence[Pod]) -> tuple[Pod, ...]:
     """Of these pods of a namespace some that stand for the others: the answers of lost_owner and made_by are
     the same for a pod that is left out as for one of them.
@@ -78,6 +65,33 @@ def one_of_each_owner(pods: Sequence[Pod]) -> tuple[Pod, ...]:
         reference = owner_of(pod.metadata)
         found.setdefault((reference, lost_by(pod, reference, None), made_by(pod)), pod)
     return tuple(found.values())
+
+
+@dataclass(frozen=True)
+class LostOwners:
+    """Which controllers of pods are lost, and which of those that have been asked about.
+
+    of: answers for any pod, see lost_owner. by_uid: its answers for the pods of gangs that wait, of which
+    some are released. one_of_each: see one_of_each_owner.
+    """
+
+    of: Callable[[Pod], LostOwner | None] = has_owners
+    by_uid: Mapping[str, LostOwner] = field(default_factory=dict)
+    one_of_each: Callable[[Sequence[Pod]], Sequence[Pod]] = one_of_each_owner
+
+
+def lost_owners(
+    groups: Iterable[Sequence[Pod]],
+    of: Callable[[Pod], LostOwner | None],
+    one_of_each: Callable[[Sequence[Pod]], Sequence[Pod]] = one_of_each_owner,
+) -> LostOwners:
+    """The answers for these pods, of one namespace in each group; see LostOwners.
+
+    One pod of each owner is asked about where none of a group is lost.
+    """
+    asked = [pods for pods in groups if any(of(pod) is not None for pod in one_of_each(pods))]
+    found = {pod.metadata.uid: each for pods in asked for pod in pods if (each := of(pod)) is not None}
+    return LostOwners(of, found, one_of_each)
 
 
 def owner_of(metadata: Metadata) -> OwnerReference | None:

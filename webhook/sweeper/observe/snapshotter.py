@@ -90,7 +90,7 @@ class Snapshotter:
     ) -> None:
         """journal: returns the changes of pods; without one, all pods are read for each view.
 
-        owners: returns View.lost_owner as of now.
+        owners: returns LostOwners.of as of now.
         """
         self.owners = owners
         self._objects = objects
@@ -144,17 +144,15 @@ class Snapshotter:
             self._namespaces = namespaces
         rules = self._conflicts_of(pods, len(nodes)) if gated else conflicts.NONE
         storage = self._objects.storage(self._are_volumes_read(gated))
-        lost_owner = _guarded(self.owners())
-        lost = dict[str, LostOwner]()
-        for waiting_pods in pods.waiting.values():
-            lost.update(lost_owners(waiting_pods, lost_owner, self._one_of_each_owner))
-        gone = {uid for uid, each in lost.items() if each.is_confirmed}
+        asked = *pods.waiting.values(), *(pods.mates[key] for key in pods.waiting if key in pods.mates)
+        lost = lost_owners(asked, _guarded(self.owners()), self._one_of_each_owner)
+        gone = {uid for uid, each in lost.by_uid.items() if each.is_confirmed}
         planned = {uid: each for uid, each in planned.items() if uid not in gone}
         view = View(
             gated, others, nodes, placements, planned, rules, named, cards, prefix, self._gang_of,
             pods.rules.protected, storage, self._namespaces, pods=pods,
             domains_of=self._domains_of, usable_among=self._usable_among, written=written, now=now,
-            not_released=lost.keys(), lost_owner=lost_owner, one_of_each=self._one_of_each_owner,
+            not_released=waiting.keys() & lost.by_uid, lost_owners=lost,
             why_not_accepted=self._why_not_accepted,
         )  # fmt: skip
         return view if storage is None else self._with_volumes(view, storage)

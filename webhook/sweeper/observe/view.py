@@ -24,8 +24,8 @@ from webhook.scheduling.nodes import is_leaving, taints_of
 from webhook.scheduling.podrules import apart_keys, has_rules
 from webhook.scheduling.storage import Storage
 from webhook.scheduling.volume_counts import VolumeCounts
-from webhook.sweeper.observe.lost_owners import lost_owners, one_of_each_owner
-from webhook.sweeper.observe.membership import GangKey, LostOwner, controller_of, has_owners, key_of
+from webhook.sweeper.observe.lost_owners import LostOwners
+from webhook.sweeper.observe.membership import GangKey, controller_of, key_of
 from webhook.sweeper.observe.node_usage import AddedResources
 from webhook.sweeper.observe.plans import CardsByPod, PodId, Texts, occupied_node
 from webhook.sweeper.observe.pods import Pods, PodTrait, TraitRules
@@ -57,6 +57,28 @@ PROTECTED: Final = frozenset({"kube-system"})
 """Namespaces whose pods no gang may wait for, whatever their priority; ignored namespaces are added."""
 
 
+def is_ready(node: Node) -> bool:
+    """Whether the kubelet says that it is ready; a node that says nothing is believed to be."""
+    return all(each.status == "True" for each in node.status.conditions if each.type == "Ready")
+
+
+def is_usable(node: Node) -> bool:
+    """Whether a plan may still be carried out on this node."""
+    is_going = node.metadata.deletion_timestamp or is_leaving(node)
+    return is_ready(node) and not node.spec.unschedulable and not is_going
+
+
+def why_not_accepted(node: Node, spec: PodSpec) -> str:
+    """Why kube-scheduler would not bind such a pod there, by labels and taints; "" if it would."""
+    rules, metadata = convert.node_rules(spec), node.metadata
+    return reason_against(rules, metadata.name, metadata.labels, taints_of(node), False, True)
+
+
+def count_usable(nodes: Mapping[str, Node]) -> int:
+    """On how many of these nodes a plan may be carried out."""
+    return sum(map(is_usable, nodes.values()))
+
+
 @dataclass(frozen=True)
 class View:
     """The cluster at one moment. Steps do not change it: they make another view, or a value beside it.
@@ -71,9 +93,8 @@ class View:
     labels, None where unknown. pods: gated and others, sorted, if a caller has them. usable_among: how many
     candidate nodes a plan may use. now: the time. not_released: uids of gated pods that are not released in
     this pass, as extensions decide. objects: what extensions watch: by WatchedCollection or WatchedOwners,
-    its objects by "namespace/name". Collections that were not read completely are left out. lost_owner:
-    returns which controller of a pod does not exist; one_of_each, why_not_accepted: see
-    one_of_each_owner and the function of this name.
+    its objects by "namespace/name". Collections that were not read completely are left out.
+    why_not_accepted: see the function of this name.
     """
 
     gated: Sequence[Pod]
@@ -93,14 +114,13 @@ class View:
     pods: Pods | None = None
     volumes: VolumeCounts | None = None
     domains_of: Callable[[Mapping[str, Node]], LabelDomains] = LabelDomains
-    usable_among: Callable[[Mapping[str, Node]], int] = lambda nodes: count_usable(nodes)
+    usable_among: Callable[[Mapping[str, Node]], int] = count_usable
     written: Sequence[PlannedPod] = ()
     now: Moment = START
     not_released: Set[str] = frozenset()
     objects: Mapping[Hashable, Mapping[str, Any]] = field(default_factory=dict)
-    lost_owner: Callable[[Pod], LostOwner | None] = has_owners
-    one_of_each: Callable[[Sequence[Pod]], Sequence[Pod]] = one_of_each_owner
-    why_not_accepted: Callable[[Node, PodSpec], str] = lambda node, spec: why_not_accepted(node, spec)
+    lost_owners: LostOwners = field(default_factory=LostOwners)
+    why_not_accepted: Callable[[Node, PodSpec], str] = why_not_accepted
 
     @cached_property
     def index(self) -> Pods:
@@ -136,10 +156,6 @@ class View:
         """See movable_after; labels of its namespace count where the pod does not say."""
         defaults = (self.namespaces or {}).get(pod.metadata.namespace, {})
         return movable_after({**defaults, **pod.metadata.annotations})
-
-    def lost_owners(self, pods: Sequence[Pod]) -> Mapping[str, LostOwner]:
-        """By uid, the controllers of these pods of one gang that do not exist."""
-        return lost_owners(pods, self.lost_owner, self.one_of_each)
 
     def cards_of(self, pod: Pod, node: str) -> Texts | None:
         """The cards that a plan gives to a pod on a node, None where none sends it there."""
@@ -293,25 +309,3 @@ class View:
         for each in self.added:
             asked = each.pod_class(pod, asked)
         return self.conflicts.pod_class(pod, asked)
-
-
-def is_ready(node: Node) -> bool:
-    """Whether the kubelet says that it is ready; a node that says nothing is believed to be."""
-    return all(each.status == "True" for each in node.status.conditions if each.type == "Ready")
-
-
-def is_usable(node: Node) -> bool:
-    """Whether a plan may still be carried out on this node."""
-    is_going = node.metadata.deletion_timestamp or is_leaving(node)
-    return is_ready(node) and not node.spec.unschedulable and not is_going
-
-
-def why_not_accepted(node: Node, spec: PodSpec) -> str:
-    """Why kube-scheduler would not bind such a pod there, by labels and taints; "" if it would."""
-    rules, metadata = convert.node_rules(spec), node.metadata
-    return reason_against(rules, metadata.name, metadata.labels, taints_of(node), False, True)
-
-
-def count_usable(nodes: Mapping[str, Node]) -> int:
-    """On how many of these nodes a plan may be carried out."""
-    return sum(map(is_usable, nodes.values()))
