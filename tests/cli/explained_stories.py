@@ -274,6 +274,20 @@ def stories(draw: st.DrawFn) -> Story:
     return Story(world, first, draw(events()))
 
 
+def story_of_a_request_for_nodes(after_seconds: float) -> Story:
+    """Nodes are requested for a gang, the autoscaler refuses them, and another leader begins.
+
+    after_seconds: see ScaleUp.
+    """
+    choices = ScaleUp("autoscaler.example.com", after_seconds=after_seconds, retry_seconds=3600.0)
+    world = World(
+        {"n0": node(0, 1, is_cordoned=False, block="a")},
+        {"ns/big": gpu_pod("big", gpus=2)},
+        settings=replace(SETTINGS, scale_up=choices),
+    )
+    return Story(world, [], [Between(60), Between(60), Between(60, answer="Failed"), Between(60, leads=True)])
+
+
 @st.composite
 def events(draw: st.DrawFn) -> list[Between]:
     """Before RETRY_SECONDS, the sweeper may leave a reason as it is, and not ask again."""

@@ -11,15 +11,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from labeler.contract import keys
-from tests.cli.explained_stories import Story, stories
-from tests.cli.explained_worlds import GPU, SETTINGS, Step
+from tests.cli.explained_stories import Story, stories, story_of_a_request_for_nodes
+from tests.cli.explained_worlds import GPU, Step
 from tests.cli.explanations import BLOCK, GRID, cluster, job_pods, planned, refused_by_kubelet
 from tests.sweeper.sets import member
 from tests.ui.scenes import COUNTING
 from webhook.configuration.settings import Settings
 from webhook.inquiry.cluster_state import ClusterReading
 from webhook.inquiry.explanation import explain
-from webhook.inquiry.next_pass import facts_of, moment, owners_snapshotter
+from webhook.inquiry.next_pass import VIEW_ALONE, facts_of, moment, owners_snapshotter
 from webhook.inquiry.rehearsal import rehearse_manifest
 from webhook.inquiry.simulation import place_each, read_pods, shipped_rules
 from webhook.sweeper.observe.view import Moment
@@ -43,7 +43,8 @@ class Page:
     """The page on one reading of the cluster."""
 
     def __init__(self, reading: ClusterReading, choices: Settings, now: Moment) -> None:
-        self.facts, self.settings = facts_of(reading), choices
+        self.facts = replace(facts_of(reading), read=VIEW_ALONE.read)  # the scene has them, as in Live.facts
+        self.settings = choices
         lost_owner = owners_snapshotter(reading, choices).view().lost_owners.of
         self.scene = Artist(
             reading, choices, COUNTING, owners=lambda: lost_owner, facts=lambda: self.facts, now=lambda: now
@@ -62,13 +63,13 @@ class Page:
         )  # fmt: skip
 
 
-def differences(step: Step, now: Moment) -> Iterator[tuple[list[str], list[str]]]:
+def differences(step: Step, choices: Settings, now: Moment) -> Iterator[tuple[list[str], list[str]]]:
     """What the page and the command say of a gang, where that differs."""
-    for shown in Page(step.reading, SETTINGS, now).explained():
+    for shown in Page(step.reading, choices, now).explained():
         whole = shown[0].split()[1]
         if shown[0].startswith("Pod "):
             namespace, _, name = whole.partition("/")
-            printed = common(explain(step.reading, namespace, name, SETTINGS, now))
+            printed = common(explain(step.reading, namespace, name, choices, now))
             if common(shown) != printed:
                 yield common(shown), printed
 
@@ -83,11 +84,25 @@ def common(lines: Iterator[str] | list[str]) -> list[str]:
 @given(stories())
 def test_the_page_has_the_sentences_of_the_command(story: Story) -> None:
     """Plans are under way or lost, kubelets refuse pods, nodes fail, and leaders change."""
+    assert_both_print_the_same(story)
+
+
+@pytest.mark.parametrize("after_seconds", [0.0, 5.0])
+def test_the_page_prints_what_becomes_of_a_request_for_nodes(after_seconds: float) -> None:
+    shown = assert_both_print_the_same(story_of_a_request_for_nodes(after_seconds))
+    assert any("the autoscaler refuses nodes" in line for line in shown)
+
+
+def assert_both_print_the_same(story: Story) -> list[str]:
+    """Returns what the page prints in the end."""
+    world = story.world
     try:
         for step in itertools.chain([story.begin()], map(story.play, story.events)):
-            assert list(differences(step, story.world.moment)) == []
+            assert list(differences(step, world.settings, world.moment)) == []
+        page = Page(step.reading, world.settings, world.moment)
+        return list(itertools.chain.from_iterable(page.explained()))
     finally:
-        story.world.close()
+        world.close()
 
 
 def with_a_plan_that_a_kubelet_refused() -> ClusterReading:

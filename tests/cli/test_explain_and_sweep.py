@@ -7,12 +7,11 @@ from datetime import UTC, datetime
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from tests.cli.explained_stories import Between, Story, node, stories
-from tests.cli.explained_worlds import SETTINGS, Step, World
+from tests.cli.explained_stories import Story, stories, story_of_a_request_for_nodes
+from tests.cli.explained_worlds import Step
 from tests.cli.explanations import GPU, GRID, busy_pod, cluster, explained, job_pods, with_placement
-from tests.sweeper.cluster import gpu_pod
 from tests.sweeper.pods import decode, pod_json
-from webhook.configuration.settings import ScaleUp, Settings
+from webhook.configuration.settings import Settings
 from webhook.inquiry.explanation import explain
 from webhook.sweeper.observe.view import Moment
 
@@ -57,23 +56,15 @@ def test_explain_prints_the_sentence_of_the_next_pass(story: Story) -> None:
 @pytest.mark.parametrize("after_seconds", [0.0, 5.0])
 def test_explain_prints_what_becomes_of_a_request_for_nodes(after_seconds: float) -> None:
     """Before it is made, once it is refused, and right after another leader began."""
-    choices = ScaleUp("autoscaler.example.com", after_seconds=after_seconds, retry_seconds=3600.0)
-    pod = gpu_pod("big", gpus=2)
-    world = World(
-        {"n0": node(0, 1, is_cordoned=False, block="a")},
-        {"ns/big": pod},
-        settings=dataclasses.replace(SETTINGS, scale_up=choices),
-    )
-    events = [Between(60), Between(60), Between(60, answer="Failed"), Between(60, leads=True)]
-    story = Story(world, [], events)
+    story = story_of_a_request_for_nodes(after_seconds)
     try:
         notes = [story.begin().notes]
-        for event in events:
+        for event in story.events:
             step = story.play(event)
             assert list(differences(step)) == []
             notes.append(step.notes)
     finally:
-        world.close()
+        story.world.close()
     asked, refused = "nodes are requested by", "the autoscaler refuses nodes"
     expected = ["", asked, asked, refused, refused]
     assert all("".join(note.values()).startswith(each) for note, each in zip(notes, expected, strict=True))

@@ -195,7 +195,7 @@ def drawn(*pods: Pod, classes: bool = True) -> Scene:
         nodes("n"),
         {},
         lambda _: OwnerFacts(1),
-        read_objects=known.__getitem__,
+        read_objects=known.get,
     )
     return Artist(reading, Settings(), COUNTING).scene()
 

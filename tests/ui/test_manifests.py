@@ -12,6 +12,7 @@ from webhook.extensions.fair_order.account_use import NAME as ACCOUNT_USE
 from webhook.extensions.node_health.avoided_nodes import NAME as NODE_FAILURES
 from webhook.extensions.node_health.avoided_nodes import data_of
 from webhook.extensions.node_health.failing_nodes import FailingNode, FailingNodes
+from webhook.extensions.scale_up.provisioning_requests import REQUESTS, TEMPLATES
 from webhook.inquiry.cluster_state import LEASE
 from webhook.kube.client import Api, ApiError
 from webhook.kube.disruption_budgets import BUDGETS
@@ -35,7 +36,9 @@ def test_the_pages_account_reads_and_asks_and_writes_nothing() -> None:
 
 
 @pytest.mark.promise("R191")
-@pytest.mark.parametrize("path", [*map(path_of, (NODE_FAILURES, ACCOUNT_USE)), LEASE, BUDGETS])
+@pytest.mark.parametrize(
+    "path", [*map(path_of, (NODE_FAILURES, ACCOUNT_USE)), LEASE, BUDGETS, REQUESTS.path, TEMPLATES.path]
+)
 def test_the_page_may_read_what_the_sweepers_reasons_depend_on(path: str) -> None:
     """By their names alone, where they have names; else it would show other reasons than the sweeper."""
     found = [each for each in yaml.safe_load_all(COMPONENT.read_text()) if each["kind"].endswith("Role")]

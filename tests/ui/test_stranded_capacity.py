@@ -44,7 +44,7 @@ class Devices(ClusterReading):
             CLAIMS: {f"{NAMESPACE}/{each.metadata.name}": each for each in self.claims},
             TEMPLATES: {},
         }
-        return {each: known[each] for each in collections}
+        return {each: known[each] for each in collections if each in known}
 
 
 def node(

@@ -13,10 +13,11 @@ from functools import partial
 from typing import Any, Final, Protocol
 
 from webhook.configuration.settings import Settings
+from webhook.extensions.known import running
 from webhook.extensions.node_health.avoided_nodes import NAME as NODE_FAILURES
 from webhook.extensions.node_health.avoided_nodes import reasons
 from webhook.inquiry.cluster_state import LEASE, leads_since, record_of
-from webhook.inquiry.next_pass import VIEW_ALONE, PassFacts, moment, plans_checked
+from webhook.inquiry.next_pass import VIEW_ALONE, PassFacts, moment, plans_checked, with_objects
 from webhook.inquiry.resource_adder import ResourceAdder
 from webhook.kube.client import Api
 from webhook.kube.objects import Pod
@@ -116,6 +117,7 @@ class Artist:
         """The current scene: plans that a pass of the sweeper takes to be invalid are left out."""
         view = self._adder.completed(self._snapshotter.view(self._now()))
         facts = replace(self._facts(), read=self._source.read_collections)
+        view = with_objects(view, running(self._settings, facts.policy, view), facts)
         view, snapshot = plans_checked(view, self._snapshotter.snapshot, self._settings, facts)
         self._learn(view)
 
