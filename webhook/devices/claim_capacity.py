@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from webhook.devices.allocate import STEPS, Matches, allocate, tolerates
-from webhook.devices.claims import Asked, Filter
+from webhook.devices.claims import Claims, Filter
 from webhook.devices.pools import NodePool, OneDevice
 from webhook.devices.selectors import SelectorError, UndecidedError
 from webhook.devices.shares import Counters, Taken
@@ -23,8 +23,6 @@ MOST_CACHED: Final = 100_000
 
 For claims with many filters and constraints each device counts several times, see _breadth.
 """
-
-Claims = tuple[Asked, ...]
 
 
 @dataclass

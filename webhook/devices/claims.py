@@ -82,6 +82,10 @@ class Asked:
         return " + ".join(" or ".join(map(_shown, each)) for each in self.requests)
 
 
+Claims = tuple[Asked, ...]
+"""The requests of several claims of one pod."""
+
+
 def _shown(choice: Choice) -> str:
     count = "all" if choice.count is None else str(choice.count)
     share = " with " + ", ".join(f"{name} {_plain(amount)}" for name, amount in choice.wanted)

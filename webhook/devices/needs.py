@@ -23,9 +23,9 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Final
 
-from webhook.devices.claims import Asked, Choice, Filter, UnmodelledError
+from webhook.devices.claims import Asked, Choice, Claims, Filter, UnmodelledError
 from webhook.devices.displacement import displaced
-from webhook.devices.pod_claims import PodClaims, Shape, claims_of
+from webhook.devices.pod_claims import PodClaims, claims_of
 from webhook.devices.selectors import UndecidedError
 from webhook.devices.supply import NodeDevices, Supply
 from webhook.extras import LACKS_CEL, has_cel
@@ -35,7 +35,7 @@ from webhook.placement.eligibility import SYNTHETIC_CAPACITY
 from webhook.placement.model import NodeInfo, PodClass, Usage, vector
 
 MOST_PODS: Final = 64
-"""The most pods of one shape that are counted on one node."""
+"""The most pods with the same claims that are counted on one node."""
 
 
 MOST_REQUESTS: Final = 64
@@ -51,23 +51,23 @@ _NONE: Final[frozenset[str]] = frozenset()
 
 @dataclass(frozen=True)
 class DeviceResource:
-    """A synthetic resource of nodes for claims: devices of a filter, or slots for pods of a shape.
+    """A synthetic resource of nodes for claims: devices of a filter, or slots for pods with these claims.
 
     unless: the extended resource that the node must not offer, for pods with claims on these devices.
     """
 
     name: str
     filter: Filter | None = None
-    shape: Shape = ()
+    claims: Claims = ()
     unless: str = ""
 
     def __hash__(self) -> int:
-        """Hash by name, which is unique: shapes hash slowly, and each node is checked for each resource."""
+        """Hash by name, which is unique: claims hash slowly, and each node is checked for each resource."""
         return hash(self.name)
 
 
-def _choices(shape: Shape) -> Iterator[tuple[Choice, ...]]:
-    for asked in shape:
+def _choices(claims: Claims) -> Iterator[tuple[Choice, ...]]:
+    for asked in claims:
         yield from asked.requests
 
 
@@ -84,13 +84,13 @@ class Needs:
     nodes: Mapping[str, Node]
     shared: frozenset[str] = frozenset()
     resources: tuple[DeviceResource, ...] = ()
-    problems: dict[Shape, str] = field(default_factory=dict)
+    problems: dict[Claims, str] = field(default_factory=dict)
     gang_of: Callable[[Pod], Hashable] = field(default=lambda pod: pod.metadata.uid)
     delegated: dict[str, Filter] = field(default_factory=dict)
     """The extended resources of waiting pods that a DeviceClass backs."""
-    _takes: dict[Shape, dict[str, int]] = field(default_factory=dict)
-    _made: dict[Shape, frozenset[str]] = field(default_factory=dict)
-    _shapes: dict[Hashable, set[Shape]] = field(default_factory=dict)
+    _takes: dict[Claims, dict[str, int]] = field(default_factory=dict)
+    _made: dict[Claims, frozenset[str]] = field(default_factory=dict)
+    _of_gang: dict[Hashable, set[Claims]] = field(default_factory=dict)
     _read: dict[int, tuple[Pod, PodClaims]] = field(default_factory=dict)
     """The claims of a pod, by the id of the pod, which the entry keeps alive."""
     _classes: dict[object, tuple[PodClass, PodClaims, PodClass]] = field(default_factory=dict)
@@ -112,20 +112,20 @@ class Needs:
         if pod_class.problem:
             return pod_class
         found = self.read(pod) if self.supply.asks(pod) else PodClaims()
-        key = id(pod_class), tuple(map(id, found.shape)), found.terms, found.problem, self.gang_of(pod)
+        key = id(pod_class), tuple(map(id, found.unallocated)), found.terms, found.problem, self.gang_of(pod)
         known = self._classes.get(key)
         if known is None:
             known = self._classes[key] = pod_class, found, self._class_of(pod, found, pod_class)
         return known[2]
 
     def _class_of(self, pod: Pod, found: PodClaims, pod_class: PodClass) -> PodClass:
-        problem = found.problem or self.problems.get(found.shape, "")
+        problem = found.problem or self.problems.get(found.unallocated, "")
         if problem:
             return PodClass((), pod_class.rules, problem=problem)
-        taken = self.takes(found.shape)
+        taken = self.takes(found.unallocated)
         if not taken and not found.terms:
             return pod_class
-        own = self._own(pod, found.shape)
+        own = self._own(pod, found.unallocated)
         rules = replace(pod_class.rules, claims=found.terms)
         needed = {name: amount for name, amount in taken.items() if name in own}
         others = {name: amount for name, amount in taken.items() if name not in own}
@@ -133,11 +133,11 @@ class Needs:
         requests = vector({**dict(pod_class.requests), **needed})
         return replace(pod_class, rules=rules, requests=requests, beside=beside)
 
-    def _own(self, pod: Pod, shape: Shape) -> frozenset[str]:
+    def _own(self, pod: Pod, claims: Claims) -> frozenset[str]:
         """The names of the resources that the pods of its gang request."""
-        shapes = (shape, *self._shapes.get(self.gang_of(pod), ()))
+        of_gang = (claims, *self._of_gang.get(self.gang_of(pod), ()))
         always = (each.name for each in self.resources if each.unless)
-        return frozenset(always).union(*(self._made.get(each, ()) for each in shapes))
+        return frozenset(always).union(*(self._made.get(each, ()) for each in of_gang))
 
     def concerns(self, pod: Pod) -> bool:
         """Whether a pod may get devices that waiting pods request."""
@@ -147,7 +147,7 @@ class Needs:
         """The pod's usage with the devices that its claims may get there, while they are not allocated."""
         if not self.resources or not self.concerns(pod):
             return usage
-        taken = self.takes(claims_of(pod, self.supply).shape)
+        taken = self.takes(claims_of(pod, self.supply).unallocated)
         return replace(usage, requests={**usage.requests, **taken}) if taken else usage
 
     def node(self, node: NodeInfo) -> NodeInfo:
@@ -182,8 +182,8 @@ class Needs:
 
     def _beside(self, resource: DeviceResource, there: NodeDevices, offered: frozenset[str]) -> int:
         """The amount of a resource on a node that offers some extended resources itself."""
-        left = tuple(each.on_node_with(offered) if each.resources else each for each in resource.shape)
-        if left != resource.shape:
+        left = tuple(each.on_node_with(offered) if each.resources else each for each in resource.claims)
+        if left != resource.claims:
             left = tuple(each for each in left if each.requests)
             return self.supply.pods(there, left, MOST_PODS) if left else SYNTHETIC_CAPACITY
         filters = [each.filter for each in _of(resource)]
@@ -194,26 +194,26 @@ class Needs:
     def _amount(self, resource: DeviceResource, there: NodeDevices) -> int:
         if resource.filter is not None:
             return self.supply.free(there, resource.filter)
-        return self.supply.pods(there, resource.shape, MOST_PODS)
+        return self.supply.pods(there, resource.claims, MOST_PODS)
 
-    def takes(self, shape: Shape) -> dict[str, int]:
-        """The amounts that a pod of a shape takes."""
-        known = self._takes.get(shape)
+    def takes(self, claims: Claims) -> dict[str, int]:
+        """The amounts that a pod with these claims takes."""
+        known = self._takes.get(claims)
         if known is None:
-            amounts = ((each.name, self._taken(shape, each)) for each in self.resources)
-            known = self._takes[shape] = {name: amount for name, amount in amounts if amount} if shape else {}
+            amounts = ((each.name, self._taken(claims, each)) for each in self.resources)
+            known = self._takes[claims] = (
+                {name: amount for name, amount in amounts if amount} if claims else {}
+            )
         return known
 
-    def _taken(self, shape: Shape, resource: DeviceResource) -> int:
+    def _taken(self, claims: Claims, resource: DeviceResource) -> int:
         if resource.unless:
-            claims = [each for each in shape if not each.resources]
-            return int(
-                any(self.overlap(self.delegated[resource.unless], each) for each in _filters(tuple(claims)))
-            )
-        if resource.filter is None and resource.shape == shape:
+            own = tuple(each for each in claims if not each.resources)
+            return int(any(self.overlap(self.delegated[resource.unless], each) for each in _filters(own)))
+        if resource.filter is None and resource.claims == claims:
             return 1
         most = 0
-        for choices in _choices(shape):
+        for choices in _choices(claims):
             most += max(self._most(choice, resource) for choice in choices)
         return min(MOST_PODS, most)
 
@@ -242,29 +242,29 @@ class Needs:
             return True
         return not self.supply.touched(one).isdisjoint(self.supply.touched(other))
 
-    def asks(self, pod: Pod, shape: Shape) -> None:
+    def asks(self, pod: Pod, claims: Claims) -> None:
         """Record the requests of a pod of a gang."""
-        self._shapes.setdefault(self.gang_of(pod), set()).add(shape)
+        self._of_gang.setdefault(self.gang_of(pod), set()).add(claims)
 
-    def add(self, shape: Shape) -> None:
-        """Add the resources that pods of a shape need."""
+    def add(self, claims: Claims) -> None:
+        """Add the resources that pods with these claims need."""
         try:
-            self._check_known(shape)
-            new = [*self._needed(shape), *self._delegated(shape)]
+            self._check_known(claims)
+            new = [*self._needed(claims), *self._delegated(claims)]
         except UndecidedError as error:
-            self.problems[shape] = f"of its claims, {error}"
+            self.problems[claims] = f"of its claims, {error}"
             return
         except UnmodelledError as error:
-            self.problems[shape] = str(error)
+            self.problems[claims] = str(error)
             return
         self.resources = tuple(dict.fromkeys((*self.resources, *new)))
-        self._made[shape] = frozenset(each.name for each in new)
+        self._made[claims] = frozenset(each.name for each in new)
 
-    def _check_known(self, shape: Shape) -> None:
+    def _check_known(self, claims: Claims) -> None:
         """Raises UnmodelledError for claims whose devices cannot be known, and UndecidedError."""
-        if not has_cel() and any(each.expressions for each in _filters(shape)):
+        if not has_cel() and any(each.expressions for each in _filters(claims)):
             raise UnmodelledError(f"its claims cannot be evaluated: {LACKS_CEL}")
-        for filter_ in _filters(shape):
+        for filter_ in _filters(claims):
             found = self.supply.reached(filter_)
             if found and all(each.unmodelled for each in found):
                 why = next(iter(found))
@@ -273,37 +273,37 @@ class Needs:
                     f"that topogate does not model: of {why.id[2]}, {why.unmodelled}"
                 )
 
-    def _delegated(self, shape: Shape) -> Iterator[DeviceResource]:
+    def _delegated(self, claims: Claims) -> Iterator[DeviceResource]:
         """Record the resources that a class backs; yields one more for each that some node offers itself."""
-        for asked in shape:
+        for asked in claims:
             for name, (choice,) in zip(asked.resources, asked.requests, strict=False):
                 self.delegated[name] = choice.filter
                 if any(_offers(node, name) for node in self.nodes.values()):
                     yield DeviceResource(f"{name} by claims alone", unless=name)
 
-    def _needed(self, shape: Shape) -> Iterator[DeviceResource]:
-        filters = list(_filters(shape))
+    def _needed(self, claims: Claims) -> Iterator[DeviceResource]:
+        filters = list(_filters(claims))
         divided = any(map(self.supply.divides, filters))
         overlapping = (
             self.overlap(one, other) for number, one in enumerate(filters) for other in filters[:number]
         )
-        if all(map(_is_plain, shape)) and not divided and not any(overlapping):
+        if all(map(_is_plain, claims)) and not divided and not any(overlapping):
             for filter_ in filters:
                 found = self.supply.classes.get(filter_.class_name)
                 whole = found is not None and len(found.spec.selectors) == len(filter_.expressions)
                 more = "" if whole and not filter_.tolerations else f" ({_digest(filter_)})"
                 yield DeviceResource(f"devices of {filter_.class_name}{more}", filter=filter_)
-        elif not _is_bounded(shape):
+        elif not _is_bounded(claims):
             raise UnmodelledError(
                 f"its claims make more than {MOST_REQUESTS} requests, or ask for more than {MOST_ASKED} "
                 "devices together, which topogate does not model"
             )
         else:
-            yield DeviceResource(f"claims on {_shown(shape)} ({_digest(shape)})", shape=shape)
+            yield DeviceResource(f"claims on {_shown(claims)} ({_digest(claims)})", claims=claims)
 
 
-def _shown(shape: Shape) -> str:
-    text = ", ".join(map(str, shape))
+def _shown(claims: Claims) -> str:
+    text = ", ".join(map(str, claims))
     return text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]}..."
 
 
@@ -315,11 +315,11 @@ def _of(resource: DeviceResource) -> tuple[Choice, ...]:
     """The alternative choices for a unit of a resource."""
     if resource.filter is not None:
         return (Choice("", resource.filter, 1),)
-    return tuple(dict.fromkeys(choice for choices in _choices(resource.shape) for choice in choices))
+    return tuple(dict.fromkeys(choice for choices in _choices(resource.claims) for choice in choices))
 
 
-def _filters(shape: Shape) -> Iterable[Filter]:
-    return dict.fromkeys(choice.filter for choices in _choices(shape) for choice in choices)
+def _filters(claims: Claims) -> Iterable[Filter]:
+    return dict.fromkeys(choice.filter for choices in _choices(claims) for choice in choices)
 
 
 def _is_plain(asked: Asked) -> bool:
@@ -330,9 +330,9 @@ def _is_plain(asked: Asked) -> bool:
     )
 
 
-def _is_bounded(shape: Shape) -> bool:
+def _is_bounded(claims: Claims) -> bool:
     """Whether the depth of a search for it is within the limit."""
-    requests = list(_choices(shape))
+    requests = list(_choices(claims))
     devices = (max(MOST_DEVICES if each.count is None else each.count for each in of) for of in requests)
     return len(requests) <= MOST_REQUESTS and sum(devices) <= MOST_ASKED
 
@@ -364,28 +364,31 @@ def needs(
     each namespace has a share. Pods with claims beyond it wait, with the reason.
     """
     found = Needs(supply, nodes, _shared_claims(waiting, others), gang_of=gang_of)
-    by_namespace: dict[str, dict[Shape, None]] = {}
+    by_namespace: dict[str, dict[Claims, None]] = {}
     asked: set[object] = set()
     for pod in waiting:
-        if supply.asks(pod) and (shape := found.read(pod).shape):
-            key = pod.metadata.namespace, gang_of(pod), tuple(map(id, shape))  # shapes hash slowly
+        if supply.asks(pod) and (claims := found.read(pod).unallocated):
+            key = pod.metadata.namespace, gang_of(pod), tuple(map(id, claims))  # claims hash slowly
             if key not in asked:
                 asked.add(key)
-                by_namespace.setdefault(pod.metadata.namespace, {})[shape] = None
-                found.asks(pod, shape)
+                by_namespace.setdefault(pod.metadata.namespace, {})[claims] = None
+                found.asks(pod, claims)
     share = max(1, most // max(1, len(by_namespace)))
     # The first of each namespace, then the second of each: there may be no time to evaluate all selectors.
-    ranked = {name: list(shapes) for name, shapes in by_namespace.items()}
+    ranked = {name: list(each) for name, each in by_namespace.items()}
     rounds = min(share, max(map(len, ranked.values()), default=0))  # a share may be very large
     taken = dict.fromkeys(
-        shapes[number] for number in range(rounds) for shapes in ranked.values() if number < len(shapes)
+        asked_for[number]
+        for number in range(rounds)
+        for asked_for in ranked.values()
+        if number < len(asked_for)
     )
-    for shape in taken:
-        found.add(shape)
-    for shapes in ranked.values():
-        for shape in shapes[share:]:
-            if shape not in taken:
-                found.problems[shape] = (
+    for claims in taken:
+        found.add(claims)
+    for asked_for in ranked.values():
+        for claims in asked_for[share:]:
+            if claims not in taken:
+                found.problems[claims] = (
                     f"more than {share} kinds of claims wait at once in its namespace; it waits until others "
                     "are placed"
                 )

@@ -5,25 +5,23 @@ Source of the rules: kube-scheduler's plugin DynamicResources, PreFilter.
 
 from dataclasses import dataclass
 
-from webhook.devices.claims import Asked, UnmodelledError
+from webhook.devices.claims import Asked, Claims, UnmodelledError
 from webhook.devices.pools import terms
 from webhook.devices.supply import Supply
 from webhook.kube.devices import MOST_CONSUMERS, ResourceClaim
 from webhook.kube.objects import Pod, PodClaim
 from webhook.placement.eligibility import Term
 
-Shape = tuple[Asked, ...]
-"""The requests of a pod's claims that are not allocated, in the pod's order."""
-
 
 @dataclass(frozen=True)
 class PodClaims:
-    """The claims of a pod. terms: the nodes for each allocated claim: one term must match.
+    """The claims of a pod. unallocated: in the pod's order. terms: the nodes for each allocated claim: one
+    term must match.
 
     problem: why the pod cannot be placed now, "" if it can.
     """
 
-    shape: Shape = ()
+    unallocated: Claims = ()
     terms: tuple[tuple[Term, ...], ...] = ()
     problem: str = ""
 
@@ -32,13 +30,13 @@ def claims_of(pod: Pod, supply: Supply, shared: frozenset[str] = frozenset()) ->
     """The claims of a pod. shared: names of claims that several pods wait for."""
     if supply.problem:
         return PodClaims(problem=supply.problem)
-    shape: list[Asked] = []
+    unallocated: list[Asked] = []
     alternatives: list[tuple[Term, ...]] = []
     for each in pod.spec.resource_claims:
         try:
             claim = _claim(pod, each, supply)
             if isinstance(claim, Asked):
-                shape.append(claim)
+                unallocated.append(claim)
             elif claim is not None:
                 name = _key(claim)
                 what = f'its ResourceClaim "{claim.metadata.name}"'
@@ -49,7 +47,7 @@ def claims_of(pod: Pod, supply: Supply, shared: frozenset[str] = frozenset()) ->
                             f"{what} is not allocated and shared by several pods, "
                             "which topogate does not model"
                         )
-                    shape.append(_named(what, name, claim, supply))
+                    unallocated.append(_named(what, name, claim, supply))
                 elif allocation.node_selector is not None:
                     alternatives.append(tuple(terms(allocation.node_selector)))
         except UnmodelledError as error:
@@ -59,10 +57,10 @@ def claims_of(pod: Pod, supply: Supply, shared: frozenset[str] = frozenset()) ->
     except UnmodelledError as error:
         return PodClaims(problem=f"for its extended resources it {error}")
     if isinstance(extended, Asked):
-        shape.append(extended)
+        unallocated.append(extended)
     elif extended is not None:
         alternatives.append(tuple(terms(extended)))
-    return PodClaims(tuple(shape), tuple(alternatives))
+    return PodClaims(tuple(unallocated), tuple(alternatives))
 
 
 def _named(what: str, key: str, claim: ResourceClaim, supply: Supply) -> Asked:
