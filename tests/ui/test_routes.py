@@ -9,8 +9,10 @@ import msgspec
 import pytest
 from flask.testing import FlaskClient
 
-from labeler.contract import keys
+from hack.local import nodes
+from labeler.contract import annotations, keys
 from tests.sweeper.pods import decode, pod_json
+from tests.sweeper.preemptions import plan
 from tests.ui.scenes import (
     COUNTING,
     SETTINGS,
@@ -25,8 +27,9 @@ from webhook.configuration.settings import Settings
 from webhook.extensions.node_health.avoided_nodes import NAME, encoded
 from webhook.extensions.node_health.failing_nodes import FailureState, GangFailure
 from webhook.inquiry.explanation import explain
-from webhook.kube.objects import Pod
-from webhook.sweeper.observe.membership import LostOwner
+from webhook.kube.objects import Node, Pod
+from webhook.kube.placements import Placement
+from webhook.sweeper.observe.membership import LostOwner, key_of
 from webhook.ui import pages
 from webhook.ui.answer_cache import AnswerCache
 from webhook.ui.detail import detail
@@ -221,6 +224,48 @@ def test_what_if_avoids_failing_nodes_as_the_sweeper_does(page: FlaskClient) -> 
     there: Any = avoiding.post("/api/what-if", json={"manifest": JOB}).json
     assert there["fits"]
     assert node not in there["places"].values()
+
+
+def card_pod(name: str, **metadata: Any) -> dict[str, Any]:
+    """A pod that asks for one Intel GPU."""
+    container = {"name": "c", "image": "x", "resources": {"requests": {keys.I915: "1"}}}
+    return pod_json(name, containers=[container], metadata=metadata)
+
+
+def waits_for_its_scheduler(node: str, seconds: float) -> tuple[Pod, Placement]:
+    """A pod that was released to a node so long ago, and its Placement."""
+    released_ns = time.time_ns() - int(seconds * 1e9)
+    cards = annotations.encode_allocation([(annotations.SlotCard(0),)], released_ns)
+    term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
+    body = card_pod("stuck", annotations=cards)
+    body["spec"] |= {
+        "schedulingGates": [],
+        "affinity": {
+            "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
+        },
+    }
+    body["status"]["conditions"] = [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]
+    pod = decode(body)
+    _, plan_of_pod = plan(key_of(pod).placement_name, {pod.metadata.uid: node})
+    return pod, plan_of_pod
+
+
+@pytest.mark.parametrize(("seconds", "is_avoided"), [(0.0, False), (600.0, True)])
+def test_what_if_avoids_a_node_where_a_released_pod_is_not_bound(seconds: float, is_avoided: bool) -> None:
+    """Its cards come late, as the sweeper knows. Without that, the node that is used already is the best."""
+    cards = {keys.CARDS_LABEL: "card0.card1", keys.GPU_NUMBERS_LABEL: "0.1"}
+    grid = nodes.grid(nodes.Shape(nodes=2, blocks=1, subblocks=1, intel=2))
+    manifests = [node.manifest({**node.topology_labels, **cards}) for node in grid]
+    first = grid[0].name
+    pod, its_plan = waits_for_its_scheduler(first, seconds)
+    cluster = replace(
+        cluster_of([pod], {its_plan.key: its_plan}),
+        nodes={each["metadata"]["name"]: msgspec.convert(each, Node) for each in manifests},
+    )
+    asked = {"manifest": json.dumps({"apiVersion": "v1", "kind": "Pod", **card_pod("p")})}
+    body: Any = page_of(scene_of(cluster)).post("/api/what-if", json=asked).json
+    assert body["fits"]
+    assert (first not in body["places"].values()) is is_avoided
 
 
 @pytest.mark.promise("R193")

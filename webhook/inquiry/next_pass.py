@@ -1,21 +1,23 @@
 """The sweeper's next pass on one reading of the cluster: its own steps, of which nothing is carried out.
 
 It is the first pass of a new leader, with what is kept in the API server: reservations in the status of
-Placements, failing nodes in the record of their extension, refusals of kubelets in the failed pods, and how a
-gang grew in the age of its pods. What the current leader alone remembers, such as back-off after refusals of
-the API server, is not known here.
+Placements, failing nodes in the record of their extension, refusals of kubelets in the failed pods, how a
+gang grew in the age of its pods, and since when released pods wait in the time of their cards. What the
+current leader alone remembers, such as back-off after refusals of the API server, is not known here.
 """
 
 import logging
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any, Final
 
+from labeler.contract import annotations, keys
+from labeler.contract.errors import ContractError
 from webhook.configuration.settings import Settings
 from webhook.extensions.known import all_extensions, completed, running, with_owners
 from webhook.inquiry.cluster_state import ClusterReading
@@ -59,6 +61,7 @@ from webhook.sweeper.observe.gangs import GangKey, OwnerFacts, PodGang, gang_of,
 from webhook.sweeper.observe.snapshotter import Snapshotter
 from webhook.sweeper.observe.view import Moment, View
 from webhook.sweeper.repair.allowance import Allowance
+from webhook.sweeper.repair.repair import NOT_BOUND, UNTRIED, RepairMemory, Troubles
 from webhook.sweeper.report_memory import GangReason, GangReasons, ReportMemory, causes_of, reasons_after
 from webhook.workloads.builtin import Job
 
@@ -321,7 +324,8 @@ def _begun(
     given = ReservationInput(ReservationLedger(), gangs, view, snapshot, rules, has_ended)
     ledger = reported_ledger(given, sources, settings, facts.leads_since)
     placing = PlacingMemory({gang.key: memory(gang) for gang in gangs}, ledger)
-    return seen, Memory(placing=placing, refusals=refusals)
+    repairs = RepairMemory(_troubles(view, facts.leads_since))
+    return seen, Memory(placing=placing, repairs=repairs, refusals=refusals)
 
 
 def waiting_gangs(view: View, settings: Settings, facts: PassFacts) -> Sequence[PodGang]:
@@ -391,6 +395,18 @@ def _growth(gang: PodGang, view: View, leads_since: float | None) -> Growth:
     oldest = [_age(pod, now) for pod in waiting.values()]
     members = frozenset(pod.metadata.uid for pod in gang.pods)
     return Growth(members, since([youngest]), since(oldest) if waiting else None, waiting)
+
+
+def _troubles(view: View, leads_since: float | None) -> Troubles:
+    """Since when released pods wait for their scheduler, where the time of their cards shows it."""
+    now, found = view.now, dict[tuple[str, str], float]()
+    for pod, _ in view.sent:
+        with suppress(ContractError, KeyError):
+            stamp = annotations.decode_timestamp(pod.metadata.annotations[keys.GAS_TIMESTAMP_ANNOTATION])
+            waited = now.at.timestamp() - max(stamp / 1e9, leads_since or 0.0)
+            for cause in (UNTRIED, NOT_BOUND):
+                found[pod.metadata.uid, cause] = now.seconds - max(0.0, waited)
+    return found
 
 
 def _age(pod: Pod, now: Moment) -> float:
