@@ -10,6 +10,7 @@ from flask.testing import FlaskClient
 
 from hack.local import nodes
 from tests.sweeper.pods import decode, job_pod, pod_json
+from tests.sweeper.preemptions import member, plan
 from webhook.configuration.settings import Settings
 from webhook.configuration.store import ConfigurationStore
 from webhook.inquiry.cluster_state import ClusterReading
@@ -17,8 +18,11 @@ from webhook.inquiry.next_pass import PassFacts
 from webhook.kube.client import Api
 from webhook.kube.objects import Node, Pod
 from webhook.kube.placements import Placement
+from webhook.policy.values import Policy
+from webhook.scheduling.budgets import Budgets
 from webhook.scheduling.gpus import Counting
 from webhook.sweeper.observe.gangs import OwnerFacts
+from webhook.sweeper.observe.membership import key_of
 from webhook.ui.history import History, sample
 from webhook.ui.live import Artist, Live, Scene
 from webhook.ui.page_app import create_app
@@ -43,12 +47,22 @@ def bound_pod(name: str, node: str, gpus: int = 8, namespace: str = "ns") -> Pod
 
 def waiting_job(count: int, gpus: int = 8, **metadata: Any) -> list[Pod]:
     """Gated pods of one indexed Job, with GPUs."""
-    made = [job_pod(index, **metadata) for index in range(count)]
-    container = msgspec.convert(gpu_container(gpus), type(made[0].spec.containers[0]))
-    return [
-        msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, containers=[container]))
-        for pod in made
-    ]
+    return [with_gpus(job_pod(index, **metadata), gpus) for index in range(count)]
+
+
+def with_gpus(pod: Pod, gpus: int = 8) -> Pod:
+    """The same pod, which asks for so many GPUs: by default all of a node."""
+    container = msgspec.convert(gpu_container(gpus), type(pod.spec.containers[0]))
+    spec = msgspec.structs.replace(pod.spec, containers=[container])
+    return msgspec.structs.replace(pod, spec=spec)
+
+
+def running_job(name: str, node: str, namespace: str = "ns", **metadata: Any) -> tuple[Pod, Placement]:
+    """A Job of one pod of priority 0 that fills a node, and its Placement."""
+    metadata = {"uid": f"{namespace}-{name}-0", **metadata}
+    pod = with_gpus(member(name, 0, node, namespace=namespace, priority=0, metadata=metadata))
+    _, made = plan(key_of(pod).placement_name, {pod.metadata.uid: node}, namespace)
+    return pod, msgspec.structs.replace(made, status=msgspec.structs.replace(made.status, complete=True))
 
 
 Changes = Mapping[str, Mapping[str, Mapping[str, Any]]]
@@ -87,11 +101,15 @@ class StillLive:
         size: int | None = None,
         owners: Mapping[str, Any] | None = None,
         records: Mapping[str, Mapping[str, str]] = MappingProxyType({}),
+        budgets: Budgets | None = None,
+        policy: Policy | None = None,
     ) -> None:
         self._scene = scene
         self._size = size
         self._owners = owners or {}
         self._records = records
+        self._budgets = budgets or Budgets()
+        self._policy = policy
         self.history = History()
         if scene is not None:
             self.history.add(sample(scene.at, scene.picture, scene.gangs))
@@ -108,7 +126,10 @@ class StillLive:
         return [] if self._scene else ["pods"]
 
     def facts(self) -> PassFacts:
-        return PassFacts(lambda _: OwnerFacts(self._size), self._owners.get, self._records.get)
+        return PassFacts(
+            lambda _: OwnerFacts(self._size), self._owners.get, self._records.get, self._policy,
+            budgets=self._budgets,
+        )  # fmt: skip
 
 
 class NoEvents:
@@ -125,12 +146,14 @@ def page_of(
     owners: Mapping[str, Any] | None = None,
     store: ConfigurationStore | None = None,
     records: Mapping[str, Mapping[str, str]] = MappingProxyType({}),
+    budgets: Budgets | None = None,
+    policy: Policy | None = None,
 ) -> FlaskClient:
     """A client of the page, logged in on the laptop unless `access` says otherwise.
 
     owners: by kind. records: of extensions.
     """
-    live, api = cast(Live, StillLive(scene, size, owners, records)), cast(Api, NoEvents())
+    live, api = cast(Live, StillLive(scene, size, owners, records, budgets, policy)), cast(Api, NoEvents())
     login = access or LaptopAccess("me", SECRET)
     app = create_app(PageDependencies(live, SETTINGS, COUNTING, login, api, store=store))
     client = app.test_client()

@@ -3,32 +3,14 @@
 from datetime import UTC, datetime
 from typing import Any, Final
 
-import msgspec
 from flask.testing import FlaskClient
 
 from labeler.contract import keys
 from tests.sweeper.preemptions import member, plan
-from tests.ui.scenes import GRID, cluster_of, gpu_container, page_of, scene_of, waiting_job
-from webhook.kube.objects import Pod
-from webhook.kube.placements import Placement
+from tests.ui.scenes import GRID, cluster_of, page_of, running_job, scene_of, waiting_job, with_gpus
 from webhook.sweeper.observe.membership import key_of
 
-MOVABLE: Final = {"annotations": {keys.MOVABLE_ANNOTATION: "true"}}
-
-
-def with_eight_gpus(pod: Pod) -> Pod:
-    """The same pod, which asks for all GPUs of a node."""
-    container = msgspec.convert(gpu_container(8), type(pod.spec.containers[0]))
-    spec = msgspec.structs.replace(pod.spec, containers=[container])
-    return msgspec.structs.replace(pod, spec=spec)
-
-
-def running(name: str, node: str, **metadata: Any) -> tuple[Pod, Placement]:
-    """A Job of one pod that fills a node, and its Placement."""
-    metadata = {"uid": f"ns-{name}-0", **metadata}
-    pod = with_eight_gpus(member(name, 0, node, priority=0, metadata=metadata))
-    _, made = plan(key_of(pod).placement_name, {pod.metadata.uid: node})
-    return pod, msgspec.structs.replace(made, status=msgspec.structs.replace(made.status, complete=True))
+MOVABLE: Final[dict[str, Any]] = {"annotations": {keys.MOVABLE_ANNOTATION: "true"}}
 
 
 def shown(page: FlaskClient, name: str) -> Any:
@@ -39,8 +21,8 @@ def shown(page: FlaskClient, name: str) -> Any:
 
 
 def test_the_gang_that_waits_is_shown_with_the_gangs_whose_move_would_help() -> None:
-    small, its_plan = running("small", GRID[0].name, **MOVABLE)
-    fixed, other_plan = running("fixed", GRID[4].name)
+    small, its_plan = running_job("small", GRID[0].name, **MOVABLE)
+    fixed, other_plan = running_job("fixed", GRID[4].name)
     asking = waiting_job(4, annotations={keys.REQUIRED_TOPOLOGY_ANNOTATION: "block"})
     plans = {each.key: each for each in (its_plan, other_plan)}
     page = page_of(scene_of(cluster_of([*asking, small, fixed], plans, size=4)), size=4)
@@ -51,8 +33,8 @@ def test_the_gang_that_waits_is_shown_with_the_gangs_whose_move_would_help() -> 
 
 def test_the_recreated_gang_is_shown_in_the_place_that_is_reserved_for_it() -> None:
     """Nobody else is: the gang that waits behind it gets another node."""
-    small = with_eight_gpus(member("small", 0, priority=0, metadata={"uid": "ns-small-again"}))
-    other = with_eight_gpus(member("other", 0, priority=0))
+    small = with_gpus(member("small", 0, priority=0, metadata={"uid": "ns-small-again"}))
+    other = with_gpus(member("other", 0, priority=0))
     group = {
         "pods": ["ns-small-0"], "whole": True, "nodes": [GRID[7].name],
         "movedGang": key_of(small).placement_key, "moves": [datetime.now(UTC).isoformat()],

@@ -19,11 +19,28 @@ from hack.local.cluster import Cluster
 from labeler.contract import keys
 from tests.support import create_namespace
 from tests.sweeper.pods import decode, pod_json
-from tests.ui.scenes import bound_pod, cluster_of, gpu_container, page_of, scene_of, waiting_job
+from tests.sweeper.preemptions import member, plan
+from tests.ui.scenes import (
+    bound_pod,
+    cluster_of,
+    gpu_container,
+    page_of,
+    running_job,
+    scene_of,
+    waiting_job,
+    with_gpus,
+)
 from tests.ui.viewers import MINE, Granted
 from webhook.admission import worker
+from webhook.extensions.fair_order.account_use import NAME as ACCOUNT_USE
+from webhook.extensions.fair_order.account_use import encode
 from webhook.kube.client import Api
+from webhook.kube.disruption_budgets import PodDisruptionBudget
 from webhook.kube.placements import Placement
+from webhook.policy.fair import FairOrder
+from webhook.policy.values import Policy
+from webhook.scheduling.budgets import Budgets
+from webhook.sweeper.observe.membership import key_of
 from webhook.ui import viewer_access as access_room
 from webhook.ui.pages import MOST_STREAMS_A_VIEWER
 from webhook.ui.redact import HIDDEN, Rights, gangs_for, node_for
@@ -85,6 +102,58 @@ def test_the_explanation_of_a_gang_does_not_name_victims_of_others() -> None:
     text = page.get(f"/api/gang?id={gang}").text
     assert "it fits when 1 other pod ends" in text
     assert "their" not in text.replace("their own", "")
+
+
+def of_mine_and_others(what: str) -> tuple[FlaskClient, str]:
+    """A page on which the gang of `mine` waits for one of `zebra`, and what it then prints."""
+    other, its_plan = running_job("zebra-job", FIRST, "zebra", annotations={keys.MOVABLE_ANNOTATION: "true"})
+    budgets = Budgets()
+    if what == "moved gangs":
+        fixed, fixed_plan = running_job("zebra-fixed", "node-b1-s0-h00", "zebra")
+        levels = {keys.REQUIRED_TOPOLOGY_ANNOTATION: "block"}
+        asking = waiting_job(4, job="my-job", namespace="mine", annotations=levels)
+        plans = {each.key: each for each in (its_plan, fixed_plan)}
+        scene = scene_of(cluster_of([*asking, other, fixed], plans))
+        return page_of(scene, Granted(MINE), size=4), f"It would fit if 1 gang, 1 pod, moved: {HIDDEN}"
+    if what == "fair order":
+        asking = waiting_job(9, job="my-job", namespace="mine")
+        used = {"mine": {"": 3600.0}, "zebra": {"": 60.0}}
+        record = {ACCOUNT_USE: {"use": encode(used, time.time(), FairOrder())}}
+        position = "fair order: mine has used 98% of the recent GPU time"
+        status = {"state": "Waiting", "fairOrder": position}
+        own = {"metadata": {"namespace": "mine"}, "spec": {"gang": "Job/my-job"}, "status": status}
+        plans = {its_plan.key: its_plan, key_of(asking[0]).placement_key: msgspec.convert(own, Placement)}
+        others = waiting_job(9, job="zebra-waits", namespace="zebra")
+        scene = scene_of(cluster_of([*asking, *others, other], plans))
+        policy = Policy(fair_order=FairOrder())
+        return page_of(scene, Granted(MINE), 9, records=record, policy=policy), "mine has used 98%"
+    asking = [with_gpus(member("my-job", 0, namespace="mine", priority=100))]
+    group = {"pods": [other.metadata.uid], "whole": True}
+    name, there = key_of(asking[0]).placement_name, {asking[0].metadata.uid: FIRST}
+    key, own_plan = plan(name, there, "mine", preempts=True, victims=[group])
+    expected = f"waits for the eviction of {HIDDEN} (1 pod)"
+    if what == "budgets":
+        budget: dict[str, Any] = {
+            "metadata": {"name": "zebra-budget", "namespace": "zebra", "uid": "b"},
+            "spec": {"selector": {}},
+            "status": {"disruptionsAllowed": 0},
+        }
+        budgets = Budgets([msgspec.convert(budget, PodDisruptionBudget)])
+        expected = "not yet: a PodDisruptionBudget protects them"
+    scene = scene_of(cluster_of([*asking, other], {key: own_plan, its_plan.key: its_plan}))
+    return page_of(scene, Granted(MINE), size=1, budgets=budgets), expected
+
+
+@pytest.mark.promise("R196")
+@pytest.mark.parametrize("what", ["victims", "budgets", "moved gangs", "fair order"])
+def test_no_answer_names_the_account_that_a_gang_waits_for(what: str) -> None:
+    page, expected = of_mine_and_others(what)
+    gang = json.loads(page.get("/api/picture").data)["gangs"][0]["id"]
+    explained = page.get(f"/api/gang?id={gang}").text
+    assert expected in explained
+    asked = page.post("/api/what-if", json={"gang": gang, "size": 9}).text
+    others = (page.get(f"/api/{path}").text for path in ("picture", "nodes", "history"))
+    assert all("zebra" not in text for text in (explained, asked, *others))
 
 
 def test_a_gang_of_others_that_holds_nodes_has_no_name() -> None:
