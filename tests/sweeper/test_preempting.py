@@ -13,6 +13,7 @@ from webhook.kube.disruption_budgets import PodDisruptionBudget
 from webhook.kube.objects import Pod
 from webhook.scheduling.budgets import Budgets
 from webhook.sweeper.decide.plan import without_overbooked
+from webhook.sweeper.decide.preemption import candidates, none_protected
 from webhook.sweeper.decide.release_queue import SentReleases
 from webhook.sweeper.decide.waiting_plans import Preempting
 from webhook.sweeper.observe.cache import ClusterCache
@@ -500,3 +501,16 @@ def test_what_a_gang_was_to_spare_stays_once_the_capacity_is_free() -> None:
     spec = msgspec.structs.replace(made.spec, pods=[*made.spec.pods, entry])
     scene.cluster.placements[key] = msgspec.structs.replace(made, spec=spec)
     assert going(scene.look()) == []
+
+
+@pytest.mark.parametrize(("below", "units"), [(1, 0), (2, 1)])
+def test_gangs_are_looked_at_as_victims_only_where_some_pod_has_a_lower_priority(
+    below: int, units: int
+) -> None:
+    """Most gangs may evict nobody, and a cluster has many pods."""
+    low, cluster = member("low", 0, "n0"), Nodes(1)
+    cluster.pods = [low]
+    cluster.placements = dict([plan("low", {low.metadata.uid: "n0"})])
+    view = Placing(cluster, SETTINGS).view()
+    found = candidates(view, below, frozenset(), none_protected)
+    assert (len(found.units), "bound_gangs" in vars(view)) == (units, bool(units))
