@@ -1,19 +1,22 @@
 """One gang in full: its explanation, the nearest domain, the best possible spread, and its Events."""
 
-from dataclasses import replace
+import dataclasses
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from webhook.configuration.settings import Settings
 from webhook.extensions.node_health.avoided_nodes import avoided_line
 from webhook.inquiry.explanation import explain_gated
-from webhook.inquiry.next_pass import PassFacts, run_pass, waiting_gangs
+from webhook.inquiry.next_pass import PassFacts, run_pass, state_for, waiting_gangs
 from webhook.inquiry.remedies import answer_now
-from webhook.placement import Assignment, Gang, NoFit, PlacementError, Snapshot, place
+from webhook.placement import Assignment, NoFit, Snapshot
+from webhook.scheduling import conflicts
 from webhook.sweeper.decide.attempt import GangPlaced
-from webhook.sweeper.decide.gang_question import question
-from webhook.sweeper.observe.gangs import OwnerFacts, PodGang, gather
+from webhook.sweeper.decide.placement_pass import answer_for
+from webhook.sweeper.observe.gangs import PodGang
+from webhook.sweeper.observe.plans import unpinned
 from webhook.text import counted
 from webhook.ui.gang_events import EventLine
 from webhook.ui.gang_rows import GangRow
@@ -47,13 +50,14 @@ PASS_SECONDS: Final = 1.0
 
 def detail(row: GangRow, scene: Scene, settings: Settings, facts: PassFacts, rights: Rights) -> Detail:
     """The details of a gang in a scene, without its Events."""
+    best = _best(row, scene, settings, facts)
     if not row.waiting:
-        return Detail(row, [_released_pods(row)], best=_best_of_released(row, scene, settings))
-    bounded = replace(settings, pass_seconds=PASS_SECONDS)
+        return Detail(row, [_released_pods(row)], best=best)
+    bounded = dataclasses.replace(settings, pass_seconds=PASS_SECONDS)
     made = run_pass(scene.view, scene.snapshot, bounded, facts, first=row.id)
     gang = made.gang(row.id)
     if gang is None:
-        return Detail(row, [_released_pods(row)], best=_best_of_released(row, scene, settings))
+        return Detail(row, [_released_pods(row)], best=best)
     first = min(gang.gated, key=lambda pod: (gang.ranks.get(pod.metadata.uid, 0), pod.metadata.name))
 
     def named(name: str) -> str:
@@ -68,10 +72,9 @@ def detail(row: GangRow, scene: Scene, settings: Settings, facts: PassFacts, rig
     now = answer_now(gang, made)
     if isinstance(now, GangPlaced):
         nodes = [each.node for each in now.plan.answer.placed] if rights.nodes else []
-        return Detail(row, sentences, nodes=nodes, best=_best(now.plan.asked.gang, scene.snapshot, settings))
+        return Detail(row, sentences, nodes=nodes, best=best)
     if now is None or now.attempt is None:
-        return Detail(row, sentences)
-    best = _best(now.attempt.asked.gang, scene.snapshot, settings)
+        return Detail(row, sentences, best=best)
     return Detail(row, sentences, nearest=_nearest(now.attempt.answer, scene.snapshot), best=best)
 
 
@@ -99,33 +102,23 @@ def _nearest(answer: Assignment | NoFit, snapshot: Snapshot) -> str:
     return ""
 
 
-def _best(asked: Gang, snapshot: Snapshot, settings: Settings) -> str:
-    """The spread of a gang in the cluster without any other pod; "" if it cannot be placed.
-
-    The part of a gang that waits may make no whole slices by itself.
-    """
-    empty = snapshot.without(snapshot.nodes.keys(), lambda use: True)
-    spread = None if asked.spread is None else replace(asked.spread, peers=())
-    alone = replace(asked, anchors=(), excluded_nodes=frozenset(), spread=spread)
-    try:
-        found = place(alone, empty, settings.options)
-    except PlacementError:
-        return ""
-    return found.spread if isinstance(found, Assignment) else ""
-
-
-def _best_of_released(row: GangRow, scene: Scene, settings: Settings) -> str:
-    names = {member.name for member in row.members}
+def _best(row: GangRow, scene: Scene, settings: Settings, facts: PassFacts) -> str:
+    """The spread of a gang in the cluster without any other pod; "" if the steps find no place for it."""
+    view, snapshot = scene.view, scene.snapshot
     pods = [
-        pod
-        for pod in scene.view.others
-        if pod.metadata.namespace == row.namespace and pod.metadata.name in names
+        unpinned(pod, view.occupied(pod) or "")
+        for pod in (*view.gated, *view.others)
+        if pod.metadata.namespace == row.namespace and view.gang_of(pod).placement_key == row.id
     ]
-    gangs = gather(pods, [], lambda _: OwnerFacts(), scene.view.gang_of)
-    gang = next((gang for gang in gangs if gang.key.placement_key == row.id), None)
+    pods = [replace(pod, spec=replace(pod.spec, node_name="")) for pod in pods]
+    alone = dataclasses.replace(
+        view, gated=pods, others=(), placements={}, planned={}, written=(), named=frozenset(), cards={},
+        conflicts=conflicts.NONE, volumes=None, pods=None, objects={},
+    )  # fmt: skip
+    facts = PassFacts(facts.size_of, facts.owners_of)
+    gang = next(iter(waiting_gangs(alone, settings, facts)), None)
     if gang is None:
         return ""
-    try:
-        return _best(question(gang, pods, {}, class_of=scene.view.class_of).gang, scene.snapshot, settings)
-    except ValueError:
-        return ""
+    empty = snapshot.without(snapshot.nodes.keys(), lambda use: True)
+    outcome = answer_for(gang, state_for([gang], alone, empty, settings, facts))
+    return outcome.plan.answer.spread if isinstance(outcome, GangPlaced) else ""
