@@ -3,6 +3,7 @@
 import dataclasses
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -12,8 +13,10 @@ from tests.cli.explained_worlds import Step
 from tests.cli.explanations import GPU, GRID, busy_pod, cluster, explained, job_pods, with_placement
 from tests.sweeper.pods import decode, pod_json
 from webhook.configuration.settings import Settings
+from webhook.extensions.scale_up.provisioning_requests import REQUESTS, TEMPLATES
 from webhook.inquiry.explanation import explain
 from webhook.sweeper.observe.view import Moment
+from webhook.sweeper.observe.watches import WatchedCollection
 
 UNKNOWN = "When it began to find no nodes is not known here"
 NO_REASON = ("Now: it is evicted as a whole", "It is planned on", "Now: the sweeper's next pass places it")
@@ -68,6 +71,22 @@ def test_explain_prints_what_becomes_of_a_request_for_nodes(after_seconds: float
     asked, refused = "nodes are requested by", "the autoscaler refuses nodes"
     expected = ["", asked, asked, refused, refused]
     assert all("".join(note.values()).startswith(each) for note, each in zip(notes, expected, strict=True))
+
+
+@pytest.mark.parametrize("unread", [REQUESTS, TEMPLATES])
+def test_explain_prints_that_requests_for_nodes_cannot_be_read(unread: WatchedCollection[Any]) -> None:
+    story = story_of_a_request_for_nodes(0.0)
+    try:
+        story.begin()
+        step = story.play(story.events[0])
+        reading = dataclasses.replace(
+            step.reading,
+            read_objects=lambda each: None if each is unread else step.reading.read_objects(each),
+        )
+        lines = list(explain(reading, "ns", "big", story.world.settings, story.world.moment))
+    finally:
+        story.world.close()
+    assert any(line.startswith("Whether nodes are requested for it is not known here") for line in lines)
 
 
 def beside_reserved(until: str, leads_since: str = "2026-01-01T00:00:00Z") -> str:

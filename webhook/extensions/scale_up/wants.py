@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from labeler.contract import keys
-from webhook.extensions.scale_up.provisioning_requests import REQUESTS
+from webhook.extensions.scale_up.provisioning_requests import REQUESTS, TEMPLATES
 from webhook.grouping import grouped
 from webhook.kube import placements
 from webhook.kube.objects import Pod
@@ -225,8 +225,11 @@ def not_known(given: HookInput, gang: PodGang) -> Iterator[str]:
         return
     requests = REQUESTS.of(given.view)
     asking = {each.owner_uid for each in (requests or {}).values()}
-    if requests is None:
-        yield "Whether nodes are requested for it is not known here: ProvisioningRequests cannot be read."
+    if requests is None or TEMPLATES.of(given.view) is None:
+        yield (
+            "Whether nodes are requested for it is not known here: ProvisioningRequests or PodTemplates "
+            "cannot be read."
+        )
     elif choices.after_seconds and placement.metadata.uid not in asking:
         yield (
             "When it began to find no nodes is not known here: they may be requested up to "
