@@ -51,10 +51,9 @@ class Page:
         ).scene()
 
     def explained(self) -> Iterator[list[str]]:
-        """The sentences on each gang that waits."""
+        """The sentences on each gang."""
         for row in self.scene.gangs:
-            if row.waiting:
-                yield detail(row, self.scene, self.settings, self.facts, EVERYTHING).sentences
+            yield detail(row, self.scene, self.settings, self.facts, EVERYTHING).sentences
 
     def what_if(self, manifest: str) -> WhatIf:
         """Whether a manifest would be placed now."""

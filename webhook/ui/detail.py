@@ -51,7 +51,7 @@ PASS_SECONDS: Final = 1.0
 def detail(row: GangRow, scene: Scene, settings: Settings, facts: PassFacts, rights: Rights) -> Detail:
     """The details of a gang in a scene, without its Events."""
     best = _best(row, scene, settings, facts)
-    if not row.waiting:
+    if not any(key.placement_key == row.id for key in scene.view.index.waiting):
         return Detail(row, [_released_pods(row)], best=best)
     bounded = dataclasses.replace(settings, pass_seconds=PASS_SECONDS)
     made = run_pass(scene.view, scene.snapshot, bounded, facts, first=row.id)
