@@ -16,6 +16,7 @@ from tests.admission import shapes
 from tests.admission.harness import Webhook, create, gpu_pod
 from tests.admission.neighbour import Neighbour, installed
 from tests.admission.reviews import POLICY, applied, decided, pods
+from tests.support import delete
 from webhook.admission.decide import DENIED, LEFT_ALONE
 from webhook.admission.injection import NOTE_PATH
 from webhook.kube.client import APPLY_PATCH, Api
@@ -423,8 +424,6 @@ def test_no_warning_speaks_of_what_a_later_webhook_can_change() -> None:
 
 # --- on the real API server ------------------------------------------------------------------------------
 
-AT_WORK: Final = ("another scheduler", "opted out", "a node", "no GPU", "Kueue's topology", "a higher tier")
-
 
 def as_patch(*changes: Change) -> Callable[[Pod], list[dict[str, Any]]]:
     """The behaviour of a webhook that makes these changes."""
@@ -451,27 +450,84 @@ def of_topogate(pod: Pod) -> tuple[list[str], str, str]:
     return gates, spec.get("nodeSelector", {}).get(PRODUCT, ""), spec.get("priorityClassName", "")
 
 
+CLASSES: Final = "/apis/scheduling.k8s.io/v1/priorityclasses"
+
+
+@pytest.fixture
+def values(module_cluster: Cluster) -> Iterator[Mapping[str, int]]:
+    """The values of all PriorityClasses, with a class of the house."""
+    api = module_cluster.api()
+    api.request("POST", CLASSES, body={"metadata": {"name": "house-class"}, "value": 77})
+    yield {each["metadata"]["name"]: each["value"] for each in api.json("GET", CLASSES)["items"]}
+    delete(api, f"{CLASSES}/house-class")
+
+
+Stored = tuple[list[str], str, str]
+"""See of_topogate."""
+
+H100: Final = shapes.H100[PRODUCT]
+NOTHING: Final[Stored] = ([], "", "")
+MANAGED: Final[Stored] = ([keys.GATE], H100, "gpu-medium-priority")
+GATED: Final[Stored] = ([keys.GATE], "", "")
+
+IN_ANY_ORDER: Final[dict[str, tuple[Pod, Stored]]] = {
+    "another scheduler": (asked(), NOTHING),
+    "a served scheduler": (changed(asked(), CHANGES["another scheduler"]), MANAGED),
+    "a PodGroup": (asked(), MANAGED),
+    "opted out": (asked(), NOTHING),
+    "a node": (asked(), NOTHING),
+    # The model that the author asks for makes it a pod to place, also without a GPU.
+    "no GPU": (asked(), MANAGED),
+    "more GPUs": (asked(), MANAGED),
+    "a part of a GPU": (asked(), MANAGED),
+    "Kueue's topology": (asked(), ([marks.KUEUE_TOPOLOGY_GATE], "", "")),
+    "a higher tier": (asked(), ([keys.GATE], H100, "gpu-high-priority")),
+    "no tier": (asked(), ([keys.GATE], H100, "")),
+    "a class": (asked(), ([keys.GATE], H100, "house-class")),
+    "another model": (asked(), ([keys.GATE], shapes.RTX[PRODUCT], "gpu-medium-priority")),
+    "no model": (asked(), ([keys.GATE], "", "gpu-medium-priority")),
+}
+"""By the change of the other webhook: the pod as its author wrote it, and what is stored."""
+
+
 @pytest.mark.promise("O336")
+@pytest.mark.usefixtures("called_webhook")
 def test_the_api_server_stores_the_same_pod_whichever_webhook_is_called_first(
-    module_cluster: Cluster, called_webhook: Webhook, opted_in: str, other: Neighbour
+    module_cluster: Cluster, opted_in: str, other: Neighbour, values: Mapping[str, int]
 ) -> None:
-    product = shapes.H100[PRODUCT]
-    wanted = {
-        "another scheduler": ([], "", ""),
-        "opted out": ([], "", ""),
-        "a node": ([], "", ""),
-        # The model that the author asks for makes it a pod to place, also without a GPU.
-        "no GPU": ([keys.GATE], product, "gpu-medium-priority"),
-        "Kueue's topology": ([marks.KUEUE_TOPOLOGY_GATE], "", ""),
-        "a higher tier": ([keys.GATE], product, "gpu-high-priority"),
-    }
     found = {}
-    for name in AT_WORK:
+    for name, (written_pod, _) in IN_ANY_ORDER.items():
         other.behave = as_patch(CHANGES[name])
-        pod = create(module_cluster.api(), opted_in, asked())
+        pod = create(module_cluster.api(), opted_in, written_pod)
         found[name] = of_topogate(pod)
+        assert pod["spec"]["priority"] == values.get(found[name][2], 0)
         uuid.UUID(pod["metadata"]["uid"])
-    assert found == wanted
+    assert found == {name: wanted for name, (_, wanted) in IN_ANY_ORDER.items()}
+
+
+BY_ORDER: Final[dict[str, tuple[Pod, Stored, Stored]]] = {
+    # The API server calls topogate's webhook neither for these pods as they were written, nor later.
+    "a GPU": (changed(gpu_pod(), CHANGES["no GPU"]), GATED, NOTHING),
+    "not opted out": (changed(asked(), CHANGES["opted out"]), MANAGED, NOTHING),
+    "no node": (changed(asked(), CHANGES["a node"]), MANAGED, NOTHING),
+    # The other webhook is called once more after topogate's last call.
+    "no class": (asked(), MANAGED, ([keys.GATE], H100, "")),
+}
+"""By the change of the other webhook: the pod as written, and what is stored if that one is called first, or
+last."""
+
+
+@pytest.mark.promise("O336")
+@pytest.mark.usefixtures("called_webhook")
+def test_a_change_of_which_topogate_is_not_called_leaves_a_pod_to_place_or_nothing_of_topogate(
+    module_cluster: Cluster, opted_in: str, other: Neighbour
+) -> None:
+    found = {}
+    for name, (written_pod, *_) in BY_ORDER.items():
+        other.behave = as_patch(CHANGES[name])
+        found[name] = of_topogate(create(module_cluster.api(), opted_in, written_pod))
+    is_first = other.name < "topogate"
+    assert found == {name: first if is_first else last for name, (_, first, last) in BY_ORDER.items()}
 
 
 def without_gates(pod: Pod) -> None:
