@@ -6,6 +6,7 @@ import signal
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any, Final
 
 from hack.local import devices, node
@@ -42,6 +43,12 @@ class Site:
         pod = next((pod for pod in self.pods(namespace) if pod.startswith(f"{name}-")), None)
         if pod is not None:
             self.cluster.kubectl("delete", "pod", pod, "-n", namespace, "--force", "--grace-period=0")
+
+    def reset_failures(self) -> None:
+        """What the node has refused until now no longer counts, as an operator has it after a repair."""
+        annotations = {keys.RESET_FAILURES_ANNOTATION: f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"}
+        body, path = {"metadata": {"annotations": annotations}}, f"/api/v1/nodes/{node.NAME}"
+        self.cluster.api().request("PATCH", path, body=body, content_type=MERGE_PATCH)
 
     def pods(self, namespace: str) -> list[str]:
         """The names of the pods of a namespace."""

@@ -288,6 +288,9 @@ def run_jobs(site: Site, waves: list[int], victims: list[str]) -> dict[str, str]
             kills += 1
             site.kill(next(victim_order))
             quiet = 0
+        elif kills and quiet > QUIET_TICKS:  # else Jobs with two refused pods avoid it for ten minutes
+            site.reset_failures()
+            quiet = 0
         time.sleep(chance.uniform(0.5, 2))
         listen()
         done = ended()
