@@ -22,13 +22,13 @@ from webhook.placement.budget import Budget
 NODES: Final = 200
 """The most nodes of the search for one objective."""
 
-READ: Final = 4
-"""Matrix entries that one step pays for, each time that HiGHS checks its limits."""
+LOOK: Final = 1
+"""Steps per matrix entry each time that HiGHS checks its limits."""
 
-ROW: Final = 7
-"""Steps per row, each time that HiGHS checks its limits."""
+ITERATIONS: Final = 40
+"""Rows times iterations of the simplex method in one step."""
 
-PROGRAM: Final = 2000
+PROGRAM: Final = 3000
 """Steps of any program, even of the smallest, for each objective."""
 
 LOOKS: Final = 24
@@ -37,11 +37,8 @@ LOOKS: Final = 24
 SPARE: Final = 60_000
 """The fewest matrix entries times checks for one objective, even if fewer steps are left."""
 
-PASS: Final = 1
-"""Steps per matrix entry to pass it to HiGHS and presolve it, which often decides the program."""
-
-SOLVE: Final = 7
-"""Steps per matrix entry for the root of the search, which begins with the first check of the limits."""
+SOLVE: Final = 8
+"""Steps per matrix entry to pass it to HiGHS and solve it without a search."""
 
 RULES_OFF: Final = 1 << 15 | 1 << 16
 """Rules of HiGHS's presolve that are not used, as bits: probing and the enumeration of rows.
@@ -112,7 +109,7 @@ class LexicographicSearch:
         self._columns = np.arange(len(program.upper), dtype=np.int32)
         self._budget = budget
         self._entries = max(1, program.entries)
-        self._looks = self._rows = 0
+        self._looks = 0
         self._last = 0
         """The steps of the last objective."""
         self._most_looks = min(LOOKS, SPARE // self._entries)
@@ -123,10 +120,8 @@ class LexicographicSearch:
         self._highs.cbMipInterrupt.subscribe(self._look)
 
     def _look(self, event: Any) -> None:
-        if not self._looks:
-            self._budget.take(self._entries * SOLVE)
         self._looks += 1
-        self._budget.take(self._entries // READ + self._rows * ROW)
+        self._budget.take(self._entries * LOOK)
         if self._looks > self._most_looks and self._budget.left < 0:
             event.interrupt()
 
@@ -144,12 +139,13 @@ class LexicographicSearch:
     def minimise(self, costs: Sequence[float]) -> Minimum:
         """Minimize these costs."""
         factors = np.array(costs, dtype=float)
-        self._looks, self._rows = 0, self._highs.getNumRow()
+        self._looks = 0
         before = self._budget.spent
-        self._budget.take(PROGRAM + self._entries * PASS)
+        self._budget.take(PROGRAM + self._entries * SOLVE)
         self._highs.changeColsCost(len(factors), self._columns, factors)
         self._highs.run()
         status, info = self._highs.getModelStatus(), self._highs.getInfo()
+        self._budget.take(self._highs.getNumRow() * max(0, info.simplex_iteration_count) // ITERATIONS)
         self._last = self._budget.spent - before
         if status == highspy.HighsModelStatus.kInfeasible:
             return Minimum(None, True)

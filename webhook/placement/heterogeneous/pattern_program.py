@@ -20,7 +20,6 @@ from webhook.placement.costs import COUNT_BITS, SCORE_BITS, SLOT_BITS, Costs
 from webhook.placement.heterogeneous.arrays import Array, DomainRange, GangArrays, Taken
 from webhook.placement.heterogeneous.integer_program import (
     INFINITE,
-    PASS,
     SOLVE,
     IntegerProgram,
     LexicographicSearch,
@@ -333,7 +332,7 @@ class PatternProgram:
             program.row(0, INFINITE, cover)
         for number, row in limits:
             program.row(-INFINITE, number, row)
-        self.patterns.budget.take((PASS + SOLVE) * program.entries)
+        self.patterns.budget.take(SOLVE * program.entries)
         priced = prices(program, [-1.0, *[0.0] * (len(program.upper) - 1)], len(covers))
         if priced is None or not priced[0]:
             return [0.0] * len(counts)
