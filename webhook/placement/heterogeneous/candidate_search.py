@@ -212,10 +212,8 @@ class CandidateSearch:
             return
         base = self.arrays.base(candidate.domain)
         levels = range(candidate.domain.vertex.bottom + 1, self.arrays.costs.depth)
-        least, certain = (
-            self.bounds.least_fields(candidate, levels, with_sets=each) or {} for each in (True, False)
-        )
-        found = program.solve(None if self.best is None else self.best[0] - base, least, certain)
+        least = self.bounds.least_fields(candidate, levels) or {}
+        found = program.solve(None if self.best is None else self.best[0] - base, least)
         self.is_certain &= found.exact
         if found.taken is not None:
             self._keep((self.arrays.cost(found.taken), found.taken))

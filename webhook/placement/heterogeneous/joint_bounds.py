@@ -10,9 +10,7 @@ Source: Glover, Surrogate constraints, Operations Research 16 (1968).
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
-from itertools import combinations
-from math import ceil, comb
+from math import ceil
 from typing import Final
 
 import numpy as np
@@ -36,9 +34,6 @@ MOST_POOLS: Final = 2000
 
 MOST_BESIDE: Final = 200
 """The same beside anchored domains, and of single nodes."""
-
-MOST_SETS: Final = 500
-"""The most sets of parts of a domain that are tried for a bound."""
 
 ROUNDING: Final = 1e-3
 """Far more than errors of floating-point numbers."""
@@ -200,61 +195,21 @@ class JointBounds:
             leftover = max(leftover, _least_slots(slots, amounts, left))
         return fewest, max(leftover, int(np.sort(slots)[:fewest].sum()))
 
-    def least_fields(
-        self, candidate: Candidate, levels: range, *, with_sets: bool = True
-    ) -> dict[int, int] | None:
+    def least_fields(self, candidate: Candidate, levels: range) -> dict[int, int] | None:
         """Lower bounds of the fields of the cost of a candidate at some levels, by their first bits.
 
-        with_sets: raise them by trying all sets of the fewest parts. Then the bound of a field only holds if
-        all fields before reach theirs. None if the gang cannot fit.
+        None if the gang cannot fit.
         """
         costs, found = self.arrays.costs, {}
         bounds = [self.fewest(level, candidate.ranges) for level in levels]
         known = [bound for bound in bounds if bound is not None]
         if len(known) < len(bounds):
             return None
-        nodes = known[-1][0] if known else 0
         for level, (count, leftover) in zip(levels, known, strict=True):
             if level == candidate.domain.vertex.bottom + 1:
                 count = max(count, candidate.fewest_parts)
-                if with_sets:
-                    count, leftover, nodes = self._of_sets(candidate, count, leftover, nodes)
-            if len(self.arrays.starts[level]) == len(self.arrays.states):
-                count = max(count, nodes)
             found[costs.domains[level]], found[costs.leftover[level]] = count, leftover
         return found
-
-    def _of_sets(self, candidate: Candidate, fewest: int, leftover: int, nodes: int) -> tuple[int, int, int]:
-        """Bounds of the parts, their leftover and the nodes, raised by trying all sets of so few parts.
-
-        The number of parts compares first, then that of nodes.
-        """
-        parts = candidate.parts
-        if self.arrays.question.anchored or not 0 < comb(len(parts), fewest) <= MOST_SETS:
-            return fewest, leftover, nodes
-        sets = _sets(len(parts), fewest)
-        fits = (self.contributions(parts)[sets].sum(axis=1) >= self.needs).all(axis=1)
-        if not fits.any():
-            return fewest + 1, leftover, nodes
-        sets = sets[fits]
-        of_sets = np.maximum(self._least_nodes(parts, sets), nodes)
-        least = int(of_sets.min())
-        slots = np.array([part.vertex.free_slots for part in parts], dtype=np.int64)[sets].sum(axis=1)
-        return fewest, max(leftover, int(slots[of_sets == least].min())), least
-
-    def _least_nodes(self, parts: Sequence[DomainRange], sets: Ints) -> Ints:
-        """A lower bound of the nodes of each set of parts; see bounds.smallest_sets for the price."""
-        starts = np.array([part.first for part in parts], dtype=np.int64)
-        least = np.zeros(len(sets), dtype=np.int64)
-        for measure in self.measures:
-            amounts = measure.of_nodes[parts[0].first : parts[-1].end]
-            ordered = np.sort(amounts)[::-1]
-            last = int(np.searchsorted(np.cumsum(ordered), measure.need))
-            price = int(ordered[last]) - 1
-            if price > 0:
-                worths = np.add.reduceat(np.maximum(amounts - price, 0), starts - parts[0].first)
-                np.maximum(least, -((worths[sets].sum(axis=1) - measure.need) // price), out=least)
-        return least
 
     def least_cost(self, candidate: Candidate) -> int | None:
         """A lower bound of the cost of the gang in a candidate, without the cost of the domain itself.
@@ -281,11 +236,6 @@ def _least_slots(slots: Ints, amounts: Ints, need: int) -> int:
     part = 1 - (sums[last] - need) / amounts[order[last]]
     whole = int(slots[order[:last]].sum())
     return whole + ceil(float(slots[order[last]] * part) - ROUNDING)
-
-
-@cache
-def _sets(parts: int, size: int) -> Ints:
-    return np.array([*combinations(range(parts), size)], dtype=np.int64)
 
 
 def numbers_between(starts: Ints, ranges: Ranges) -> Ints:

@@ -247,20 +247,19 @@ class PatternProgram:
 
     # --- solving it ----------------------------------------------------------------------------------
 
-    def solve(self, limit: int | None, least: Mapping[int, int], certain: Mapping[int, int]) -> Found:
-        """The best solution below the limit; both costs are without the domains around the candidate.
+    def solve(self, limit: int | None, least: Mapping[int, int]) -> Found:
+        """The best solution below the limit, a cost without the domains around the candidate.
 
-        least: lower bounds of fields, by their first bits, each if all fields before reach theirs. certain:
-        those that hold in any case.
+        least: lower bounds of fields, by their first bits.
         """
         if limit is not None and limit <= 0:
             return Found(None, exact=True)
         search = LexicographicSearch(self.program, self.budget)
-        progress = _Progress(search, self.budget, self.exact, limit is None, least, certain)
+        progress = _Progress(search, self.budget, self.exact, limit is None)
         for each in self._fields():
             costs = [float(value_of(cost, each)) for cost in self.costs]
             most = 0 if limit is None else value_of(limit, each)
-            if not progress.take(costs, most, progress.least.get(each[0], 0)):
+            if not progress.take(costs, most, least.get(each[0], 0)):
                 break
         if progress.values is None or not progress.is_better:
             return Found(None, progress.is_proven)
@@ -344,16 +343,13 @@ class _Progress:
     """The progress of the lexicographic objective, field by field.
 
     is_better: a field is below that of the cost to beat, with all fields before it equal. is_hopeless: no
-    solution is as good as the cost to beat. values: the best values of the columns so far. least: the
-    lower bounds of fields by their first bits, those that are certain once a field is above its own.
+    solution is as good as the cost to beat. values: the best values of the columns so far.
     """
 
     search: LexicographicSearch
     budget: Budget
     exact: bool
     is_better: bool
-    least: Mapping[int, int]
-    certain: Mapping[int, int]
     is_hopeless: bool = False
     values: Array | None = None
     decided: list[list[float]] = field(default_factory=list)
@@ -376,7 +372,7 @@ class _Progress:
                 return True
         if not (is_decided or self._reaches(costs, least)) and not self._improve(costs):
             return False
-        return self._hold(costs, most, least)
+        return self._hold(costs, most)
 
     def _is_decided(self, costs: list[float]) -> bool:
         return self.values is not None and costs in self.decided
@@ -391,11 +387,9 @@ class _Progress:
             return False
         return self._minimise(costs)
 
-    def _hold(self, costs: list[float], most: int, least: int) -> bool:
+    def _hold(self, costs: list[float], most: int) -> bool:
         """Fix a field at its result; returns whether that is not above the cost to beat."""
         total = self._total(costs)
-        if total > least:
-            self.least = self.certain
         if not self.is_better and total > most:
             return False
         self.is_better |= total < most
