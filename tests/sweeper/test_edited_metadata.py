@@ -149,6 +149,7 @@ def test_whatever_is_written_on_objects_a_gang_beside_them_is_released_without_a
     cache.nodes._replace(Listing("1", there))
     namespaces_copy = cache.watches._copies[_NAMESPACES] = cache.watches.copy_of(_NAMESPACES)
     namespaces_copy._replace(Listing("1", {"theirs": namespace}))
+    namespaces_copy._synced.set()
     for kind, owner in zip(OWNERS, above, strict=True):
         watched(cache, owner, kind)
     # Of the pods that are released, one is ours.

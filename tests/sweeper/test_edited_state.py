@@ -49,9 +49,9 @@ def swept(
     """The defects of some passes over these pods and one that asks for a GPU alone."""
     clock, pods = Clock(), {f"x/{each.metadata.uid}": each for each in (*others, gpu_pod("wait"))}
     cache.pods._replace(Listing("1", pods))
-    nodes = Nodes(4)
+    nodes = Nodes(4, gpus=2)
     for name in list(nodes.nodes):
-        nodes.label(name, {"kubernetes.io/hostname": name})
+        nodes.label(name, {"kubernetes.io/hostname": name, "topology.kubernetes.io/zone": "a"})
     cache.nodes._replace(Listing("1", nodes.nodes))
     sweeper = Sweeper(Pass(api, cache, settings, clock=clock, **surroundings))
     try:
@@ -74,8 +74,12 @@ def claim(name: str, annotations: Mapping[str, str] | None = None, **spec: Any) 
     return {"metadata": metadata, "spec": spec, "status": {"phase": "Pending"}}
 
 
-ON_N0: Final = {"key": "kubernetes.io/hostname", "operator": "In", "values": ["n0"]}
-ON_NODE: Final = {"required": {"nodeSelectorTerms": [{"matchExpressions": [ON_N0]}]}}
+def on(node: str) -> dict[str, Any]:
+    name = {"key": "kubernetes.io/hostname", "operator": "In", "values": [node]}
+    return {"required": {"nodeSelectorTerms": [{"matchExpressions": [name]}]}}
+
+
+TO_BE_MADE: Final = {"key": "kubernetes.io/hostname", "values": ["n0", "n1"]}
 STORAGE: Final[dict[str, list[dict[str, Any]]]] = {
     volume_objects.CLAIMS: [
         claim("c0", {volume_objects.BIND_COMPLETED: "yes"}, volumeName="v0", storageClassName="s0"),
@@ -86,7 +90,7 @@ STORAGE: Final[dict[str, list[dict[str, Any]]]] = {
         {
             "metadata": {"name": "v0", "labels": {"topology.kubernetes.io/zone": "a__b"}},
             "spec": {
-                "capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"], "nodeAffinity": ON_NODE,
+                "capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"], "nodeAffinity": on("n0"),
                 "claimRef": {"namespace": "theirs", "name": "c0", "uid": "u"},
                 "csi": {"driver": "d0", "volumeHandle": "h"}, "storageClassName": "s0",
             },
@@ -95,7 +99,7 @@ STORAGE: Final[dict[str, list[dict[str, Any]]]] = {
         {
             "metadata": {"name": "v1"},
             "spec": {
-                "capacity": {"storage": "2Gi"}, "accessModes": ["ReadWriteOnce"], "nodeAffinity": ON_NODE,
+                "capacity": {"storage": "2Gi"}, "accessModes": ["ReadWriteOnce"], "nodeAffinity": on("n2"),
                 "storageClassName": "s1", "volumeMode": "Filesystem",
             },
             "status": {"phase": "Available"},
@@ -104,7 +108,7 @@ STORAGE: Final[dict[str, list[dict[str, Any]]]] = {
     volume_objects.CLASSES: [
         {
             "metadata": {"name": "s0"}, "provisioner": "d0", "volumeBindingMode": "WaitForFirstConsumer",
-            "allowedTopologies": [{"matchLabelExpressions": [{"key": ON_N0["key"], "values": ["n0", "n1"]}]}],
+            "allowedTopologies": [{"matchLabelExpressions": [TO_BE_MADE]}],
         },
         {
             "metadata": {"name": "s1"}, "provisioner": "kubernetes.io/no-provisioner",
@@ -152,6 +156,8 @@ def storing(documents: Mapping[str, list[Any]]) -> NoneFailed:
                 items |= {key: item} if item is not None else {}
         live = cache.watches._copies[each] = cache.watches.copy_of(each)
         live._replace(Listing("1", items))
+        live._synced.set()
+    assert cache.storage(True) is not None
     return cache
 
 
