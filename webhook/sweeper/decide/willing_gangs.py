@@ -117,7 +117,7 @@ def _staying(now: PassState) -> Set[str]:
     """The uids of pods that are not moved: they would come back at once, or late, or are evicted already."""
     going = (*now.promised, *(group for plan in now.plans for group in plan.victims))
     staying = now.view.uids(
-        PodTrait.LASTING, PodTrait.UNBOUND, PodTrait.LATE, PodTrait.SLOW, PodTrait.OF_A_SET
+        PodTrait.LASTING, PodTrait.UNBOUND, PodTrait.LATE, PodTrait.SLOW, PodTrait.OWN_DOMAIN
     )
     return staying | {uid for group in going for uid in group.pods}
 
