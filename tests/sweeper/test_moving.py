@@ -40,6 +40,9 @@ def test_a_willing_gang_is_moved_where_that_frees_a_block() -> None:
             "once it has run for",
         ),
         (None, {"annotations": MOVABLE | {keys.MOVABLE_AFTER_ANNOTATION: "soon"}}, "is not movable"),
+        (None, {"annotations": MOVABLE | {keys.MOVABLE_AFTER_ANNOTATION: "-5m"}}, "is not movable"),
+        (None, {"annotations": MOVABLE | {keys.MOVABLE_AFTER_ANNOTATION: "1e9h"}}, "is not movable"),
+        (None, {"annotations": MOVABLE | {keys.MOVABLE_AFTER_ANNOTATION: ""}}, "is not movable"),
         (None, {"priority": 2}, ""),
         (None, {"phase": "Pending"}, ""),
         (None, {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]}, ""),
@@ -62,6 +65,7 @@ def test_no_other_gang_is_moved_and_the_reason_names_what_came_closest(
         (MOVABLE, {}, True),
         (MOVABLE, {keys.MOVABLE_ANNOTATION: "false"}, False),
         (MOVABLE | {keys.MOVABLE_AFTER_ANNOTATION: "99999h"}, {}, False),
+        (MOVABLE | {keys.MOVABLE_AFTER_ANNOTATION: ""}, {}, False),
         ({}, MOVABLE, True),
     ],
 )
@@ -74,6 +78,33 @@ def test_labels_of_the_namespace_count_for_pods_without_the_annotation(
         assert evicted(Moving(made).look()) == ["small-0"]
     else:
         assert places(made.one()) == {}
+
+
+@pytest.mark.promise("O418")
+def test_the_labels_of_a_namespace_move_no_gang_of_another_one() -> None:
+    made = scene(annotations={})
+    made.cluster.labels = {"ns": {}, "other": MOVABLE}
+    orders = made.one()
+    assert places(orders) == {}
+    assert "moving 1 gang of 1 GPU would do, but it is not movable" in made.reason(orders, "large")
+
+
+def test_the_reason_counts_the_gangs_that_are_not_moved() -> None:
+    made = Scattered(4, 3)
+    made.runs("one", "n0")
+    made.runs("two", "n1", annotations={})
+    made.runs("three", "n2", annotations={})
+    made.waits("large", 4)
+    expected = "moving 3 gangs of 3 GPUs would do, but 2 of them are not movable (topogate.io/movable)"
+    assert expected in made.reason(made.one(), "large")
+    made = Scattered(4, 3)
+    made.runs("one", "n0", annotations=MOVABLE | {keys.MOVABLE_AFTER_ANNOTATION: "99999h"})
+    made.runs("two", "n1", "n2", annotations={})
+    made.waits("large", 4)
+    found = made.reason(made.one(), "large")
+    assert "moving 2 gangs of 3 GPUs would do, but 1 of them is " in found
+    assert "1 of them is not movable (topogate.io/movable)" in found
+    assert "1 of them is movable once it has run for 99999h (topogate.io/movable-after)" in found
 
 
 def test_nothing_is_moved_for_a_gang_that_waits_for_quantity() -> None:
@@ -102,6 +133,19 @@ def test_a_gang_is_moved_to_no_more_blocks_than_it_uses() -> None:
     made.runs("pair", "n0", "n1")
     made.waits("large", 3)
     assert moved(made.one()) == [(["ns-pair-0", "ns-pair-1"], ["n3", "n4"])]
+
+
+@pytest.mark.promise("O418")
+@pytest.mark.parametrize(("level", "is_moved"), [("block", True), ("subblock", False)])
+def test_the_new_place_of_a_gang_keeps_the_level_that_it_requires(level: str, is_moved: bool) -> None:
+    """Also if its present place does not, since one of its nodes has got other labels."""
+    made = Scattered(3, 2)
+    for node, block in (("n1", "b0"), ("n4", "b1")):
+        labels = dict(zip(keys.GCE_TOPOLOGY, (block, f"{block}-t", node), strict=True))
+        made.cluster.label(node, labels)
+    made.runs("pair", "n0", "n1", annotations=MOVABLE | {keys.REQUIRED_TOPOLOGY_ANNOTATION: level})
+    made.waits("large", 3)
+    assert moved(made.one()) == [(["ns-pair-0", "ns-pair-1"], ["n3", "n4"])] * is_moved
 
 
 def test_a_moved_gang_may_use_one_more_host_and_node_and_no_more_domains_else() -> None:
@@ -318,6 +362,10 @@ def test_explain_names_the_gangs_whose_move_would_help(
         (
             {keys.MOVABLE_ANNOTATION: "true", keys.MOVABLE_AFTER_ANNOTATION: "30"},
             'topogate.io/movable-after: "30" is not a duration, as 30m or 1h30m, so its gang is not moved',
+        ),
+        (
+            {keys.MOVABLE_ANNOTATION: "true", keys.MOVABLE_AFTER_ANNOTATION: ""},
+            'topogate.io/movable-after: "" is not a duration',
         ),
     ],
 )
