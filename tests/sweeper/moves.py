@@ -17,6 +17,7 @@ from webhook.kube.placements import Placement
 from webhook.placement import Topology
 from webhook.scheduling.budgets import Budgets
 from webhook.sweeper.decide.orders import NewPlan, Orders
+from webhook.sweeper.decide.placement_pass import PlacingMemory
 from webhook.sweeper.decide.plan import plan_metadata, plan_spec, with_valid_plans
 from webhook.sweeper.decide.refusing_nodes import RefusingNodes
 from webhook.sweeper.decide.release_queue import SentReleases
@@ -178,6 +179,11 @@ class Moving:
         """Have this pod in place of that of the name, or none."""
         pods = [each for each in self.scattered.cluster.pods if each.metadata.name != name]
         self.scattered.cluster.pods = pods if pod is None else [*pods, pod]
+
+
+def change_leader(made: Scattered) -> None:
+    """A new leader has not seen what was before."""
+    made.placing.memory = PlacingMemory()
 
 
 def evicted(found: Preempting) -> list[str]:

@@ -2,7 +2,6 @@
 
 from datetime import UTC, datetime, timedelta
 
-import msgspec
 import pytest
 
 from labeler.contract import keys
@@ -295,22 +294,6 @@ def test_a_plan_that_is_dropped_before_a_pod_was_evicted_reserves_nothing() -> N
     made.waits("other", 1)
     made.one()
     assert made.placing.ledger.nodes(MOVE) == frozenset()
-
-
-@pytest.mark.promise("O418")
-def test_a_gang_is_moved_only_so_often_within_a_day() -> None:
-    made = Scattered(2, 2)
-    made.runs("small", "n0")
-    made.runs("fixed", "n2", annotations={}, priority=3000)
-    made.waits("large", 2)
-    (key,) = [key for key in made.cluster.placements if "small" in key]
-    before = made.cluster.placements[key]
-    now = datetime.now(UTC)
-    for count, nodes in ((1, {"n0", "n1"}), (2, set[str]())):
-        moves = [(now - timedelta(hours=2 + number)).isoformat() for number in range(count)]
-        spec = msgspec.structs.replace(before.spec, moves=moves)
-        made.record(msgspec.structs.replace(before, spec=spec))
-        assert set(places(made.one()).values()) == nodes
 
 
 # --- what people read ---------------------------------------------------------------------------------

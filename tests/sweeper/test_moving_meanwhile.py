@@ -9,14 +9,24 @@ import msgspec
 import pytest
 
 from tests.sweeper.cluster import Nodes, places
-from tests.sweeper.moves import MOVABLE, MOVES, REQUIRED, WAITING, Moving, Scattered, evicted, moved, scene
+from tests.sweeper.moves import (
+    MOVABLE,
+    MOVES,
+    REQUIRED,
+    WAITING,
+    Moving,
+    Scattered,
+    change_leader,
+    evicted,
+    moved,
+    scene,
+)
 from tests.sweeper.preemptions import member
 from webhook.configuration.settings import Settings
 from webhook.kube.objects import Pod
 from webhook.kube.placements import Placement
 from webhook.sweeper.decide.moved_gangs import is_needed_by_moves
 from webhook.sweeper.decide.orders import Orders
-from webhook.sweeper.decide.placement_pass import PlacingMemory
 from webhook.sweeper.decide.reservations import MOVE
 from webhook.sweeper.decide.retries import RetryTable, Wait, Write
 from webhook.sweeper.observe.membership import LostOwner
@@ -273,11 +283,6 @@ def is_of(job: str, pod: Pod) -> bool:
     """Whether a pod is of a Job, by its reference: of an evicted gang nothing else is known."""
     owner = pod.metadata.controller
     return owner is not None and (pod.metadata.namespace, owner.name) == ("ns", job)
-
-
-def change_leader(made: Scattered) -> None:
-    """A new leader has not seen what was before."""
-    made.placing.memory = PlacingMemory()
 
 
 @pytest.mark.promise("O420")
