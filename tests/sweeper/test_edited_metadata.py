@@ -114,6 +114,7 @@ def watched(cache: ClusterCache, owner: Any, kind: str) -> None:
     workload = OWNERS[kind]
     copy = Informer(Empty(), f"/{workload.resource}", workload.struct, on_event=lambda *_: None)
     copy._replace(Listing("1", {"theirs/o": owner}))
+    copy._synced.set()
     cache.owners._watched[workload.name] = _Watched(workload, workload.versions[0], copy)
 
 
