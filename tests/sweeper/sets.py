@@ -65,6 +65,7 @@ def job(name: str, number: int, count: int, gang: dict[str, str], body: dict[str
         "jobset.sigs.k8s.io/jobset-uid": gang["uid"],
         "jobset.sigs.k8s.io/replicatedjob-name": name,
         "jobset.sigs.k8s.io/job-global-index": str(number),
+        JOB_KEY: f"key-train-{number}",
     }
     metadata = {**body["metadata"], "labels": labels}
     pod = {"metadata": metadata, "spec": {**body["spec"], "restartPolicy": "Never"}}

@@ -1,9 +1,11 @@
-"""JobSets and LeaderWorkerSets that are moved, in memory; and a JobSet on the real API server.
+"""JobSets and LeaderWorkerSets that are moved: in memory, and on the real API server.
 
-There, its Jobs are real, and recreate the evicted pods; its own controller has nothing to do then.
+There, Jobs and StatefulSets are real, and recreate the evicted pods. The test does what the controllers of
+the sets do: LeaderWorkerSet's creates the StatefulSet of the workers again, as that ends with the leader.
 """
 
-from typing import Final
+from collections.abc import Callable
+from typing import Any, Final
 
 import pytest
 
@@ -15,7 +17,7 @@ from tests.support import register_nodes, wait_for_pods
 from tests.sweeper.at_work import Pods, create_job, create_pod, named, run_all, sweep, template
 from tests.sweeper.moves import MOVABLE, Scattered, moved
 from tests.sweeper.preemptions import member
-from tests.sweeper.sets import JOB_KEY, affinity, begin_jobset, exclusive, lws_pod, replicated
+from tests.sweeper.sets import JOB_KEY, affinity, begin_jobset, define, exclusive, lws_pod, make, replicated
 from webhook.configuration.settings import MoveLimits, Settings
 from webhook.kube.objects import Node, Pod
 from webhook.workloads import marks
@@ -25,6 +27,7 @@ MOVING: Final = Settings(
     settle_seconds=30, patience_seconds=30, moves=MoveLimits(is_on=True, after_seconds=0.0)
 )
 FIRST, SECOND = [f"node-b0-s0-h0{n}" for n in range(3)], [f"node-b1-s0-h0{n}" for n in range(3)]
+
 BLOCK: Final = keys.GCE_TOPOLOGY[0]
 LWS_LABELS: Final = lws_pod(0, 2)["metadata"]["labels"]
 JOBSET_UID: Final = "jobset.sigs.k8s.io/jobset-uid"
@@ -77,6 +80,9 @@ def test_a_set_is_not_moved_into_the_domain_of_another_job() -> None:
 
 # --- at work ------------------------------------------------------------------------------------------
 
+Controller = Callable[[Pods], None]
+"""What the controller of a set does, given the pods."""
+
 
 class Announced:
     """Collects Events: the gang of the pod, by its name, and the note."""
@@ -92,21 +98,69 @@ class Announced:
         """Events of nodes do not matter here."""
 
 
+def job_set(cluster: Cluster, namespace: str, defined: list[str]) -> Controller:
+    """Two Jobs of a pod each, which recreate their pods by themselves."""
+    body = template(8, annotations=MOVABLE)
+    create = begin_jobset(cluster, namespace, defined, [replicated(name, 1, body) for name in "ab"])
+    for number in range(2):
+        create(number)
+    return lambda _: None
+
+
+def leader_worker_set(cluster: Cluster, namespace: str, defined: list[str]) -> Controller:
+    """A group of two, whose worker follows its leader."""
+    define(cluster, defined, "LeaderWorkerSet", "leaderworkerset.x-k8s.io", "v1")
+    pods = {"size": 2, "workerTemplate": {"spec": lws_pod(1, 2)["spec"]}}
+    spec = {"replicas": 1, "startupPolicy": "LeaderCreated", "leaderWorkerTemplate": pods}
+    make(cluster, namespace, "leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet", spec)
+    sets = f"/apis/apps/v1/namespaces/{namespace}/statefulsets"
+
+    def create(name: str, index: int, owners: list[dict[str, Any]]) -> None:
+        body = lws_pod(index, 2)
+        body["metadata"]["annotations"] |= MOVABLE
+        labels = body["metadata"]["labels"]
+        spec = {"serviceName": "train", "replicas": 1, "selector": {"matchLabels": labels}, "template": body}
+        spec["ordinals"] = {"start": index}
+        metadata = {"name": name, "ownerReferences": owners}
+        cluster.api().request("POST", sets, body={"metadata": metadata, "spec": spec})
+
+    create("train", 0, [])
+
+    def follow(pods: Pods) -> None:
+        made = {each["metadata"]["name"] for each in cluster.api().json("GET", sets)["items"]}
+        for leader in pods:
+            metadata = leader["metadata"]
+            if metadata["name"] == "train-0" and "train-0" not in made:
+                owner = {"apiVersion": "v1", "kind": "Pod", "name": "train-0", "uid": metadata["uid"]}
+                create("train-0", 1, [{**owner, "controller": True}])
+
+    return follow
+
+
 def nodes_of(pods: Pods, prefix: str) -> list[str]:
     return sorted(pod["spec"]["nodeName"] for pod in named(pods, prefix))
 
 
 @pytest.mark.promise("O419")
-def test_a_jobset_is_evicted_as_a_whole_and_its_recreated_pods_get_the_reserved_place(
-    definitions: Cluster, namespace: str, defined: list[str]
+@pytest.mark.parametrize("begin", [job_set, leader_worker_set])
+def test_a_set_is_evicted_as_a_whole_and_its_recreated_pods_get_the_reserved_place(
+    definitions: Cluster,
+    namespace: str,
+    defined: list[str],
+    begin: Callable[[Cluster, str, list[str]], Controller],
 ) -> None:
     grid = nodes.grid(nodes.Shape(nodes=6, blocks=2, subblocks=1))
     register_nodes(definitions, [each for each in grid if each.name in FIRST])
-    body = template(8, annotations=MOVABLE)
-    create = begin_jobset(definitions, namespace, defined, [replicated(name, 1, body) for name in "ab"])
-    for number in range(2):
-        create(number)
-    before = sweep(definitions, namespace, SETTINGS, lambda pods: run_all(pods, "train", 2), "train")
+    controller = begin(definitions, namespace, defined)
+
+    def until(is_done: Callable[[Pods], bool]) -> Callable[[Pods], bool]:
+        def holds(pods: Pods) -> bool:
+            controller(pods)
+            return is_done(pods)
+
+        return holds
+
+    before = sweep(definitions, namespace, SETTINGS, until(lambda pods: run_all(pods, "train", 2)), "train")
     register_nodes(definitions, [each for each in grid if each.name in SECOND])
     pin = {"kubernetes.io/hostname": SECOND[2]}
     create_pod(definitions.api(), namespace, "fixed", template(8, gated=False, nodeSelector=pin))
@@ -116,14 +170,11 @@ def test_a_jobset_is_evicted_as_a_whole_and_its_recreated_pods_get_the_reserved_
     required = template(8, annotations={keys.REQUIRED_TOPOLOGY_ANNOTATION: "block"})
     create_job(definitions.api(), namespace, "large", 3, required)
     announced = Announced()
-
-    def both_run(pods: Pods) -> bool:
-        return run_all(pods, "large", 3) and run_all(pods, "train", 2)
-
+    both_run = until(lambda pods: run_all(pods, "large", 3) and run_all(pods, "train", 2))
     pods = sweep(definitions, namespace, MOVING, both_run, "the move", announcer=announced)
     assert nodes_of(pods, "large") == FIRST
     assert nodes_of(pods, "train") == SECOND[:2]
     uids = [{pod["metadata"]["uid"] for pod in named(some, "train")} for some in (before, pods)]
     assert uids[0].isdisjoint(uids[1])
     assert {name for name, _ in announced.moved} == {"train", "large"}
-    assert all("GPU hours since its start" in note for _, note in announced.moved)
+    assert all("16" not in note and "GPU hours since its start" in note for _, note in announced.moved)
