@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from hack.local.cluster import Cluster
+from labeler.contract.event_reasons import EventReason
 from tests.support import create_namespace
 from tests.ui.scenes import cluster_of, scene_of, waiting_job
 from webhook.kube.client import Api, ApiError
@@ -75,6 +76,14 @@ def test_an_event_of_both_a_gang_s_owner_and_pod_stands_there_once() -> None:
         ("it waits", 3, "02"),
         ("another note", 1, "00"),
     ]
+
+
+def test_a_move_is_shown_for_a_gang_whose_recreated_pods_have_other_names() -> None:
+    """It is on the evicted pod, which is gone, and on the gang's owner."""
+    note = "evicted with its gang Job/train, 2 pods, to be placed elsewhere for gang Job/large"
+    moved = {"reason": EventReason.GANG_MOVED, "note": note}
+    there = Namespace(*({**event(name, ""), **moved} for name in ("train-0-gone", ROW.name)))
+    assert [(line.reason, line.note) for line in of(there).of(ROW).lines] == [("GangMoved", note)]
 
 
 def test_viewers_and_gangs_share_one_reading_for_a_while() -> None:
