@@ -35,7 +35,7 @@ from webhook.placement.eligibility import Rules
 from webhook.placement.model import CardRequest, PodClass, Slots
 from webhook.placement.names import natural
 
-TRY: Final = 33
+TRY: Final = 22
 """Budget steps per attempt of the search, including the checks of cards before it."""
 
 

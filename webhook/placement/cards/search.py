@@ -38,13 +38,13 @@ _MOST_TRIED: Final = 20_000
 _FIRST_STEPS: Final = 3
 """Attempts of a rule per requested card."""
 
-_LOOK: Final = 6
+_LOOK: Final = 4
 """Budget steps per check of a card."""
 
-_TRY: Final = 12
+_TRY: Final = 8
 """Budget steps per attempted set of cards."""
 
-DESCENT: Final = 10
+DESCENT: Final = 7
 """Budget steps of a descent per card of the node, about."""
 
 _DEEPEST: Final = 300
