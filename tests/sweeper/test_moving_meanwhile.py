@@ -201,6 +201,20 @@ def test_a_gang_is_whole_again_if_the_one_that_waits_is_deleted_after_the_first_
 
 
 @pytest.mark.promise("O420")
+@pytest.mark.parametrize(("annotations", "nodes"), [(REQUIRED, set[str]()), (MOVABLE, {"n3", "n4", "n5"})])
+def test_a_partly_evicted_gang_whose_nodes_are_taken_leaves_no_level_that_it_requires(
+    annotations: dict[str, str], nodes: set[str]
+) -> None:
+    """It waits for a place beside the pod that stayed; without a required level it is spread wider."""
+    scene = two_pods_to_move("n0", "n1")
+    scene.change("pair-0", None)
+    scene.scattered.runs("taker", "n0", "n2", annotations={}, priority=3000)
+    found = set(place_again(scene, "pair", annotations).values())
+    assert found <= nodes
+    assert bool(found) == bool(nodes)
+
+
+@pytest.mark.promise("O420")
 def test_gangs_keep_their_old_or_new_place_once_moves_are_switched_off() -> None:
     scene = Moving()
     scene.change("one-0", None)
