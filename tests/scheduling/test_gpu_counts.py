@@ -158,7 +158,7 @@ def devices() -> dict[Any, Any]:
 def cluster_of_all_kinds() -> ClusterReading:
     return ClusterReading(
         PODS, {each.metadata.name: each for each in ALL_KINDS}, {}, lambda _: OwnerFacts(None),
-        read_objects=devices().__getitem__,
+        read_objects=devices().get,
     )  # fmt: skip
 
 
