@@ -125,3 +125,18 @@ def test_many_gangs_that_ask_one_after_the_other_move_no_more_than_within_an_hou
             made.cluster.pods = [pod for pod in made.cluster.pods if pod.metadata.uid not in gone]
         change_leader(made)
     assert count == min(5, per_hour)
+
+
+@pytest.mark.parametrize(
+    ("at", "expected"),
+    [(ago(minutes=-30), []), (ago(days=-3650), [["ns-one-0"]])],
+    ids=["a clock ahead", "edited"],
+)
+def test_a_move_in_the_far_future_does_not_end_all_moves(at: str, expected: list[list[str]]) -> None:
+    made = scattered(1)
+    made.waits("large", 3)
+    made.runs("moved", "n6")
+    (key,) = [key for key in made.cluster.placements if "moved" in key]
+    before = made.cluster.placements[key]
+    made.record(msgspec.structs.replace(before, spec=msgspec.structs.replace(before.spec, moves=[at])))
+    assert [pods for pods, _ in moved(made.one())] == expected

@@ -69,8 +69,12 @@ def _recorded(view: View) -> frozenset[str]:
 
 
 def moves_within(seconds: float, moves: Sequence[str], at: float) -> list[str]:
-    """Those of these moves that were made within this time. at: now, in seconds since 1970."""
-    return [each for each in moves if (made := since_1970(each)) is not None and at - made < seconds]
+    """Those of these moves that were made within this time. at: now, in seconds since 1970.
+
+    A time to come counts within the same bound: an earlier leader's clock may have been ahead, but an
+    edited time ends no moves for good.
+    """
+    return [each for each in moves if (made := since_1970(each)) is not None and abs(at - made) < seconds]
 
 
 def moves_of(view: View) -> Iterator[tuple[Placement, VictimGroup]]:
