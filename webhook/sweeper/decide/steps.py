@@ -349,7 +349,7 @@ def commit(attempt: Attempt, now: PassState) -> Attempt | GangPlaced:
 def preempt(attempt: Attempt, now: PassState) -> Attempt:
     """In the place of gangs and pods of lower priority, unless it runs without the waiting pods.
 
-    Of several variants, in the one where the fewest have to end.
+    Of several variants, in the one whose victims are the least important, then the fewest.
     """
     gang = attempt.gang
     if not isinstance(attempt.answer, NoFit) or has_enough(gang, attempt.workers):
@@ -371,12 +371,17 @@ def _preemptions(
     attempt: Attempt, now: PassState, search: VictimSearch
 ) -> Iterator[tuple[Attempt, Preemption]]:
     """For each variant of the gang that has a place with victims: the attempt as that variant, the place."""
+    for each in _as_variants(attempt, now) if attempt.variants else [attempt]:
+        if (found := search.find(each.asked, each.nodes.last_resort)) is not None:
+            yield each, found
+
+
+def _as_variants(attempt: Attempt, now: PassState) -> Iterator[Attempt]:
+    """The attempt as each variant of the gang; it has the question of one of them alone."""
     gangs = (attempt.gang, *(variant.gang for variant in attempt.variants))
     pods = attempt.workers[: needed(attempt.gang, attempt.workers)]
     for gang, nodes in zip(gangs, attempt.tried, strict=True):
-        asked = now.question(gang, pods, nodes.hard)
-        if (found := search.find(asked, nodes.last_resort)) is not None:
-            yield replace(attempt, gang=gang, nodes=nodes, asked=asked), found
+        yield replace(attempt, gang=gang, nodes=nodes, asked=now.question(gang, pods, nodes.hard))
 
 
 def move_gangs(attempt: Attempt, now: PassState) -> Attempt:
