@@ -108,9 +108,8 @@ def _run(args: argparse.Namespace) -> int:
 
 def _fault_of(args: argparse.Namespace) -> str:
     """Which options contradict one another, "" if none."""
-    for name in ("map", "make_room") if args.output in session.DOCUMENTS else ():
-        if getattr(args, name):
-            return f"--{name.replace('_', '-')} prints text; omit it or -o {args.output}"
+    if args.output in session.DOCUMENTS and (args.map or args.make_room):
+        return f"{'--map' if args.map else _MOVES} prints text; omit it or -o {args.output}"
     if args.make_room and args.cluster:
         return f"{_MOVES} needs the Placements of a cluster, which --cluster does not read; omit one"
     return ""

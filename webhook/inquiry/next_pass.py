@@ -103,12 +103,13 @@ VIEW_ALONE: Final = PassFacts(lambda _: OwnerFacts())
 class NextPass:
     """A pass: what it saw, the gangs that waited in their order, and what it decided.
 
-    notes: of extensions for gangs that found no place, see EndOrders.
+    reasons: why gangs wait. notes: of extensions for gangs that found no place, see EndOrders.
     """
 
     seen: Observation
     decided: Decided
-    notes: Mapping[GangKey, str] = field(default_factory=dict)
+    reasons: GangReasons
+    notes: Mapping[GangKey, str]
 
     @property
     def view(self) -> View:
@@ -141,12 +142,12 @@ class NextPass:
         queue = self.decided.queue
         waits = sentences(queue.waiters.values(), self.view.gang_of) if queue is not None else {}
         waiters = {key: sentence for key, (_, sentence) in waits.items()}
-        return ReportMemory(_reasons(self.decided), waiters=waiters, notes=self.notes)
+        return ReportMemory(self.reasons, waiters=waiters, notes=self.notes)
 
-    @property
+    @cached_property
     def causes(self) -> Mapping[GangKey, Cause]:
         """Why gangs wait, in one word."""
-        return causes_of(self._report.reasons)
+        return causes_of(self.reasons)
 
     def sentence(self, key: GangKey) -> str:
         """Why a gang waits, and for which release, as the sweeper reports it; "" for nothing."""
@@ -154,7 +155,7 @@ class NextPass:
 
     def reason(self, key: GangKey) -> GangReason | None:
         """Why a gang waits; None where the pass decides nothing else about it, or places it."""
-        return self._report.reasons.get(key)
+        return self.reasons.get(key)
 
     def outcome(self, key: GangKey) -> GangOutcome | None:
         """The outcome of a gang that waits, without what else is reported of it."""
@@ -251,20 +252,17 @@ def run_pass(
     """
     seen, memory = _begun(view, snapshot, settings, facts, first=first)
     decided = decide(seen, memory, settings, _guarded)
-    return NextPass(seen, decided, _notes(seen, decided, facts))
-
-
-def _reasons(decided: Decided) -> GangReasons:
     reasons: GangReasons = {}
     for orders in decided.to_apply:
         reasons = reasons_after(reasons, orders)
-    return reasons
+    return NextPass(seen, decided, reasons, _notes(seen, decided.settings, reasons, facts))
 
 
-def _notes(seen: Observation, decided: Decided, facts: PassFacts) -> dict[GangKey, str]:
-    """The notes of extensions at the end of a pass."""
-    view, settings, notes = seen.view, decided.settings, dict[GangKey, str]()
-    causes = causes_of(_reasons(decided))
+def _notes(
+    seen: Observation, settings: Settings, reasons: GangReasons, facts: PassFacts
+) -> dict[GangKey, str]:
+    """The notes of extensions at the end of a pass. reasons: why gangs wait."""
+    view, notes, causes = seen.view, dict[GangKey, str](), causes_of(reasons)
     given = HookInput(view, settings, seen.policy, facts.namespaces, gangs=seen.gangs, causes=causes)
     for extension in running(settings, seen.policy, view):
         with _guarded(extension.name):

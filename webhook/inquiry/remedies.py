@@ -4,6 +4,7 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Final
 
 from labeler.contract import keys
@@ -136,7 +137,7 @@ class _Remedies:
         is_reserved = bool(self.attempt.nodes.of_kind(RuleKind.RESERVED, RuleKind.RESERVED_NEW))
         if is_reserved and self._plan(self.gang, self._without_reservations(self.state)):
             return "What would help: it fits once the nodes that are reserved for other gangs are free."
-        ends = self._ends_of_rules()
+        ends = self._ends_of_rules
         plan = self._plan(self.gang, self._avoiding_none(self.state)) if ends else None
         if plan is None:
             return ""
@@ -146,6 +147,7 @@ class _Remedies:
             f"then it fits {_where(plan)}."
         )
 
+    @cached_property
     def _ends_of_rules(self) -> Mapping[str, float]:
         """Node -> until when the gang does not use it, in seconds since 1970, where that has an end."""
         found: dict[str, float] = {}
@@ -156,7 +158,7 @@ class _Remedies:
 
     def _avoiding_none(self, state: PassState) -> PassState:
         """Once the time of each node rule that has an end is over."""
-        last = max(self._ends_of_rules().values(), default=0.0)
+        last = max(self._ends_of_rules.values(), default=0.0)
         return replace(state, given=replace(state.given, rules=state.given.rules.at(last)))
 
     def _ending(self) -> Set[str]:

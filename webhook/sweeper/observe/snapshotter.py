@@ -102,7 +102,7 @@ class Snapshotter:
         self._refusals = IdentityCache[int, str]()
         self._one_of_each = IdentityCache[int, tuple[Pod, ...]]()
         self._mix_counts = IdentityCache[GangKey, pod_mix.Counts]()
-        self._running = pod_mix.RunningClasses()
+        self._running = pod_mix.NO_POD
         self._terms = IdentityCache[str, tuple[AntiAffinityTerm, ...]]()
         self._namespaces: NamespaceLabels | None = None
         self._usages_on_nodes = UsagesOnNodes()

@@ -94,7 +94,7 @@ class View:
     candidate nodes a plan may use. now: the time. not_released: uids of gated pods that are not released in
     this pass, as extensions decide. objects: what extensions watch: by WatchedCollection or WatchedOwners,
     its objects by "namespace/name". Collections that were not read completely are left out.
-    why_not_accepted: see the function of this name.
+    lost_owners: of the pods of gangs that wait. why_not_accepted: see the function of this name.
     """
 
     gated: Sequence[Pod]
