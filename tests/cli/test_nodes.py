@@ -9,7 +9,6 @@ from tests.extensions.node_health.failing import proven
 from webhook.cli import node_list, session
 from webhook.extensions.node_health.avoided_nodes import NAME, encoded
 from webhook.inquiry import bad_nodes
-from webhook.kube.client import ApiError
 from webhook.kube.state_config_map import path_of
 
 NOW = 1_700_000_000
@@ -28,16 +27,6 @@ class Cluster:
     def json(self, method: str, path: str, **_: Any) -> dict[str, Any]:
         assert method == "GET"
         return {"data": self.data} if path == path_of(NAME) else {"items": self.nodes}
-
-
-class Away:
-    """An API server that refuses every request, or does not answer (status 0)."""
-
-    def __init__(self, status: int) -> None:
-        self.status = status
-
-    def json(self, *_: Any, **__: Any) -> dict[str, Any]:
-        raise ApiError(self.status, "No", "no answer")
 
 
 def avoided(node: str, by: str = "*", until: int = NOW + 60) -> str:
@@ -63,11 +52,6 @@ def test_avoided_nodes_come_first_and_then_those_with_failures_alone() -> None:
 
 def test_a_node_whose_time_is_over_is_not_avoided_though_nobody_has_written_it() -> None:
     assert bad_nodes.rows({"avoided": f"[{avoided('n1', until=NOW)}]"}, NOW) == []
-
-
-@pytest.mark.parametrize("status", [401, 403, 404])
-def test_who_may_not_read_it_sees_no_node(status: int) -> None:
-    assert bad_nodes.avoided(Away(status), NOW) == {}  # type: ignore[arg-type] # a fake
 
 
 def shown(

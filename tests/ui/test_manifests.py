@@ -93,3 +93,9 @@ def test_the_page_shows_no_avoided_node_once_the_record_of_failures_is_deleted()
     del api.objects[path]
     clock.now += RECORD_SECONDS
     assert records.avoided() == {}
+
+
+@pytest.mark.parametrize("status", [401, 403, 404])
+def test_who_may_not_read_the_record_of_failures_sees_no_avoided_node(status: int) -> None:
+    api = Records({path_of(NODE_FAILURES): ApiError(status, "No", "no answer")})
+    assert LeaderRecords(cast(Api, api)).avoided() == {}

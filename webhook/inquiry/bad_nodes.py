@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from webhook.extensions.node_health.avoided_nodes import NAME, avoided_now, failures_in, reasons
-from webhook.kube.client import Api, ApiError
+from webhook.extensions.node_health.avoided_nodes import NAME, avoided_now, failures_in
+from webhook.kube.client import Api
 from webhook.kube.state_config_map import path_of
 
 
@@ -49,24 +49,6 @@ def rows(data: dict[str, Any], now: float) -> list[NodeRow]:
 def read(api: Api) -> dict[str, Any]:
     """The data of the ConfigMap. Raises ApiError."""
     return dict(api.json("GET", path_of(NAME), timeout_seconds=5).get("data") or {})
-
-
-def known(api: Api) -> dict[str, Any]:
-    """The same, empty if it does not exist or may not be read. Raises ApiError."""
-    try:
-        return read(api)
-    except ApiError as error:
-        if error.status not in (401, 403, 404):
-            raise
-        return {}
-
-
-def avoided(api: Api, now: float) -> dict[str, str]:
-    """Node -> why all gangs avoid it; empty if that may not be read.
-
-    now: seconds since 1970. Raises ApiError.
-    """
-    return reasons(known(api), now)
 
 
 def day_and_time(seconds: int) -> str:
