@@ -8,9 +8,11 @@ from typing import Any, Final
 import msgspec
 from hypothesis import strategies as st
 
+from tests.sweeper.clock import Clock
 from webhook.kube.client import Api, ApiError
 from webhook.kube.objects import Pod
 from webhook.sweeper.observe.cache import ClusterCache
+from webhook.sweeper.sweep import Sweeper
 
 TEXT: Final = st.one_of(st.text(max_size=20), st.sampled_from(["n0", "\0", "\x1b[2J", "a" * 100_000]))
 SIMPLE: Final = st.one_of(
@@ -109,3 +111,19 @@ class NoneFailed(ClusterCache):
 
     def take_failed(self) -> list[Pod]:
         return []
+
+
+def defects_of(
+    sweeper: Sweeper, cache: ClusterCache, clock: Clock | None = None, passes: int = 3
+) -> list[str]:
+    """What a sweeper logs as defects in some passes, 200 s of the clock apart; then both are stopped."""
+    try:
+        with Defects() as defects:
+            for _ in range(passes):
+                sweeper.sweep()
+                if clock is not None:
+                    clock.now += 200
+    finally:
+        sweeper.close()
+        cache.stop()
+    return defects.found

@@ -14,7 +14,7 @@ from msgspec import inspect, structs
 from labeler.contract import keys
 from tests.sweeper.clock import Clock
 from tests.sweeper.cluster import Nodes, Placing, gpu_pod, places
-from tests.sweeper.edits import Defects, NoneFailed, Stored
+from tests.sweeper.edits import NoneFailed, Stored, defects_of
 from tests.sweeper.empty_api import Empty
 from tests.sweeper.pods import decode, pod_json
 from webhook.configuration.settings import Settings
@@ -119,15 +119,7 @@ def test_whatever_pods_and_nodes_contain_a_gang_beside_them_is_released_without_
     cache.pods._replace(Listing("1", {f"x/{each.metadata.uid}": each for each in (*theirs, gpu_pod("wait"))}))
     cache.nodes._replace(Listing("1", {**Nodes(6, gpus=8).nodes, "n0": node}))
     sweeper = Sweeper(Pass(api, cache, Settings(settle_seconds=0, reserve_seconds=0), clock=clock))
-    try:
-        with Defects() as defects:
-            for _ in range(3):
-                sweeper.sweep()
-                clock.now += 200
-    finally:
-        sweeper.close()
-        cache.stop()
-    assert not defects.found
+    assert not defects_of(sweeper, cache, clock)
     assert any("/pods/wait" in each for each in api.writes)
 
 
@@ -147,7 +139,7 @@ HUGE: Final[dict[str, dict[str, str]]] = {
 def test_a_pod_that_requests_more_than_any_node_has_keeps_no_other_from_its_place(
     asked: str, state: str
 ) -> None:
-    """The API server accepts such amounts, which in thousandths no 64-bit integer is as large as."""
+    """In thousandths, no 64-bit integer is as large as such an amount."""
     resources = {"requests": HUGE[asked], "limits": HUGE[asked]}
     metadata = {"namespace": "theirs", "uid": "u0"}
     theirs = pod_json("their", metadata=metadata, containers=[{"name": "c", "resources": resources}])

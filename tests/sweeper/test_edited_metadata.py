@@ -10,7 +10,7 @@ from labeler.contract import keys
 from labeler.contract.key_reference import KEY_USES
 from tests.sweeper.clock import Clock
 from tests.sweeper.cluster import Nodes, gpu_pod
-from tests.sweeper.edits import Defects, NoneFailed, Stored
+from tests.sweeper.edits import NoneFailed, Stored, defects_of
 from tests.sweeper.empty_api import Empty
 from tests.sweeper.preemptions import plan
 from webhook.configuration.settings import Settings
@@ -159,13 +159,5 @@ def test_whatever_is_written_on_objects_a_gang_beside_them_is_released_without_a
     settings_ = Settings(settle_seconds=0, reserve_seconds=0)
     switches = tuple(each for each in SWITCHES if each.load().name != "scale_up")
     sweeper = Sweeper(Pass(api, cache, settings_, clock=clock, extensions=switches))
-    try:
-        with Defects() as defects:
-            for _ in range(3):
-                sweeper.sweep()
-                clock.now += 200
-    finally:
-        sweeper.close()
-        cache.stop()
-    assert not defects.found
+    assert not defects_of(sweeper, cache, clock)
     assert any("/pods/wait" in each for each in api.writes)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tests.sweeper.clock import Clock
 from tests.sweeper.cluster import Nodes, gpu_pod
-from tests.sweeper.edits import Defects, NoneFailed, Stored, any_json, edited, paths_in
+from tests.sweeper.edits import NoneFailed, Stored, any_json, defects_of, edited, paths_in
 from tests.sweeper.empty_api import Empty
 from webhook.configuration.document import ConfigurationError
 from webhook.configuration.file import from_document
@@ -54,15 +54,7 @@ def swept(
         nodes.label(name, {"kubernetes.io/hostname": name, "topology.kubernetes.io/zone": "a"})
     cache.nodes._replace(Listing("1", nodes.nodes))
     sweeper = Sweeper(Pass(api, cache, settings, clock=clock, **surroundings))
-    try:
-        with Defects() as defects:
-            for _ in range(3):
-                sweeper.sweep()
-                clock.now += 200
-    finally:
-        sweeper.close()
-        cache.stop()
-    return defects.found
+    return defects_of(sweeper, cache, clock)
 
 
 # --- storage ------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ import pytest
 
 from tests.scheduling.shelf import Shelf
 from tests.sweeper.cluster import Nodes, gpu_pod
-from tests.sweeper.edits import Defects, NoneFailed, Stored
+from tests.sweeper.edits import NoneFailed, Stored, defects_of
 from tests.sweeper.empty_api import Empty
 from webhook.configuration.settings import Avoid, BadNodes, Settings
 from webhook.kube.collection import Listing
@@ -82,13 +82,7 @@ def test_a_defect_in_a_preference_a_measurement_or_a_report_keeps_no_gang_from_i
     cache.namespace_labels = lambda: {"ns": {}}  # type: ignore[method-assign]
     sweeper = Sweeper(surroundings)
     monkeypatch.setattr(*broken, failing)
-    try:
-        with Defects() as defects:
-            sweeper.sweep()
-    finally:
-        sweeper.close()
-        cache.stop()
-    assert defects.found, "the defect is in the log"
+    assert defects_of(sweeper, cache, passes=1), "the defect is in the log"
     assert any("/pods/wait" in each for each in api.writes)
 
 
@@ -128,13 +122,6 @@ def test_a_defect_with_one_object_stops_the_gangs_of_no_other(
     cache.nodes._replace(Listing("1", nodes.nodes))
     sweeper = Sweeper(Pass(api, cache, Settings(settle_seconds=0, reserve_seconds=0)))
     monkeypatch.setattr(module, name, fails)
-    try:
-        with Defects() as defects:
-            for _ in range(3):
-                sweeper.sweep()
-    finally:
-        sweeper.close()
-        cache.stop()
-    assert defects.found, "the defect is in the log"
+    assert defects_of(sweeper, cache), "the defect is in the log"
     assert any("/pods/wait" in each for each in api.writes)
     assert any("/pods/bad" in each for each in api.writes) == is_released
