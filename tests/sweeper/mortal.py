@@ -9,7 +9,7 @@ import re
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -44,6 +44,11 @@ class Death:
 
     def __str__(self) -> str:
         return f"{self.moment} {self.write}"
+
+
+def deaths_at(writes: Sequence[str]) -> list[Death]:
+    """One before each write, where all is as right after the write before it, and one after the last."""
+    return [*(Death(BEFORE, write) for write in writes), Death(AFTER, writes[-1])]
 
 
 class MortalApi(Api):

@@ -1,4 +1,4 @@
-"""Whichever write the sweeper dies at, right before or right after it, the next one reaches the same end.
+"""Between whichever writes the sweeper dies, the next one reaches the same end.
 
 The writes are not listed here: a run that nobody disturbs enumerates them. Two gangs: three pods with
 NVIDIA GPUs for two nodes, and two pods that share the cards of one Intel node and are released in turn.
@@ -16,7 +16,7 @@ from hack.local.cluster import Cluster
 from labeler.contract import keys
 from tests.support import audited, create_namespace
 from tests.sweeper.crash_cases import CASE_SECONDS, GANGS, GPUS, PARALLEL, Case
-from tests.sweeper.mortal import AFTER, BEFORE, Death, MortalApi, sweep_until
+from tests.sweeper.mortal import Death, MortalApi, deaths_at, sweep_until
 
 
 def run_case(cluster: Cluster, death: Death | None) -> tuple[Case, MortalApi, bool]:
@@ -127,7 +127,7 @@ def test_whichever_write_the_sweeper_dies_at_the_next_one_reaches_the_same_end(
     assert len([write for write in durable if write.startswith("POST placement")]) == len(GANGS)
     assert len([write for write in durable if write.startswith("PATCH pod")]) == 5
 
-    deaths = [Death(moment, write) for write in writes for moment in (BEFORE, AFTER)]
+    deaths = deaths_at(writes)
     with ThreadPoolExecutor(PARALLEL) as pool:
         results = list(pool.map(functools.partial(run_case, definitions), deaths))
 
