@@ -161,6 +161,7 @@ def alone(own_cluster: Cluster) -> Iterator[tuple[Team, Lives]]:
     team.api.close()
 
 
+@pytest.mark.when_changed("webhook/tasks", "webhook/kube")
 @pytest.mark.promise("O168")
 def test_pods_of_an_earlier_job_are_deleted_even_where_the_garbage_collector_takes_both_for_one(
     alone: tuple[Team, Lives],
