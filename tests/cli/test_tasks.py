@@ -57,24 +57,6 @@ def test_a_command_connects_without_client_packages(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr.count("Connection refused")) == (0, len(commands)), done.stderr
 
 
-@pytest.mark.parametrize("command", list(COMMANDS))
-def test_every_command_has_a_help_of_its_own(command: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main.main([command, "--help"])
-    assert ended.value.code == 0
-    assert f"topogate {command}" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize("words", [[], ["nonsense"], ["ps", "--nonsense"], ["logs"]], ids=str)
-def test_wrong_words_are_a_sentence_and_status_2(
-    words: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main.main(words)
-    assert ended.value.code == 2
-    assert "topogate" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize(
     "command",
     [["ps"], ["top"], ["logs", "x"], ["stop", "x"], ["run", "--image", "x"], ["explain", "x"]],

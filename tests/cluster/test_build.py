@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from hack.local.build import PROGRAMS, ROOT
+from hack.local.build import ROOT
 
 FAKE_TOOLCHAIN = """#!/bin/sh
 case "$1" in
@@ -72,25 +72,6 @@ def test_two_callers_at_once_build_once(tmp_path: Path, environment: dict[str, s
     assert [caller.returncode for caller in (first, second)] == [0, 0], output
     assert log.read_text() == "built\n"
     assert "Another process is building" not in output[0]
-
-
-def test_the_fast_alternative_is_named_before_a_build_begins(
-    tmp_path: Path, environment: dict[str, str]
-) -> None:
-    put_toolchain(tmp_path, "1.99.0")
-    output = get_programs(environment).communicate(timeout=60)[1]
-    assert f"KUBEBUILDER_ASSETS names a folder with {', '.join(PROGRAMS)}." in output
-    assert output.index("KUBEBUILDER_ASSETS") < output.index("Building the local control plane")
-    assert "usually" not in output
-
-
-def test_what_is_built_is_used_again(tmp_path: Path, environment: dict[str, str]) -> None:
-    log = put_toolchain(tmp_path, "1.99.0")
-    for _ in range(2):
-        caller = get_programs(environment)
-        caller.communicate(timeout=60)
-        assert caller.returncode == 0
-    assert log.read_text() == "built\n"
 
 
 @pytest.mark.skipif(
