@@ -83,7 +83,7 @@ class PlanPasses:
 
 
 def nodes_before(passes: PlanPasses, gang: PodGang) -> frozenset[str]:
-    return nodes_of(passes.ledger.rules(gang, gang.gated))
+    return nodes_of(passes.ledger.rules(gang, gang.gated, seen()))
 
 
 def waiting(priority: int) -> PodGang:

@@ -15,11 +15,13 @@ from labeler.contract import keys
 from labeler.contract.event_reasons import EventReason
 from tests.support import register_nodes, wait_for_pods
 from tests.sweeper.at_work import Pods, create_job, create_pod, named, run_all, sweep, template
-from tests.sweeper.moves import MOVABLE, Scattered, moved
+from tests.sweeper.cluster import places
+from tests.sweeper.moves import MOVABLE, Scattered, change_leader, moved
 from tests.sweeper.preemptions import member
 from tests.sweeper.sets import JOB_KEY, affinity, begin_jobset, define, exclusive, lws_pod, make, replicated
 from webhook.configuration.settings import MoveLimits, Settings
 from webhook.kube.objects import Node, Pod
+from webhook.sweeper.decide.reservations import MOVE
 from webhook.workloads import marks
 
 SETTINGS: Final = Settings(settle_seconds=30, patience_seconds=30)
@@ -32,6 +34,8 @@ BLOCK: Final = keys.GCE_TOPOLOGY[0]
 LWS_LABELS: Final = lws_pod(0, 2)["metadata"]["labels"]
 JOBSET_UID: Final = "jobset.sigs.k8s.io/jobset-uid"
 JOBSET_LABELS: Final = {marks.JOBSET_NAME_LABEL: "train", JOBSET_UID: "1", JOB_KEY: "mine"}
+NO_JOB_KEY: Final = {name: value for name, value in JOBSET_LABELS.items() if name != JOB_KEY}
+GONE: Final = {"train", "other"}
 
 
 def running(labels: dict[str, str], annotations: dict[str, str]) -> Scattered:
@@ -64,18 +68,51 @@ def test_a_set_is_moved_unless_it_wants_a_domain_of_its_own(
     assert moved(made.one()) == []
 
 
-@pytest.mark.promise("O418")
-def test_a_set_is_not_moved_into_the_domain_of_another_job() -> None:
-    """kube-scheduler would refuse its pods there, by the anti-affinity that JobSet writes."""
-    made = running(JOBSET_LABELS, MOVABLE)
+def exclusive_job(node: str = "") -> list[Pod]:
+    """A Job that wants a block without pods of other JobSets: on a node, or gated."""
     metadata = {
         "labels": {marks.JOBSET_NAME_LABEL: "own", JOBSET_UID: "2", JOB_KEY: "theirs"},
         "annotations": {marks.JOBSET_EXCLUSIVE: BLOCK},
     }
     near = affinity(JOB_KEY, "theirs", BLOCK, namespaceSelector={})
-    made.adopt([member("own", 0, "n3", metadata=metadata, affinity=near)])
+    return [member("own", 0, node, metadata=metadata, affinity=near)]
+
+
+@pytest.mark.promise("O418")
+def test_a_set_is_not_moved_into_the_domain_of_another_job() -> None:
+    """kube-scheduler would refuse its pods there, by the anti-affinity that JobSet writes."""
+    made = running(JOBSET_LABELS, MOVABLE)
+    made.adopt(exclusive_job("n3"))
     exclusive(made.placing)
     assert moved(made.one()) == [(["train-0", "train-1"], ["n7", "n8"])]
+
+
+@pytest.mark.promise("O419")
+@pytest.mark.parametrize(
+    ("labels", "happen", "nodes"),
+    [
+        (JOBSET_LABELS, lambda _: None, set[str]()),
+        (JOBSET_LABELS, change_leader, set[str]()),
+        (NO_JOB_KEY, lambda _: None, {"n3"}),
+    ],
+)
+def test_no_job_takes_the_domain_in_which_nodes_are_reserved_for_a_moved_set(
+    labels: dict[str, str], happen: Callable[[Scattered], None], nodes: set[str]
+) -> None:
+    """Its anti-affinity would keep the recreated pods out of their place, unless they lack the label."""
+    made = running(labels, MOVABLE)
+    made.runs("other", "n3", annotations={}, priority=3000)
+    made.runs("taker", "n7", "n8", annotations={}, priority=3000)
+    (order,) = made.one().plans
+    made.written(order)
+    made.cluster.pods = [pod for pod in made.cluster.pods if pod.metadata.name.split("-")[0] not in GONE]
+    happen(made)
+    made.one()
+    assert made.placing.ledger.nodes(MOVE) == {"n4", "n5"}
+    exclusive(made.placing)
+    made.cluster.pods += exclusive_job()
+    made.sizes["own"] = 1
+    assert set(places(made.one()).values()) == nodes
 
 
 # --- at work ------------------------------------------------------------------------------------------

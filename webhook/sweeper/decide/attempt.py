@@ -252,7 +252,7 @@ class PassState:
 
         Raises ValueError if a request is unreadable.
         """
-        rules = (*more, *self.given.rules.of(gang), *self.ledger.rules(gang, waiting))
+        rules = (*more, *self.given.rules.of(gang), *self.ledger.rules(gang, waiting, self.view))
         nodes = GangNodes(rules)
         if nodes.of_kind(RuleKind.STUCK) and not any(self.class_of(pod).wants_cards for pod in waiting):
             nodes = nodes.without(RuleKind.STUCK)

@@ -15,6 +15,8 @@ from webhook.durations import DAY
 from webhook.kube.objects import OwnerReference, Pod, PodMetadata
 from webhook.kube.placements import Placement, VictimGroup
 from webhook.kube.times import since_1970
+from webhook.scheduling.antiaffinity import AntiAffinityTerm
+from webhook.scheduling.podrules import rules_of
 from webhook.sweeper.decide.reservations import (
     MOVE,
     Reservation,
@@ -30,9 +32,10 @@ _ABOVE_ALL: Final = 2**31
 """No gang, however important, takes the place of one that has given up its own."""
 _LEAST_SECONDS: Final = 2 * ENDING_SECONDS
 """For so long a place is reserved at least: until the evicted pods have ended, and are recreated."""
-
 _SKEW_SECONDS: Final = 60.0
 """By so much the clock of the leader before may have been ahead; a later move was written by no sweeper."""
+_SHOWN: Final = 8
+"""The pods of a gang whose labels are compared with the anti-affinity of others."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +44,8 @@ class MoveReservation(Reservation):
 
     moves: when the gang was moved; the last one is this move, by which it is recognized. pods: uids of those
     that are evicted. owner: see VictimGroup. is_over: the gang has its place, or is deleted; without nodes,
-    it stays for a day, so that the plan does not begin it again. is_recorded: by a Placement.
+    it stays for a day, so that the plan does not begin it again. is_recorded: by a Placement. labels: of some
+    of its pods, () if they were gone before this leader could see them.
     """
 
     moves: tuple[str, ...] = ()
@@ -49,6 +53,22 @@ class MoveReservation(Reservation):
     owner: OwnerReference | None = None
     is_over: bool = False
     is_recorded: bool = False
+    labels: tuple[Mapping[str, str], ...] = ()
+
+    def closed_to(self, waiting: Iterable[Pod], view: View) -> frozenset[str]:
+        """Also the domains of these nodes from which such pods would keep its own by their anti-affinity."""
+        closed, domains = set(self.nodes), view.domains_of(view.nodes)
+        for rule in {rule for pod in waiting for rule in rules_of(pod, view.namespaces).apart}:
+            if self._is_repelled(rule.pods):
+                closed.update(domains.nodes_with(rule.key, domains.values(self.nodes, rule.key)))
+        return frozenset(closed)
+
+    def _is_repelled(self, term: AntiAffinityTerm) -> bool:
+        """Whether a term may exclude its pods, of which perhaps only the namespace is known."""
+        namespace = self.gang.partition("/")[0]
+        if not self.labels:
+            return term.namespaces is None or namespace in term.namespaces
+        return any(term.repels(namespace, labels) for labels in self.labels)
 
 
 def is_needed_by_moves(placement: Placement, view: View) -> bool:
@@ -168,11 +188,14 @@ def _reservation(
     nodes = frozenset(group.nodes) & view.nodes.keys()
     known = view.placements.get(group.moved_gang)
     namespace = group.moved_gang.partition("/")[0]
+    pods = [pod for uid in group.pods if (pod := view.by_uid.get(uid)) is not None]
+    labels = tuple(pod.metadata.labels for pod in pods[:_SHOWN])
     return MoveReservation(
         MOVE, group.moved_gang, nodes, until - seconds, until, datetime.fromtimestamp(began + seconds, UTC),
         whose=f"{namespace}/{known.spec.gang}" if known is not None else group.moved_gang,
         holder=group.moves[-1], priority=_ABOVE_ALL, beyond_share=nodes, moves=tuple(group.moves),
         pods=tuple(group.pods), owner=group.owner, is_over=before is not None and before.is_over,
+        labels=labels or (before.labels if before is not None else ()),
     )  # fmt: skip
 
 

@@ -80,6 +80,10 @@ class Reservation:
         """Its nodes that count against the share."""
         return self.nodes - self.beyond_share
 
+    def closed_to(self, _waiting: Iterable[Pod], _view: View) -> frozenset[str]:
+        """The nodes that these waiting pods of another gang may not use."""
+        return self.nodes
+
     def merge(self, other: "Reservation") -> "Reservation":
         """This one with the nodes and the time of another."""
         return replace(
@@ -140,16 +144,16 @@ class ReservationLedger:
 
     # --- the reserved nodes ---------------------------------------------------------------------
 
-    def rules(self, gang: PodGang, waiting: Iterable[Pod]) -> Iterator[NodeRule]:
+    def rules(self, gang: PodGang, waiting: Sequence[Pod], view: View) -> Iterator[NodeRule]:
         """The nodes that these waiting pods of a gang may not use, as they are reserved for others."""
-        others = grouped((each.kind.of_new_nodes, each) for each in self._others(gang, waiting))
+        others = grouped((each.kind.of_new_nodes, each) for each in self._others(gang, waiting, view))
         for is_new, some in others.items():
             kind = RuleKind.RESERVED_NEW if is_new else RuleKind.RESERVED
             yield ReservedNodes(
                 nodes_of(some), "", kind, is_hard=True, reservations=tuple(some), namespace=gang.key.namespace
             )
 
-    def _others(self, gang: PodGang, waiting: Iterable[Pod]) -> tuple[Reservation, ...]:
+    def _others(self, gang: PodGang, waiting: Sequence[Pod], view: View) -> tuple[Reservation, ...]:
         """Pods that must have ended before a reservation does may use its nodes.
 
         Where two plans reserve one node for later stages, both were placed there with capacity for each
@@ -164,7 +168,7 @@ class ReservationLedger:
         own = self.of(key, LATER_STAGE)
         position = self.order.get(key, len(self.order))
         return tuple(
-            replace(each, nodes=each.nodes - own)
+            replace(each, nodes=each.closed_to(waiting, view) - own)
             for each in others
             if ends > each.until
             and (
