@@ -1,6 +1,7 @@
 """Webhooks before and after topogate's: a pod is managed by topogate, or nothing of topogate is on it."""
 
 import copy
+import json
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -82,9 +83,27 @@ def remove_gates_of_others(pod: Pod) -> None:
     pod["spec"]["schedulingGates"] = [each for each in there if each["name"] == keys.GATE]
 
 
+def remove_topogates_gate(pod: Pod) -> None:
+    there = pod["spec"].get("schedulingGates") or []
+    pod["spec"]["schedulingGates"] = [each for each in there if each["name"] != keys.GATE]
+
+
+def add_container(*, gpus: str = "0") -> Change:
+    """As an injector of sidecars does."""
+
+    def change(pod: Pod) -> None:
+        limits = {"cpu": "1", **({"nvidia.com/gpu": gpus} if gpus != "0" else {})}
+        side = {"name": "side", "image": "x", "resources": {"limits": limits}}
+        others = [each for each in pod["spec"]["containers"] if each["name"] != "side"]
+        pod["spec"]["containers"] = [side, *others]
+
+    return change
+
+
 def own_by(kind: str) -> Change:
     def change(pod: Pod) -> None:
-        pod["metadata"]["ownerReferences"] = [{"kind": kind, "name": "o", "controller": True}]
+        reference = {"apiVersion": "v1", "kind": kind, "name": "o", "uid": "u", "controller": True}
+        pod["metadata"]["ownerReferences"] = [reference]
 
     return change
 
@@ -109,6 +128,8 @@ CHANGES: Final[dict[str, Change]] = {
     "a GPU": ask({"nvidia.com/gpu": "1"}),
     "more GPUs": ask({"nvidia.com/gpu": "8"}),
     "a part of a GPU": ask({"nvidia.com/mig-1g": "1"}),
+    "a sidecar": add_container(),
+    "a sidecar with a GPU": add_container(gpus="1"),
     "no GPU": ask({"cpu": "1"}),
     "opted out": annotate(keys.INJECT_ANNOTATION, keys.INJECT_NO),
     "not opted out": annotate(keys.INJECT_ANNOTATION, None),
@@ -262,11 +283,14 @@ def test_a_cpu_only_member_that_is_given_to_others_keeps_the_class_of_its_author
     assert not result["schedulingGates"]
 
 
-def written(*fields: str) -> Change:
-    """The API server lists these fields of the spec as the author's."""
+def written(*fields: str, gate: str = "") -> Change:
+    """The API server lists these fields of the spec, and this gate, as the author's."""
 
     def change(pod: Pod) -> None:
-        own: Pod = {"f:spec": {f"f:{name}": {} for name in fields}}
+        listed: Pod = {f"f:{name}": {} for name in fields}
+        if gate:
+            listed["f:schedulingGates"] = {".": {}, f'k:{{"name":"{gate}"}}': {".": {}, "f:name": {}}}
+        own = {"f:spec": listed}
         manager = {"manager": "kubectl-create", "operation": "Update", "fieldsV1": own}
         pod["metadata"]["managedFields"] = [manager]
 
@@ -280,7 +304,7 @@ def test_what_its_author_wrote_stays_on_a_pod_with_topogates_gate_that_is_given_
     pod["spec"] |= {"nodeSelector": dict(shapes.H100), "priorityClassName": "gpu-low-priority"}
     changes = add_gates(keys.GATE), CHANGES["another scheduler"]
     for fields in (("nodeSelector",), ("priorityClassName",), ("nodeSelector", "priorityClassName")):
-        given_away = changed(pod, *changes, written("schedulingGates", *fields))
+        given_away = changed(pod, *changes, written(*fields, gate=keys.GATE))
         result = applied(given_away, decided(given_away))["spec"]
         assert bool(result.get("nodeSelector")) == ("nodeSelector" in fields)
         is_there = result.get("priorityClassName") == "gpu-low-priority"
@@ -300,11 +324,25 @@ def of_its_controller(*fields: str) -> Pod:
     return pod
 
 
+def of_its_author(**members: Any) -> Pod:
+    """A GPU pod without controller, so that it keeps its managedFields, with these members of its author."""
+    return changed(asked_for("H100", "low"), in_spec(**members), written("containers", *members))
+
+
 BEFORE: Final[dict[str, Pod]] = {
     "the author": changed(of_its_controller("nodeSelector", "priorityClassName"), wants_topogates_values),
     "an earlier webhook": changed(of_its_controller(), wants_topogates_values),
     "an earlier webhook, on a pod without owner": changed(asked_for("H100", "low"), wants_topogates_values),
     "each a part": changed(of_its_controller("nodeSelector"), wants_topogates_values),
+    "an author with another selector": of_its_author(nodeSelector={"zone": "a"}),
+    "an author with one of two labels": of_its_author(nodeSelector={PRODUCT: shapes.H100[PRODUCT]}),
+    "an author with both labels": of_its_author(nodeSelector={**shapes.H100, "zone": "a"}),
+    "an author with another class": of_its_author(
+        priorityClassName="house-class", priority=77, preemptionPolicy="PreemptLowerPriority"
+    ),
+    "an author with a gate": changed(
+        of_its_author(nodeSelector={"zone": "a"}), add_gates("x/y"), written("nodeSelector", gate="x/y")
+    ),
 }
 """Pods that have what topogate would put there, by who wrote it."""
 
@@ -319,6 +357,30 @@ def test_what_others_wrote_before_stays_though_a_later_webhook_drops_the_note(na
     assert not decided(managed).operations
     later = changed(managed, CHANGES[name], without_note)
     assert stored(applied(later, decided(later))) == stored(changed(pod, CHANGES[name]))
+
+
+def without_managed_fields(pod: Pod) -> None:
+    pod["metadata"].pop("managedFields", None)
+
+
+@pytest.mark.parametrize("drops_gate", [False, True])
+def test_a_webhook_that_drops_all_evidence_leaves_what_topogate_is_known_to_have_gated(
+    drops_gate: bool,
+) -> None:
+    """One request, whoever wrote the values: only the gate shows that topogate was called before."""
+    gates = [remove_topogates_gate] if drops_gate else []
+    drops = (CHANGES["another scheduler"], without_note, without_managed_fields, *gates)
+    histories = [
+        changed(applied(pod, decided(pod)), *drops)
+        for pod in (
+            changed(asked_for("H100", "low")),
+            changed(asked_for("H100", "low"), wants_topogates_values),
+        )
+    ]
+    assert histories[0] == histories[1]
+    result = applied(histories[0], decided(histories[0]))["spec"]
+    was_left = result["nodeSelector"] == shapes.H100 and result["priorityClassName"] == "gpu-low-priority"
+    assert was_left == drops_gate
 
 
 def test_a_pod_has_no_managed_fields_where_only_topogate_chooses_its_class() -> None:
@@ -425,6 +487,15 @@ def test_no_warning_speaks_of_what_a_later_webhook_can_change() -> None:
 # --- on the real API server ------------------------------------------------------------------------------
 
 
+def name_class(pod: Pod) -> None:
+    """As a policy engine does, which leaves the value to the API server."""
+    if pod["spec"].get("priorityClassName") != "house-class":
+        in_spec(priorityClassName="house-class", priority=None, preemptionPolicy=None)(pod)
+
+
+AT_WORK: Final = {**CHANGES, "a class by its name": name_class}
+
+
 def as_patch(*changes: Change) -> Callable[[Pod], list[dict[str, Any]]]:
     """The behaviour of a webhook that makes these changes."""
 
@@ -446,7 +517,7 @@ def asked() -> Pod:
 def of_topogate(pod: Pod) -> tuple[list[str], str, str]:
     """The gates, the product and the class of a pod."""
     spec = pod["spec"]
-    gates = [each["name"] for each in spec.get("schedulingGates", [])]
+    gates = sorted(each["name"] for each in spec.get("schedulingGates", []))
     return gates, spec.get("nodeSelector", {}).get(PRODUCT, ""), spec.get("priorityClassName", "")
 
 
@@ -480,7 +551,13 @@ IN_ANY_ORDER: Final[dict[str, tuple[Pod, Stored]]] = {
     "no GPU": (asked(), MANAGED),
     "more GPUs": (asked(), MANAGED),
     "a part of a GPU": (asked(), MANAGED),
+    "a sidecar": (asked(), MANAGED),
+    "a sidecar with a GPU": (changed(asked(), CHANGES["no GPU"]), MANAGED),
+    "a DaemonSet": (asked(), NOTHING),
     "Kueue's topology": (asked(), ([marks.KUEUE_TOPOLOGY_GATE], "", "")),
+    "Kueue's admission": (asked(), (sorted([keys.GATE, marks.KUEUE_ADMISSION_GATE]), *MANAGED[1:])),
+    "a gate of others": (asked(), (["example.com/quota", keys.GATE], *MANAGED[1:])),
+    "a class by its name": (asked(), ([keys.GATE], H100, "house-class")),
     "a higher tier": (asked(), ([keys.GATE], H100, "gpu-high-priority")),
     "no tier": (asked(), ([keys.GATE], H100, "")),
     "a class": (asked(), ([keys.GATE], H100, "house-class")),
@@ -497,12 +574,29 @@ def test_the_api_server_stores_the_same_pod_whichever_webhook_is_called_first(
 ) -> None:
     found = {}
     for name, (written_pod, _) in IN_ANY_ORDER.items():
-        other.behave = as_patch(CHANGES[name])
+        other.behave = as_patch(AT_WORK[name])
         pod = create(module_cluster.api(), opted_in, written_pod)
         found[name] = of_topogate(pod)
         assert pod["spec"]["priority"] == values.get(found[name][2], 0)
         uuid.UUID(pod["metadata"]["uid"])
     assert found == {name: wanted for name, (_, wanted) in IN_ANY_ORDER.items()}
+
+
+@pytest.mark.promise("O336")
+@pytest.mark.usefixtures("called_webhook", "values")
+def test_kubectl_shows_no_warning_that_the_stored_pod_contradicts(
+    module_cluster: Cluster, opted_in: str, other: Neighbour
+) -> None:
+    shown = {}
+    for name, (written_pod, _) in IN_ANY_ORDER.items():
+        other.behave = as_patch(AT_WORK[name])
+        body = json.dumps({"apiVersion": "v1", "kind": "Pod", **written_pod})
+        result = module_cluster.kubectl("create", "-n", opted_in, "-f", "-", stdin=body)
+        shown[name] = [line.removeprefix("Warning: ") for line in result.stderr.splitlines()]
+    assert [line for lines in shown.values() for line in lines if not line.startswith(RULES)] == []
+    neither = 'topogate neither gates nor places pods with schedulerName "volcano"'
+    assert shown["another scheduler"] == [neither]
+    assert shown["a sidecar"] == []
 
 
 BY_ORDER: Final[dict[str, tuple[Pod, Stored, Stored]]] = {
@@ -549,6 +643,17 @@ def test_nothing_stays_on_a_pod_whose_metadata_a_later_webhook_replaces(
 ) -> None:
     other.behave = as_patch(CHANGES[name], without_note)
     assert of_topogate(create(module_cluster.api(), opted_in, asked())) == ([], "", "")
+
+
+def test_of_a_selector_only_what_its_author_wrote_stays_though_the_metadata_are_replaced(
+    module_cluster: Cluster, called_webhook: Webhook, opted_in: str, other: Neighbour
+) -> None:
+    other.behave = as_patch(CHANGES["another scheduler"], without_note)
+    product = {PRODUCT: shapes.H100[PRODUCT]}
+    for own in ({"zone": "a"}, {**product, "zone": "a"}, product):
+        pod = create(module_cluster.api(), opted_in, changed(asked(), in_spec(nodeSelector=own)))
+        assert pod["spec"]["nodeSelector"] == own
+        assert of_topogate(pod)[::2] == ([], "")
 
 
 def of_a_controller(api: Api, namespace: str) -> Pod:
@@ -599,7 +704,11 @@ def test_the_api_server_accepts_the_list_of_what_an_earlier_webhook_wrote(
     api = module_cluster.api()
     pod = create(api, opted_in, of_a_controller(api, opted_in))
     listed = {each["manager"]: each["fieldsV1"] for each in pod["metadata"]["managedFields"]}
-    assert listed["before-topogate"] == {"f:spec": {"f:nodeSelector": {}, "f:priorityClassName": {}}}
+    labels: Pod = {f"f:{PRODUCT}": {}}
+    assert listed["before-topogate"] == {"f:spec": {"f:nodeSelector": labels, "f:priorityClassName": {}}}
+    body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"labels": {"mine": "1"}}}
+    path = f"/api/v1/namespaces/{opted_in}/pods/{pod['metadata']['name']}"
+    api.request("PATCH", path, body=body, query={"fieldManager": "test"}, content_type=APPLY_PATCH)
     with installed(module_cluster, opted_in, "z-later") as later:
         later.behave = as_patch(CHANGES["another scheduler"], without_note)
         pod = create(api, opted_in, of_a_controller(api, opted_in))

@@ -76,13 +76,12 @@ def decide(
         return decision
     if wanted is NOTHING and injection.lacks_note(pod, policy):
         note = injection.not_by_others(
-            pod, _assumed(without, namespace, policy, Classes(classes, classes_known))
+            pod, _assumed(without, namespace, policy, Classes(classes, classes_known)), policy
         )
         without = injection.without_injection(pod, policy, note)
     operations = injection.operations(pod, without, wanted, policy)
     if wanted.is_managed:
-        evidence = injection.mistakable_fields(pod, without, wanted, policy)
-        operations += managers.forget(pod, policy, evidence)
+        operations += managers.forget(pod, policy, injection.mistakable(pod, without, wanted, policy))
     if decision.outcome == MUTATED and not operations:
         reason = _UNCHANGED_REASONS.get(decision.reason, decision.reason)
         decision = msgspec.structs.replace(decision, outcome=UNCHANGED, reason=reason)

@@ -7,8 +7,9 @@ Gates and PodGroups of topogate have names of their own. What it added to the no
 it replaced, is in a note in metadata.uid. The API server empties that field before the first webhook is
 called (WipeObjectMetaSystemFields), and sets it after the last one. So no user can forge a note, and none is
 stored. If another webhook drops the note, and the pod is given to others, what topogate would put on the pod
-is taken off, but for what was there before: the API server lists in managedFields what the author wrote,
-topogate adds what an earlier webhook wrote, and a policy that adds the gate leaves an empty note.
+is taken off, but for what was there before: topogate lists that in managedFields, the API server lists there
+what the author of a gate wrote, and a policy that adds the gate leaves an empty note. Of a pod whose gate was
+dropped with the note, nothing shows that topogate was called: it stays as it is.
 """
 
 from collections.abc import Iterable, Mapping
@@ -26,8 +27,8 @@ from webhook.workloads.pod_group_names import PREFIX
 
 NOTE_PATH: Final = patch.pointer("metadata", "uid")
 _SPEC: Final = ("spec",)
-_SELECTOR_FIELD: Final = "f:nodeSelector"
-_CLASS_FIELD: Final = "f:priorityClassName"
+RECORDER: Final = "before-topogate"
+"""The manager of what was there before topogate's first call; the API server has "before-first-apply"."""
 
 
 class Priority(Struct, frozen=True):
@@ -79,8 +80,16 @@ _NOTE: Final = f"{keys.INJECTION_NOTE}:"
 _decoder: Final = msgspec.json.Decoder(RequestNote)
 
 
+class _ListedFields(Struct, frozen=True):
+    """What a manager lists of the spec: None for what it does not, empty for all of a field."""
+
+    selector: Mapping[str, Any] | None = msgspec.field(name="f:nodeSelector", default=None)
+    priority_class: Mapping[str, Any] | None = msgspec.field(name="f:priorityClassName", default=None)
+    gates: Mapping[str, Any] | None = msgspec.field(name="f:schedulingGates", default=None)
+
+
 class _Fields(Struct, frozen=True):
-    spec: Mapping[str, msgspec.Raw] = msgspec.field(name="f:spec", default=MappingProxyType({}))
+    spec: _ListedFields = msgspec.field(name="f:spec", default=_ListedFields())
 
 
 _fields_decoder: Final = msgspec.json.Decoder(_Fields)
@@ -92,43 +101,71 @@ def lacks_note(pod: NewPod, policy: Policy) -> bool:
     return is_gated and not (pod.metadata.uid or "").startswith(_NOTE)
 
 
-def not_by_others(pod: NewPod, note: RequestNote) -> RequestNote:
-    """What is taken for topogate's on a pod without note, without the fields that others wrote."""
-    fields = listed_fields(pod)
-    if _SELECTOR_FIELD in fields:
-        note = msgspec.structs.replace(note, node_selector={})
-    if _CLASS_FIELD in fields:
-        note = RequestNote(note.node_selector)
-    return note
+def not_by_others(pod: NewPod, note: RequestNote, policy: Policy) -> RequestNote:
+    """What is taken for topogate's on a pod without note, without what others wrote."""
+    return _unlisted(note, _listed_by_others(pod, policy))
 
 
-def listed_fields(pod: NewPod) -> frozenset[str]:
-    """The fields of the spec that the pod's managedFields list, with their prefix "f:"."""
-    return frozenset[str]().union(*(_spec_fields(each) for each in pod.metadata.managed_fields or ()))
-
-
-def mistakable_fields(pod: NewPod, without: NewPod, wanted: Injection, policy: Policy) -> frozenset[str]:
-    """The fields that would be taken for topogate's if the note were dropped, though others wrote them.
+def mistakable(pod: NewPod, without: NewPod, wanted: Injection, policy: Policy) -> RequestNote:
+    """The labels and the class that would be taken for topogate's without a note, though others wrote them.
 
     pod: as it is; if its note was dropped already, only what is listed is known to be of others. without: the
     same without_injection.
     """
-    if wanted.assumed == _EMPTY:
-        return frozenset()
-    spec, taken = without.spec, without_injection(without, policy, wanted.assumed)
-    is_written = {
-        _SELECTOR_FIELD: (taken.spec.node_selector or {}) != (spec.node_selector or {}),
-        _CLASS_FIELD: Priority.of(taken) != Priority.of(without),
-    }
-    found = frozenset(name for name, is_so in is_written.items() if is_so)
-    return found & listed_fields(pod) if lacks_note(pod, policy) else found
+    assumed = wanted.assumed
+    if assumed == _EMPTY:
+        return _EMPTY
+    there, own = without.spec.node_selector or {}, Priority.of(without)
+    labels = {key: value for key, value in assumed.node_selector.items() if there.get(key) == value}
+    is_class = own.priority_class_name == assumed.priority_class and own != assumed.replaced
+    found = RequestNote(labels, assumed.priority_class if is_class else "")
+    if not lacks_note(pod, policy):
+        return found
+    unlisted = not_by_others(pod, found, policy)
+    return RequestNote(
+        {key: value for key, value in labels.items() if key not in unlisted.node_selector},
+        "" if unlisted.priority_class else found.priority_class,
+    )
 
 
-def _spec_fields(manager: NewManager) -> frozenset[str]:
+def not_recorded(pod: NewPod, written: RequestNote) -> RequestNote:
+    """Of what others wrote, what managedFields do not list in the entry RECORDER yet."""
+    return _unlisted(written, _listed(pod, RECORDER))
+
+
+def _unlisted(note: RequestNote, listed: Iterable[_ListedFields]) -> RequestNote:
+    """The labels and the class of a note that are not listed."""
+    for each in listed:
+        if (keys_of := each.selector) is not None:
+            there = note.node_selector.items()
+            labels = {key: value for key, value in there if keys_of and f"f:{key}" not in keys_of}
+            note = msgspec.structs.replace(note, node_selector=labels)
+        if each.priority_class is not None:
+            note = RequestNote(note.node_selector)
+    return note
+
+
+def _listed_by_others(pod: NewPod, policy: Policy) -> list[_ListedFields]:
+    """Once topogate was called, what it has recorded: the API server lists selectors without their labels.
+
+    It was not called, or brought no gate, where the author wrote its gate.
+    """
+    listed, gate = _listed(pod), f'k:{{"name":"{policy.gate}"}}'
+    is_authors = any(each.gates is not None and (not each.gates or gate in each.gates) for each in listed)
+    return listed if is_authors else _listed(pod, RECORDER)
+
+
+def _listed(pod: NewPod, manager: str = "") -> list[_ListedFields]:
+    """What managedFields list of the spec, by each manager or by this one."""
+    managers = pod.metadata.managed_fields or ()
+    return [_read(each) for each in managers if manager in ("", each.manager)]
+
+
+def _read(manager: NewManager) -> _ListedFields:
     try:
-        return frozenset(_fields_decoder.decode(manager.fields_v1).spec)
+        return _fields_decoder.decode(manager.fields_v1).spec
     except msgspec.DecodeError:  # another webhook may write anything there
-        return frozenset()
+        return _ListedFields()
 
 
 def without_injection(pod: NewPod, policy: Policy, note: RequestNote) -> NewPod:

@@ -7,26 +7,23 @@ watches and converts is smaller. It accepts an empty list from admission
 They stay where they show that another than topogate wrote a field; see webhook.admission.injection.
 """
 
-from collections.abc import Collection
-from typing import Final
+from typing import Any
 
 from webhook.admission import injection, patch
+from webhook.admission.injection import RequestNote
 from webhook.admission.review import NewPod
 from webhook.policy.values import Policy
 
-_BEFORE: Final = "before-topogate"
-"""The manager of what was there before topogate's first call; the API server has "before-first-apply"."""
 
-
-def forget(pod: NewPod, policy: Policy, evidence: Collection[str]) -> list[patch.Operation]:
+def forget(pod: NewPod, policy: Policy, evidence: RequestNote) -> list[patch.Operation]:
     """Empty them, unless the policy keeps them, no controller created the pod, or a client applied it.
 
-    evidence: fields of the spec that others wrote. With any, the list stays, and has each of them.
+    evidence: labels and a class that others wrote. With any, the list stays, and has each of them.
     """
     metadata = pod.metadata
     managers = metadata.managed_fields
-    if evidence:
-        return _list_fields(pod, evidence)
+    if evidence != RequestNote():
+        return _record(pod, evidence)
     if policy.keep_managed_fields or not managers:
         return []
     if not any(owner.controller for owner in metadata.owner_references or ()):
@@ -36,16 +33,21 @@ def forget(pod: NewPod, policy: Policy, evidence: Collection[str]) -> list[patch
     return [patch.put_member(("metadata",), "managedFields", [])]
 
 
-def _list_fields(pod: NewPod, fields: Collection[str]) -> list[patch.Operation]:
-    """List what an earlier webhook wrote: the API server lists only what the author did."""
-    missing = sorted(frozenset(fields) - injection.listed_fields(pod))
-    if not missing:
+def _record(pod: NewPod, written: RequestNote) -> list[patch.Operation]:
+    """List what others wrote: the API server lists only the author's fields, and selectors without labels."""
+    missing = injection.not_recorded(pod, written)
+    fields: dict[str, Any] = {}
+    if missing.node_selector:
+        fields["f:nodeSelector"] = {f"f:{key}": {} for key in missing.node_selector}
+    if missing.priority_class:
+        fields["f:priorityClassName"] = {}
+    if not fields:
         return []
     entry = {
-        "manager": _BEFORE,
+        "manager": injection.RECORDER,
         "operation": "Update",
         "apiVersion": "v1",
         "fieldsType": "FieldsV1",
-        "fieldsV1": {"f:spec": {name: {} for name in missing}},
+        "fieldsV1": {"f:spec": fields},
     }
     return [patch.append(("metadata", "managedFields"), pod.metadata.managed_fields, entry)]

@@ -24,6 +24,7 @@ class NewOwner(Struct, frozen=True):
 class NewManager(Struct, frozen=True):
     """A manager of fields of the pod. operation: "Update", or "Apply". fields_v1: undecoded."""
 
+    manager: str = ""
     operation: str = ""
     fields_v1: msgspec.Raw = msgspec.Raw(b"{}")
 
