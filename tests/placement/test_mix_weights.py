@@ -53,6 +53,10 @@ def test_nodes_that_take_no_pods_serve_no_class() -> None:
     assert weights(nodes, gpu_class(1000, 1), of_model("H100", 3)) == [1, 3]
 
 
+def test_a_node_that_reports_fewer_than_no_gpus_serves_no_class() -> None:
+    assert weights([gpu_node("a", 8), gpu_node("b", -1)], gpu_class(1000, 1)) == [1]
+
+
 @given(st.lists(st.integers(0, 10), min_size=1, max_size=12), st.integers(1, 9))
 def test_shares_of_cards_weigh_by_what_is_left_of_cards(used: list[int], tenths: int) -> None:
     nodes = [card_node(f"n{n}", 1) for n in range(len(used))]

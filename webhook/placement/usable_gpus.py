@@ -147,7 +147,8 @@ class UsableGpus:
         states = [each for each in block.states if takes_pods(each)]
         names = [self.resources.of_nodes[column] for column in self._of_gpu]
         gpus = sum(
-            len(each.cards) + sum(each.node.allocatable.get(name, 0) for name in names) for each in states
+            len(each.cards) + sum(max(0, each.node.allocatable.get(name, 0)) for name in names)
+            for each in states
         )
         return Counter(map(self._states.number, states)), WHOLE * gpus
 
