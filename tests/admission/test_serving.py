@@ -5,6 +5,7 @@ import http.client
 import json
 import os
 import re
+import signal
 import socket
 import ssl
 import warnings
@@ -326,6 +327,25 @@ def test_a_new_configuration_is_taken_up_and_a_broken_one_leaves_the_old_in_forc
     own_webhook.configure(shipped_configuration())
     own_webhook.wait_for_generation(3)
     assert own_webhook.metric("topogate_configuration_rejected") == 0
+
+
+@pytest.mark.promise("O54")
+def test_a_worker_that_replaces_a_killed_one_begins_with_the_last_good_configuration(
+    own_webhook: Webhook,
+) -> None:
+    def kill_worker() -> None:
+        killed = worker_pid(own_webhook)
+        os.kill(int(killed), signal.SIGKILL)
+        own_webhook.wait(
+            lambda: worker_pid(own_webhook) not in ("", killed) and own_webhook.get("/healthz")[0] == 200,
+            "the next worker",
+        )
+
+    own_webhook.configure(shipped_configuration().replace("- amd.com/gpu\n", "- example.com/npu\n"))
+    kill_worker()  # the parent process has read the configuration once it has replaced this one
+    own_webhook.configure("gatePrefix: 7\n")
+    kill_worker()
+    assert b'"patch"' in post(own_webhook, review(gpu_pod("a", resource="example.com/npu")))[1]
 
 
 def test_metrics_count_decisions_by_outcome_and_reason(own_webhook: Webhook) -> None:
