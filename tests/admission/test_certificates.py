@@ -154,12 +154,6 @@ def test_a_renewal_names_its_reason(force: bool, reason: str) -> None:
     assert reason in next_step(seen(), NOW + timedelta(days=89), WAITS, force=force).reason
 
 
-@pytest.mark.parametrize(("share", "action"), [(0.5, ""), (0.66, ""), (0.67, "prepare"), (0.99, "prepare")])
-def test_renewing_begins_after_two_thirds_of_the_life(share: float, action: str) -> None:
-    not_before, not_after = OLD.lifetime
-    assert next_step(seen(), not_before + (not_after - not_before) * share, WAITS).action == action
-
-
 @pytest.mark.promise("O176")
 @pytest.mark.parametrize(("days", "action"), [(59, ""), (60, "prepare"), (90, "prepare")])
 def test_a_certificate_lives_for_90_days_and_is_renewed_after_60(days: int, action: str) -> None:

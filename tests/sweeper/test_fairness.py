@@ -345,6 +345,7 @@ def test_who_is_excluded_gets_a_reason_with_by_whom_and_until_when() -> None:
     pods = [*waiting_gang("big", 8), BUSY, small("s")]
     case = Placing(Nodes(8, *pods), Settings(reserve_share=1.0))
     (reasons,) = [each.reason for each in case.one().outcomes if each.gang.key.name == "s"]
+    assert "Of 8 nodes, excluded: reserved for others or avoided: 8; nodes are reserved for gangs" in reasons
     assert "reserved for gangs that have waited longer: 8 for ns/Gang/big until " in reasons
 
 
@@ -363,14 +364,6 @@ def test_who_is_excluded_by_another_namespace_gets_a_reason_without_names() -> N
     assert "waited longer: 8 for a gang of another namespace until " in reasons["s"]
     assert "big" not in reasons["s"]
     assert "waited longer: 8 for ns/Gang/big until " in reasons["t"], "though it asks the same"
-
-
-def test_a_gang_that_is_excluded_gets_one_sentence_that_names_the_cause() -> None:
-    case = Placing(Nodes(8, *waiting_gang("big", 8), BUSY, small("t")), Settings(reserve_share=1.0))
-    (reason_of_t,) = [each.reason for each in case.one().outcomes if each.gang.key.name == "t"]
-    assert ".;" not in reason_of_t
-    excluded = "Of 8 nodes, excluded: reserved for others or avoided: 8"
-    assert f"{excluded}; nodes are reserved for gangs" in reason_of_t
 
 
 @pytest.mark.promise("S36")

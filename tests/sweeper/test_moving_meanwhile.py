@@ -299,28 +299,25 @@ def is_of(job: str, pod: Pod) -> bool:
     return owner is not None and (pod.metadata.namespace, owner.name) == ("ns", job)
 
 
-@pytest.mark.promise("O420")
-@pytest.mark.parametrize("happen", [lambda _: None, change_leader])
-def test_the_new_place_is_free_once_the_controller_of_the_gang_is_deleted(
-    happen: Callable[[Scattered], None],
-) -> None:
-    made = evicted_one()
-    happen(made)
+def delete_controller(made: Scattered) -> None:
     lost = LostOwner("its controller Job/small is deleted")
     made.placing.snapshotter.owners = lambda: lambda pod: lost if is_of("small", pod) else None
-    made.waits("tiny", 1)
-    assert places(made.one()) == {"tiny-0": "n3"}
+
+
+def end_job(made: Scattered) -> None:
+    """It completed right before the eviction, or failed for it, or is suspended."""
+    made.placing.has_ended = partial(is_of, "small")
 
 
 @pytest.mark.promise("O420")
 @pytest.mark.parametrize("happen", [lambda _: None, change_leader])
-def test_the_new_place_is_free_once_the_job_of_the_gang_creates_no_more_pods(
-    happen: Callable[[Scattered], None],
+@pytest.mark.parametrize("end", [delete_controller, end_job])
+def test_the_new_place_is_free_once_the_controller_of_the_gang_creates_no_more_pods(
+    end: Callable[[Scattered], None], happen: Callable[[Scattered], None]
 ) -> None:
-    """It completed right before the eviction, or failed for it, or is suspended."""
     made = evicted_one()
     happen(made)
-    made.placing.has_ended = partial(is_of, "small")
+    end(made)
     made.waits("tiny", 1)
     assert places(made.one()) == {"tiny-0": "n3"}
 

@@ -1,7 +1,5 @@
 """The life of requests: which are created, withdrawn and created again, and what reasons of gangs name."""
 
-from dataclasses import replace
-
 import pytest
 
 from tests.extensions.scale_up.requests import BEGAN, CHOICES, Conditions, asked, request, want
@@ -117,19 +115,6 @@ def test_a_namespace_asks_for_so_many_pods_in_all() -> None:
     assert asked(made) == [("a", 1), ("d", 1)]
     assert "nodes for 6 pods already, of the 10" in made.notes[wants[1].gang.key]
     assert "it has 11 pods" in made.notes[wants[2].gang.key]
-
-
-def test_of_ten_thousand_gangs_of_one_tenant_the_bound_is_asked_for_and_another_s_is_not_behind_them() -> (
-    None
-):
-    one = want("j", "hostile", 1)
-    many = [
-        replace(one, gang=replace(one.gang, key=replace(one.gang.key, name=f"j{number}")))
-        for number in range(10_000)
-    ]
-    made = steps([*many, want("x", "other")], set(), [], CHOICES, BEGAN)
-    assert len(made.asks) == CHOICES.requests + 1
-    assert ("x", 1) in asked(made)
 
 
 def test_writes_of_one_pass_are_bounded() -> None:
