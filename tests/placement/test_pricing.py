@@ -1,8 +1,8 @@
-"""How many parts of some domains suffice, by trying every choice."""
+"""Prices beside anchors leave out no solution with the fewest domains, by trying every choice."""
 
 import random
 from collections import Counter
-from itertools import accumulate, product
+from itertools import product
 
 import numpy as np
 import pytest
@@ -10,27 +10,6 @@ import pytest
 from tests.placement.small import seeds
 from webhook.placement.budget import Budget
 from webhook.placement.homogeneous.candidate_children import fewest_parts, heads_beside, priced
-
-
-def heads_of(dice: random.Random) -> list[list[int]]:
-    """Of two or three domains the sums of the free slots of their emptiest parts."""
-    slot_counts = [[dice.randint(1, 6) for _ in range(dice.randint(1, 4))] for _ in range(dice.randint(2, 3))]
-    return [list(accumulate(sorted(of_domain, reverse=True))) for of_domain in slot_counts]
-
-
-def counts_by_choice(heads: list[list[int]]) -> list[tuple[int, list[int]]]:
-    """For each number of parts taken of each domain: how many in all, and what each domain then holds."""
-    choices = product(*(range(len(head) + 1) for head in heads))
-    return [(sum(taken), [[0, *head][n] for n, head in zip(taken, heads, strict=True)]) for taken in choices]
-
-
-@pytest.mark.parametrize("seed", seeds(40))
-def test_the_fewest_parts_that_hold_so_much_are_found(seed: int) -> None:
-    dice = random.Random(seed)
-    heads, wanted = heads_of(dice), dice.randint(1, 25)
-    enough = [parts for parts, counts in counts_by_choice(heads) if sum(counts) >= wanted]
-    found = fewest_parts([np.diff([0, *head]) for head in heads], wanted)
-    assert found == min(enough, default=None)
 
 
 @pytest.mark.parametrize("seed", seeds(40))

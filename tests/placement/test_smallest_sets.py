@@ -2,12 +2,12 @@
 
 import random
 from dataclasses import replace
-from itertools import accumulate, combinations
+from itertools import combinations
 
 import pytest
 
 from hack.benchmarks.placement_rows import instances
-from tests.placement.small import gang_of, node, pod_class, seeds
+from tests.placement.small import node, pod_class, seeds
 from webhook.placement import (
     Assignment,
     Budget,
@@ -19,13 +19,11 @@ from webhook.placement import (
     Snapshot,
     place,
 )
-from webhook.placement.bounds import slot_counts_below, smallest_sets
 from webhook.placement.heterogeneous.arrays import GangArrays
 from webhook.placement.heterogeneous.first_fit_decreasing import FirstFitDecreasing
 from webhook.placement.heterogeneous.joint_bounds import Candidate, JointBounds
 from webhook.placement.question import ask
 from webhook.placement.tree import build
-from webhook.placement.vertex import Vertex
 
 
 def block(dice: random.Random, nodes_in_a_host: int = 1) -> list[NodeInfo]:
@@ -40,36 +38,6 @@ def block(dice: random.Random, nodes_in_a_host: int = 1) -> list[NodeInfo]:
         )
         for n, subblock in enumerate(places)
     ]
-
-
-def fewest_nodes(children: tuple[Vertex, ...], wanted: int) -> int | None:
-    """The fewest nodes of some children that fit so many pods; None if all of them do not."""
-    counts = [count for child in children for count in slot_counts_below(child)[-1] or [child.free_slots]]
-    sums = accumulate(sorted(counts, reverse=True))
-    return next((number for number, total in enumerate(sums, start=1) if total >= wanted), None)
-
-
-@pytest.mark.parametrize("seed", seeds(60))
-def test_the_smallest_sets_bound_any_choice_of_the_fewest_children(seed: int) -> None:
-    dice = random.Random(seed)
-    snapshot = Snapshot.build(block(dice), [])
-    free = sum(each.node.allocatable["cpu"] // 1000 for each in snapshot.nodes.values())
-    question, _ = ask(gang_of(dice.randint(1, free)), snapshot, Options())
-    (vertex,) = build(question, snapshot, Budget(10**9)).root.parts
-    wanted = question.counts[0]
-    found = smallest_sets(vertex, wanted, Budget(10**9))
-    sets = {each: fewest_nodes(each, wanted) for each in combinations(vertex.parts, found.number)}
-    nodes = min(number for number in sets.values() if number is not None)
-    best = [each for each, number in sets.items() if number == nodes]
-    slots = min(sum(part.free_slots for part in each) for each in best)
-    assert found.nodes <= nodes
-    if found.nodes == nodes:
-        assert found.slots <= slots
-        if found.slots == slots:
-            smallest = [each for each in best if sum(part.free_slots for part in each) == slots]
-            assert {vertex.parts.index(part) for each in smallest for part in each} <= set(found.children)
-    if found.number == 2:
-        assert (found.nodes, found.slots) == (nodes, slots)
 
 
 @pytest.mark.parametrize("seed", seeds(60))
