@@ -17,7 +17,7 @@ from labeler.allocator.values import LocalCard, device_id
 from labeler.allocator.vendors import Places
 from labeler.allocator.vendors.nvidia import Nvidia
 from labeler.models import model_name
-from labeler.nvidia import information
+from labeler.nvidia_driver import information
 from labeler.pci import read
 from labeler.version import version
 

@@ -12,8 +12,8 @@ from typing import Final
 
 from labeler.contract import keys
 from labeler.contract.errors import ContractError
-from labeler.contract.labels import encode_cards, encode_numa_map, encode_pci_groups, encode_topology
-from labeler.contract.values import legal_value, readable_value
+from labeler.contract.label_codecs import encode_cards, encode_numa_map, encode_pci_groups, encode_topology
+from labeler.contract.legal_values import legal_value, readable_value
 from labeler.facts import Facts, Gpu, SourceError
 
 INTEL: Final = "intel"

@@ -241,13 +241,6 @@ KEY_USES: Final[Mapping[str, tuple[KeyUse, ...]]] = {
             "the lowest level of anti-affinity, and the host where a family has none",
         ),
         KeyUse(
-            (keys.BROKEN_GPUS_ANNOTATION,),
-            "Node, annotation",
-            "labeler",
-            "operators, `topogate doctor`",
-            "GPUs that cannot be used, each with its address and the reason",
-        ),
-        KeyUse(
             (keys.OWNED_LABELS_ANNOTATION, keys.ORIGINAL_VALUES_ANNOTATION),
             "Node, annotation",
             "labeler",
@@ -257,6 +250,13 @@ KEY_USES: Final[Mapping[str, tuple[KeyUse, ...]]] = {
         ),
     ),
     "GPUs of a node": (
+        KeyUse(
+            (keys.BROKEN_GPUS_ANNOTATION,),
+            "Node, annotation",
+            "labeler",
+            "operators, `topogate doctor`",
+            "GPUs that cannot be used, each with its address and the reason",
+        ),
         KeyUse(
             (keys.NVIDIA_GPU,),
             "Node, resource",
@@ -386,7 +386,7 @@ KEY_USES: Final[Mapping[str, tuple[KeyUse, ...]]] = {
         KeyUse(
             (keys.FALLDIO_GPU,),
             "Node, label or resource",
-            "operator",
+            "operator, labeler",
             "task controller, policy",
             "a GPU model, or the number of GPUs",
         ),

@@ -1,6 +1,6 @@
 """Every label, annotation, gate and resource name that crosses a process boundary.
 
-A key is spelled here and nowhere else; a module that needs one imports it.
+A key is spelled here and nowhere else, but those of others that workloads carry (webhook.workloads.marks).
 """
 
 from typing import Final
@@ -169,11 +169,10 @@ I915: Final = INTEL_PREFIX + "i915"
 XE: Final = INTEL_PREFIX + "xe"
 PLUGIN_RESOURCES: Final = (XE, I915)
 """The resources that hand out cards; where a container asks for both, xe counts."""
-MONITORING_RESOURCES: Final = (I915 + "_monitoring", XE + "_monitoring")
-"""Each shows a container all cards of the node, and takes none: one or two a node, never divided by cards."""
 I915_MONITORING: Final = I915 + "_monitoring"
 XE_MONITORING: Final = XE + "_monitoring"
-"""The resources that show all cards of a driver to a monitor, and hand out none."""
+MONITORING_RESOURCES: Final = (I915_MONITORING, XE_MONITORING)
+"""Each shows a container all cards of the node, and takes none: one or two a node, never divided by cards."""
 NVIDIA_GPU: Final = "nvidia.com/gpu"
 """NVIDIA's whole cards."""
 
@@ -235,7 +234,7 @@ GAS_TIMESTAMP_ANNOTATION: Final = "gas-ts"
 GAS_CARDS_ANNOTATION: Final = "gas-container-cards"
 GAS_TILES_ANNOTATION: Final = "gas-container-tiles"
 GAS_ANNOTATIONS: Final = (GAS_TIMESTAMP_ANNOTATION, GAS_CARDS_ANNOTATION, GAS_TILES_ANNOTATION)
-"""All that the sweeper writes on a pod."""
+"""How the sweeper names a pod's cards to the device plugin."""
 
 # --- a pod's requests for cards, and a policy's rules for a node's cards (GPU Aware Scheduling) -----
 

@@ -24,7 +24,7 @@ import pyudev
 
 from labeler.facts import NO_CARD, Facts, Gpu, SourceError
 from labeler.models import AMD, INTEL, NVIDIA, former_name, model_name, vendor_name
-from labeler.nvidia import driver_problem, has_mig_instances, reports, start_problem
+from labeler.nvidia_driver import driver_problem, has_mig_instances, reports, start_problem
 from labeler.pci import (
     DRIVERS,
     DRM_DRIVERS,

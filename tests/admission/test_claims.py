@@ -71,7 +71,7 @@ def test_a_pod_with_a_resource_that_a_class_stands_for_is_gated_where_the_policy
 def test_a_pod_of_a_gang_with_claims_is_no_cpu_only_pod() -> None:
     labels = {"jobset.sigs.k8s.io/jobset-name": "x"}
     assert decide(pod(labels, **CLAIMS), "demo", Policy(resource_claims=True), {}).reason == "wanted"
-    assert decide(pod(labels), "demo", Policy(resource_claims=True), {}).reason == "companion"
+    assert decide(pod(labels), "demo", Policy(resource_claims=True), {}).reason == "cpu-only-member"
 
 
 def test_pods_without_claims_are_none_of_it() -> None:

@@ -44,7 +44,7 @@ def test_a_cpu_only_pod_has_none_either() -> None:
     body = written(UPDATED)
     body["spec"]["containers"] = [{"name": "c"}]
     body["metadata"]["labels"] = {"jobset.sigs.k8s.io/jobset-name": "x"}
-    assert decided(body, policy=Policy()).reason == "companion"
+    assert decided(body, policy=Policy()).reason == "cpu-only-member"
     assert managers_after(body, Policy()) == []
 
 

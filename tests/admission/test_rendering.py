@@ -331,7 +331,7 @@ def test_the_gate_in_process_holds_the_pods_that_the_webhook_would_hold(
         if decision.outcome == DENIED:
             continue
         # CPU-only pods of a gang are gated by the webhook alone.
-        wanted = decision.reason != "companion" and any(
+        wanted = decision.reason != "cpu-only-member" and any(
             (operation.op, operation.path.startswith("/spec/schedulingGates")) == ("add", True)
             for operation in decision.operations
         )

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from labeler.contract import keys
 from labeler.contract.errors import ContractError
-from labeler.contract.labels import (
+from labeler.contract.label_codecs import (
     NodeTopology,
     XeLink,
     decode_cards,
@@ -22,8 +22,8 @@ from labeler.contract.labels import (
     encode_topology,
     encode_xe_links,
 )
+from labeler.contract.legal_values import is_legal_value, legal_value, readable_value
 from labeler.contract.split import join_label, split_label, split_value
-from labeler.contract.values import is_legal_value, legal_value, readable_value
 
 CARD = st.integers(0, 999)
 CARDS = st.sets(CARD, max_size=80)

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from hack.local.processes import open_tied
-from labeler.contract.labels import decode_cards, decode_numa_map
+from labeler.contract.label_codecs import decode_cards, decode_numa_map
 
 PLAYER: Final = Path(__file__).with_name("device_player.py")
 ROOT: Final = Path(__file__).resolve().parents[2]

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from labeler.contract import keys
-from labeler.contract.labels import decode_cards, decode_numa_map, decode_pci_groups
-from labeler.contract.values import is_legal_value, legal_value
+from labeler.contract.label_codecs import decode_cards, decode_numa_map, decode_pci_groups
+from labeler.contract.legal_values import is_legal_value, legal_value
 from labeler.facts import Facts, Gpu, SourceError, merge
 from labeler.labels import model_labels, wanted
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from hack import gpus
-from labeler.contract.values import is_legal_value, readable_value
+from labeler.contract.legal_values import is_legal_value, readable_value
 from labeler.models import AMD, INTEL, NVIDIA, former_name, is_discrete, model_name
 
 

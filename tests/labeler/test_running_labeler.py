@@ -12,7 +12,7 @@ import pytest
 
 from hack.local.cluster import Cluster
 from hack.local.processes import open_tied
-from labeler.contract.labels import decode_cards, decode_topology
+from labeler.contract.label_codecs import decode_cards, decode_topology
 from tests.labeler.installed import ROOT, Installed, install, register
 
 NODE = "n0"

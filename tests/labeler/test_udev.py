@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from labeler.contract.labels import decode_cards, decode_numa_map, decode_pci_groups
+from labeler.contract.label_codecs import decode_cards, decode_numa_map, decode_pci_groups
 from labeler.sources import Context, udev
 from tests.labeler.devices import WRAPPER, Card, Machine
 

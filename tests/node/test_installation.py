@@ -13,7 +13,7 @@ from hack.local.devices import PlayedCard
 from hack.local.install import LABELER, SYSTEM, WEBHOOKS
 from hack.local.install_real import RealInstallation
 from labeler.contract import keys, quantities
-from labeler.contract.labels import decode_cards
+from labeler.contract.label_codecs import decode_cards
 from tests.node.conftest import clean_real, look_inside, pods_of
 from tests.support import create_namespace, delete_namespace, wait_for_pods
 

@@ -133,6 +133,17 @@ def test_each_further_refusal_excludes_the_node_for_twice_as_long() -> None:
     assert placed(pods, refusals, 1, seconds(701) + 2 * AVOID_SECONDS) == {"new": "n0"}
 
 
+@pytest.mark.promise("R306")
+def test_refusals_of_late_are_not_forgotten_before_the_node_may_be_used_again() -> None:
+    """nodeHealth.avoidFor may be shorter than the time for which the gang does not use the node."""
+    others = [gone("OutOfcpu", "n0", f"pod-{at}", created=at - 1, at=at) for at in (700, 2000, 3000)]
+    refusals = after(gone("OutOfcpu", "n0"), AGAIN, *others, now=seconds(3000), counts_for=60)
+    later = seconds(3000) + 8 * AVOID_SECONDS
+    known = after(known=refusals, now=later - 1, counts_for=60)
+    assert placed([gpu_pod("new", metadata=GANG)], known, 1, later - 1) == {}
+    assert after(known=known, now=later, counts_for=60) == NONE_REFUSED
+
+
 def test_pods_that_were_refused_together_count_once_in_whatever_order_they_are_read() -> None:
     together = [gone("OutOfcpu", "n0", f"old-{number}", at=10 + number) for number in range(8)]
     assert placed([gpu_pod("new", metadata=GANG)], after(*reversed(together)), 1, seconds(20)) == {

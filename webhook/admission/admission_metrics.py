@@ -9,6 +9,7 @@ from typing import Final
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
+from webhook.admission.decide import LeftAlone
 from webhook.build_info import register_build_info
 
 BUCKETS_SECONDS: Final = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0)
@@ -25,7 +26,8 @@ class AdmissionMetrics:
         self.registry = CollectorRegistry()
         self._decisions = Counter(
             "topogate_admission_decisions",
-            "Reviews answered. Outcome: mutated, unchanged, left-alone, denied, error.",
+            "Reviews answered. Outcome: mutated, unchanged, left-alone, denied, error. "
+            f"Reasons of left-alone: {', '.join(LeftAlone)}.",
             ("outcome", "reason"),
             registry=self.registry,
         )

@@ -26,7 +26,7 @@ from werkzeug.exceptions import (
 
 from webhook.admission import patch
 from webhook.admission.admission_metrics import ERROR, AdmissionMetrics
-from webhook.admission.decide import DENIED, LEFT_ALONE, Decision, decide
+from webhook.admission.decide import DENIED, LEFT_ALONE, Decision, LeftAlone, decide
 from webhook.admission.review import Request, ReviewError, decode_request, encode_response
 from webhook.admission.tls import ContextCache
 from webhook.configuration.store import ConfigurationStore
@@ -193,7 +193,7 @@ def _answer(body: bytes, dependencies: Dependencies, metrics: AdmissionMetrics) 
 def _decision(review: Request, dependencies: Dependencies) -> Decision:
     """Decide on a review: only the creation of pods is reviewed."""
     if not review.is_pod_creation or review.object is None:
-        return Decision(LEFT_ALONE, "no-pod-creation")
+        return Decision(LEFT_ALONE, LeftAlone.NO_POD_CREATION)
     classes, known = dependencies.classes(), dependencies.classes_known
     policy = dependencies.store.policy
     return decide(review.object, review.namespace, policy, classes, classes_known=known)

@@ -10,6 +10,7 @@ state rules, and do not say what becomes of this pod.
 """
 
 from collections.abc import Mapping
+from enum import StrEnum
 from typing import Final
 
 import msgspec
@@ -32,12 +33,36 @@ DENIED: Final = "denied"
 _UNCHANGED_REASONS: Final = {"wanted": "already-as-wanted"}
 
 
+class LeftAlone(StrEnum):
+    """Why a pod is left alone, in one word for metrics."""
+
+    NO_GPU = "no-gpu"
+    NO_POD_CREATION = "no-pod-creation"
+    OPTED_OUT = "opted-out"
+    NODE_NAME_SET = "node-name-set"
+    """A gate beside spec.nodeName makes a valid pod invalid."""
+    MIRROR_POD = "mirror-pod"
+    DAEMONSET = "daemonset"
+    """It is already bound to its node; a selector would make it fail for ever."""
+    EXCLUDED_NAMESPACE = "excluded-namespace"
+    SCHEDULING_GROUP = "scheduling-group"
+    OTHER_SCHEDULER = "other-scheduler"
+    KUEUE_TOPOLOGY = "kueue-topology"
+    """Kueue chooses its nodes."""
+    NOT_GATED = "not-gated"
+    """Of dry runs alone: the cluster stores the pod without a gate of ours."""
+
+
+LEFT_TO_OTHERS: Final = frozenset(LeftAlone) - {LeftAlone.NO_GPU, LeftAlone.NO_POD_CREATION}
+"""The reasons for which another scheduler places a GPU pod."""
+
+
 class Decision(msgspec.Struct, frozen=True):
     """The answer.
 
-    outcome: one of the four words above. reason: a word of a small fixed set, for metrics. operations: the
-    JSON Patch. denial: the sentence for the user, None if the pod is allowed. warnings: short lines for the
-    user.
+    outcome: one of the four words above. reason: a word of a small fixed set for metrics, a LeftAlone for
+    pods that are left alone. operations: the JSON Patch. denial: the sentence for the user, None if the pod
+    is allowed. warnings: short lines for the user.
     """
 
     outcome: str
@@ -122,10 +147,10 @@ def _decided(pod: NewPod, namespace: str, policy: Policy, classes: Classes) -> t
     warnings = author_warnings.warnings(pod, policy)
     if not has_gpus and cpu_only_members.is_cpu_only_member(pod, policy):
         wanted = _of_cpu_only_member(pod, namespace, policy, classes)
-        return Decision(MUTATED, "companion", warnings=author_warnings.shown(warnings)), wanted
+        return Decision(MUTATED, "cpu-only-member", warnings=author_warnings.shown(warnings)), wanted
     if not is_ours:
         # A share of a GPU without the GPU makes no GPU pod, although its author believes so.
-        return Decision(LEFT_ALONE, "no-gpu", warnings=author_warnings.shown(warnings)), NOTHING
+        return Decision(LEFT_ALONE, LeftAlone.NO_GPU, warnings=author_warnings.shown(warnings)), NOTHING
     return _placed(pod, namespace, policy, classes, asked, [*warnings, *author_warnings.of_others(pod)])
 
 
@@ -145,18 +170,18 @@ def _placed(
     return Decision(MUTATED, "wanted", warnings=author_warnings.shown(warnings)), wanted
 
 
-def _reason_to_leave_alone(pod: NewPod, namespace: str, policy: Policy) -> str:
-    """Why a pod is left alone whatever it asks for, "" if it is not."""
+def _reason_to_leave_alone(pod: NewPod, namespace: str, policy: Policy) -> LeftAlone | None:
+    """Why a pod is left alone whatever it asks for, None if it is not."""
     spec, annotations = pod.spec, pod.annotations
     if annotations.get(keys.INJECT_ANNOTATION) == keys.INJECT_NO:
-        return "opted-out"
+        return LeftAlone.OPTED_OUT
     if spec.node_name:
-        return "node-name-set"  # a gate beside spec.nodeName makes a valid pod invalid
+        return LeftAlone.NODE_NAME_SET
     if keys.MIRROR_POD_ANNOTATION in annotations:
-        return "mirror-pod"
+        return LeftAlone.MIRROR_POD
     if any(owner.controller and owner.kind == "DaemonSet" for owner in pod.metadata.owner_references or ()):
-        return "daemonset"  # already bound to its node; a selector would make it fail for ever
-    return "excluded-namespace" if namespace in policy.excluded_namespaces else ""
+        return LeftAlone.DAEMONSET
+    return LeftAlone.EXCLUDED_NAMESPACE if namespace in policy.excluded_namespaces else None
 
 
 def _of_cpu_only_member(pod: NewPod, namespace: str, policy: Policy, classes: Classes) -> Injection:
@@ -212,19 +237,21 @@ _NO_CLASS: Final = Priority(priority=0, preemption_policy="PreemptLowerPriority"
 """What the API server gives to a pod without class in a cluster without a default."""
 
 
-def _left_to_others(pod: NewPod, policy: Policy) -> tuple[str, str] | None:
-    """Why another scheduler places this pod, as a word and as a rule; None if we place it."""
+def _left_to_others(pod: NewPod, policy: Policy) -> tuple[LeftAlone, str] | None:
+    """Why another scheduler places this pod, and the rule as a sentence; None if we place it."""
     spec = pod.spec
     group = spec.scheduling_group
     if group is not None and (why := _why_not_adopted(group, policy)):
-        return "scheduling-group", f"topogate leaves pods with a schedulingGroup{why} to kube-scheduler"
+        sentence = f"topogate leaves pods with a schedulingGroup{why} to kube-scheduler"
+        return LeftAlone.SCHEDULING_GROUP, sentence
     if spec.scheduler_name and spec.scheduler_name not in policy.scheduler_names:
         # No scheduler would bind it to the node of its release.
         name = quote(spec.scheduler_name)
-        return "other-scheduler", f"topogate neither gates nor places pods with schedulerName {name}"
+        return LeftAlone.OTHER_SCHEDULER, f"topogate neither gates nor places pods with schedulerName {name}"
     if kueue.chooses_nodes(pod) and not _has_gate(pod, policy):
         gate = marks.KUEUE_TOPOLOGY_GATE
-        return "kueue-topology", f"topogate leaves pods that Kueue has admitted with the gate {gate} to Kueue"
+        sentence = f"topogate leaves pods that Kueue has admitted with the gate {gate} to Kueue"
+        return LeftAlone.KUEUE_TOPOLOGY, sentence
     return None
 
 

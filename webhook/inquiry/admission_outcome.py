@@ -2,28 +2,17 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
 from labeler.contract import keys
 from webhook.admission import patch
-from webhook.admission.decide import DENIED, LEFT_ALONE, Decision, decide
+from webhook.admission.decide import DENIED, LEFT_ALONE, LEFT_TO_OTHERS, Decision, LeftAlone, decide
 from webhook.admission.injection import NOTE_PATH
 from webhook.admission.review import NewPod
 from webhook.kube.objects import PriorityClass
 from webhook.policy.values import Policy
-
-NOT_GATED: Final = "not-held"
-"""Reason of a decision that no cluster makes: it stores the pod without a gate of ours."""
-
-NOT_OURS: Final = frozenset(
-    {
-        "opted-out", "node-name-set", "mirror-pod", "daemonset", "excluded-namespace",
-        "scheduling-group", "other-scheduler", "kueue-topology", NOT_GATED,
-    }
-)  # fmt: skip
-"""Reasons of decisions that leave the placement of the pod to another scheduler."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +51,7 @@ class Admitted:
     @property
     def is_placed_by_others(self) -> bool:
         """Whether topogate leaves the placement of the pod to another scheduler."""
-        return self.decision.reason in NOT_OURS
+        return self.decision.reason in LEFT_TO_OTHERS
 
 
 def admit(pod: Mapping[str, Any], namespace: str, rules: AdmissionRules) -> Admitted:
@@ -72,7 +61,7 @@ def admit(pod: Mapping[str, Any], namespace: str, rules: AdmissionRules) -> Admi
     """
     body = {"metadata": pod.get("metadata") or {}, "spec": pod.get("spec") or {}}
     if namespace in rules.not_opted_in:
-        return Admitted(Decision(LEFT_ALONE, NOT_GATED), {**pod, **body}, [])
+        return Admitted(Decision(LEFT_ALONE, LeftAlone.NOT_GATED), {**pod, **body}, [])
     found = _decided(pod, body, namespace, rules)
     return found if rules.ask is None else rules.ask(body, namespace, found)
 

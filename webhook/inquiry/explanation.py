@@ -15,8 +15,7 @@ from webhook.kube.objects import Pod
 from webhook.kube.placements import Placement
 from webhook.scheduling import unmodelled_rules
 from webhook.sweeper.decide.attempt import GangPlaced
-from webhook.sweeper.decide.missing_pods import patience_for
-from webhook.sweeper.decide.orders import NO_PLACE_FOUND, Cause, NewPlan
+from webhook.sweeper.decide.orders import NO_PLACE_FOUND, NewPlan
 from webhook.sweeper.extension import HookInput
 from webhook.sweeper.observe.gangs import PodGang
 from webhook.sweeper.observe.plans import is_gated, occupied_node, pinned_node
@@ -46,7 +45,7 @@ def explain(
     if not is_gated(pod, settings.gate_prefix):
         yield from _not_ours(pod, settings.gate_prefix)
         return
-    if pod.metadata.deletion_timestamp:  # then it is of no gang, see gather
+    if pod.metadata.deletion_timestamp:  # then it is of no gang, see gather_groups
         raise ExplainError(f"pod {name} in namespace {namespace} is being deleted, so it is not placed")
     made = next_pass(cluster, settings, pod, now or moment())
     gang = made.gang(made.view.gang_of(pod).placement_key)
@@ -58,7 +57,7 @@ def explain(
 
 
 def _of_no_gang(pod: Pod, made: NextPass) -> str:
-    """Why a gated pod is of no gang that waits, see gather."""
+    """Why a gated pod is of no gang that waits, see gather_groups."""
     namespace, name = pod.metadata.namespace, f"{pod.metadata.namespace}/{pod.metadata.name}"
     if namespace in made.settings.excluded_namespaces:
         rule = f"the configuration leaves namespace {namespace} alone (namespaces.excluded)"
@@ -97,7 +96,6 @@ def explain_gated(
         yield from _undecided(gang, made, named)
     else:
         yield from _now(made.sentence(gang.key), reason, view.placements.get(gang.key.placement_key))
-        yield from _of_cause(gang, reason.cause, made.settings)
         yield from what_would_help(gang, reason.cause, made, named)
 
 
@@ -143,19 +141,6 @@ def _now(sentence: str, reason: GangReason, placement: Placement | None) -> Iter
     yield f"Now: {sentence}"
     if last and reason.cause in NO_PLACE_FOUND:
         yield f"{_NOT_KNOWN}: they may exclude more nodes."
-
-
-def _of_cause(gang: PodGang, cause: Cause | None, settings: Settings) -> Iterator[str]:
-    """What ends the wait, where no capacity does."""
-    if cause is Cause.CONTROLLER_BLOCKED:
-        yield "It waits until its controller can create the other pods."
-    elif cause is Cause.INCOMPLETE and gang.lost_owner is None:
-        missing = (gang.size or 0) - len(gang.pods)
-        pods = counted(missing, "more pod") if missing > 0 else "further pods"
-        yield (
-            f"It waits for {pods} of its gang; after {patience_for(gang, settings):.0f} s without a new "
-            "one, those that exist are placed."
-        )
 
 
 def _about(pod: Pod, gang: PodGang, made: NextPass, named: Callable[[str], str]) -> Iterator[str]:

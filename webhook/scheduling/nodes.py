@@ -14,7 +14,13 @@ from typing import Final, TypeVar
 
 from labeler.contract import keys
 from labeler.contract.errors import ContractError
-from labeler.contract.labels import XeLink, decode_cards, decode_numa_map, decode_pci_groups, decode_xe_links
+from labeler.contract.label_codecs import (
+    XeLink,
+    decode_cards,
+    decode_numa_map,
+    decode_pci_groups,
+    decode_xe_links,
+)
 from labeler.contract.offers import CardOffer, decode_offers, decode_unmanaged
 from labeler.contract.quantities import QuantityError, in_units, parse_all
 from webhook.kube import objects

@@ -238,7 +238,7 @@ def repair(seen: Observation, now: Decided) -> Decided:
     return _with_orders(now, "repair", repaired.orders)
 
 
-def victims(seen: Observation, now: Decided) -> Decided:
+def find_victims(seen: Observation, now: Decided) -> Decided:
     """For plans with victims: the evictions to make now, and which of the plans' pods wait."""
     if seen.snapshot is None:
         return now
@@ -248,7 +248,7 @@ def victims(seen: Observation, now: Decided) -> Decided:
     return replace(now, memory=replace(now.memory, victims=since, given_up=given_up), preempting=found)
 
 
-def finish(seen: Observation, now: Decided) -> Decided:
+def release(seen: Observation, now: Decided) -> Decided:
     """Release planned pods whose node is free for that."""
     view, memory = seen.view, now.memory
     queue = _release_queue(seen, now)
@@ -261,7 +261,7 @@ def finish(seen: Observation, now: Decided) -> Decided:
     return _with_orders(replace(now, queue=queue), "release", orders)
 
 
-def remember(seen: Observation, now: Decided) -> Decided:
+def update_records(seen: Observation, now: Decided) -> Decided:
     """Update the known gangs, and their reservations."""
     view, memory = seen.view, now.memory
     rules, has_ended = node_rules(seen, now), _allowance(seen, now).has_ended
@@ -284,7 +284,7 @@ def preempt(seen: Observation, now: Decided) -> Decided:
     return _with_orders(now, "preempt", orders)
 
 
-def add_model_labels(seen: Observation, now: Decided) -> Decided:
+def add_node_selectors(seen: Observation, now: Decided) -> Decided:
     """Gated pods that came past the webhook get their model's nodeSelector, or go to their scheduler."""
     if seen.policy is None:
         return now
@@ -311,7 +311,7 @@ def place_gangs(seen: Observation, now: Decided) -> Decided:
     return _with_orders(now, _PLACE, replace(orders, plans=plans))
 
 
-def evict_what_is_left(seen: Observation, now: Decided) -> Decided:
+def evict_incomplete(seen: Observation, now: Decided) -> Decided:
     """Evict the rest of gangs that others have preempted, so that they return as a whole."""
     placed = now.orders.get(_PLACE, Orders())
     # Who has a place is not broken, also where its plan will not be written.
@@ -330,7 +330,7 @@ def evict_what_is_left(seen: Observation, now: Decided) -> Decided:
     return _with_orders(replace(now, memory=replace(now.memory, broken=broken)), "evict-incomplete", orders)
 
 
-def roll_back_partial_gangs(seen: Observation, now: Decided) -> Decided:
+def rollback(seen: Observation, now: Decided) -> Decided:
     """Delete the released part of a gang whose rest waited too long, if the whole gang then has a place."""
     state, placing = now.state, now.memory.placing
 
@@ -346,14 +346,14 @@ def roll_back_partial_gangs(seen: Observation, now: Decided) -> Decided:
     return _with_orders(replace(now, memory=memory), "rollback", orders)
 
 
-def warn_of_ungated_pods(seen: Observation, now: Decided) -> Decided:
+def find_ungated(seen: Observation, now: Decided) -> Decided:
     """Namespaces whose GPU pods passed admission without a gate get an Event."""
     warnings, warned = warn_of_ungated(seen.ungated, now.memory.ungated)
     now = replace(now, memory=replace(now.memory, ungated=warned))
     return _with_orders(now, "find-ungated", Orders(warnings=warnings))
 
 
-def warn_of_manifest_problems(seen: Observation, now: Decided) -> Decided:
+def check_manifests(seen: Observation, now: Decided) -> Decided:
     """The owners of gangs get admission warnings as Events."""
     warnings, known = warn_of_manifests(seen.gangs, seen.policy, now.memory.manifests)
     now = replace(now, memory=replace(now.memory, manifests=known))
@@ -364,16 +364,16 @@ _PLACE: Final = "place"
 
 STEPS: Final[Mapping[str, Step]] = {
     "repair": repair,
-    "find-victims": victims,
-    "release": finish,
-    "update-records": remember,
+    "find-victims": find_victims,
+    "release": release,
+    "update-records": update_records,
     "preempt": preempt,
-    "add-node-selectors": add_model_labels,
+    "add-node-selectors": add_node_selectors,
     _PLACE: place_gangs,
-    "evict-incomplete": evict_what_is_left,
-    "rollback": roll_back_partial_gangs,
-    "find-ungated": warn_of_ungated_pods,
-    "check-manifests": warn_of_manifest_problems,
+    "evict-incomplete": evict_incomplete,
+    "rollback": rollback,
+    "find-ungated": find_ungated,
+    "check-manifests": check_manifests,
 }
 """By name, in the order in which they decide."""
 

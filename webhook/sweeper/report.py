@@ -24,7 +24,7 @@ from webhook.sweeper.observe.gangs import GangKey, PodGang
 from webhook.sweeper.observe.membership import cpu_pods
 from webhook.sweeper.observe.plans import PodId, is_gated
 from webhook.sweeper.observe.view import View
-from webhook.sweeper.report_memory import ReportMemory, causes_of, reason_of
+from webhook.sweeper.report_memory import GangReason, ReportMemory, causes_of, reason_of
 from webhook.text import joined, printable
 
 logger = logging.getLogger(__name__)
@@ -238,7 +238,7 @@ class Reporter:
         """A complete gang has no place, and why."""
         gang, before = outcome.gang, memory.reasons.get(outcome.gang.key)
         reason = reason_of(gang, outcome.reason, outcome.cause)
-        if before is not None and before.reason == reason:
+        if before == GangReason(reason, outcome.cause):
             return
         if before is not None and before.cause is outcome.cause is Cause.MISSING_PODS:
             return  # more of its pods have come

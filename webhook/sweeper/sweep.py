@@ -3,20 +3,20 @@
 A pass is level-triggered: it reads the whole state and moves it one step on. It may stop anywhere. The next
 one, of this process or of another, continues from the state in the API server.
 
-    state                                             step       order
-    ------------------------------------------------  ---------  ------------------------------------------
-    a valid plan names a gated pod                    finish     release it, when its node is free for that
-    an invalid plan names a gated pod                 place      a new plan, as for any pod that waits
-    a released pod does not start                     repair     delete it, if its controller recreates it
-    the webhook was not called for a gated pod        label      add the nodeSelector of its GPU model
-    another scheduler is to place a gated pod         label      remove its gate; it is no pod of ours then
-    a gang is complete and fits                       place      write its plan, release its pods
-    it fits only in the place of less important ones  place      write its plan, which names its victims
-    a plan names victims                              preempt    evict them; its pods wait until they are gone
-    a gang has lost pods to others, for good          broken     evict the rest: it returns as a whole
-    it does not fit                                   place      none: it waits, may reserve nodes; a reason
-    it is not complete                                place      none: it settles
-    its released part waits too long for the rest     roll back  delete that part, if it is recreated
+    state                                          step                order
+    ---------------------------------------------  ------------------  ---------------------------------------
+    a valid plan names a gated pod                 release             release it, once its node is free
+    an invalid plan names a gated pod              place               a new plan, as for any pod that waits
+    a released pod does not start                  repair              delete it, if it will be recreated
+    the webhook was not called for a gated pod     add-node-selectors  add the nodeSelector of its GPU model
+    another scheduler is to place a gated pod      add-node-selectors  remove its gate: it is not ours then
+    a gang is complete and fits                    place               write its plan, release its pods
+    it fits only in place of less important ones   place               write its plan, which names its victims
+    a plan names victims                           preempt             evict them; its pods wait until then
+    a gang has lost pods to others, for good       evict-incomplete    evict the rest: it returns as a whole
+    it does not fit                                place               none: it waits, and may reserve nodes
+    it is not complete                             place               none: it settles
+    its released part waits too long for the rest  rollback            delete that part, if it is recreated
 
 Invariants, whichever step it stops in:
 
@@ -26,8 +26,8 @@ Invariants, whichever step it stops in:
    The last two come from the API server, never from the memory of this process alone.
 3. All decisions use one frozen view of the cluster, before anything is written; orders are values. If the
    cluster has changed since, a plan is checked again right before it is written.
-4. A failed order changes nothing here. The memory between passes (see memory) only saves work or delays, so
-   a process without memory does the same a little later.
+4. A failed order changes nothing here. The memory between passes (decision.Memory) only saves work or delays,
+   so a process without memory does the same a little later.
 """
 
 import logging

@@ -20,7 +20,7 @@ from labeler.allocator.values import Edits, LocalCard, LocalContainer, card_of, 
 from labeler.allocator.vendors import Places
 from labeler.contract import keys
 from labeler.facts import NO_CARD
-from labeler.nvidia import driver_problem, has_mig_instances, information, uuid
+from labeler.nvidia_driver import driver_problem, has_mig_instances, information, uuid
 from labeler.pci import bus_problem, is_for_guests, shared_out
 
 VISIBLE_DEVICES: Final = "NVIDIA_VISIBLE_DEVICES"

@@ -27,8 +27,8 @@ def release_patch(
 ) -> list[Operation]:
     """The patch for `pod` as it was last seen; removes the gates with `prefix`. Raises UnpinnableError.
 
-    node: "" where kube-scheduler is to choose. annotations: those that give it cards; they replace those that
-    its author wrote for that purpose.
+    node: "" where kube-scheduler is to choose. annotations: those that give it cards, and those of
+    extensions; they replace those that its author wrote for that purpose.
     """
     pin = _pin(pod, node) if node else []
     return [*ungate_patch(pod, prefix), *pin, *_annotate(pod, annotations)]

@@ -61,7 +61,7 @@ class Outcome(StrEnum):
     REFUSED = "refused"
     """The API server will not have it so; the same again would be refused again."""
     FAILED = "failed"
-    """Not now; the next pass tries again."""
+    """Not now; a later pass tries again, after its backoff."""
 
 
 @dataclass(frozen=True)

@@ -226,7 +226,7 @@ def is_served(namespace: str, policy: Policy, labels: NamespaceLabels) -> bool:
 
 
 def is_left_to_others(pod: Pod, policy: Policy) -> bool:
-    """Whether admission leaves it alone, whatever it asks for."""
+    """Whether admission leaves it alone, as far as one sees of a pod later: neither opt-out nor node."""
     owner = pod.metadata.controller
     return (
         keys.MIRROR_POD_ANNOTATION in pod.metadata.annotations

@@ -7,7 +7,9 @@ bound there too. Whatever the reason, the rule is the same:
 1. After a first refusal the gang uses the node only if nothing else fits: another pod may have been quicker,
    or a device plugin or the node may just be restarting.
 2. If a later pod is refused there again, the reason was not of the moment. The gang does not use the node for
-   ten minutes, and for twice as long after each further refusal.
+   ten minutes, and for twice as long after each further refusal, up to six hours.
+
+Where nodeHealth.avoidFor is longer, the node stays the last resort for that long.
 
 A refusal counts only for that gang: the node may suit others. The number of refusals is bounded: the oldest
 ones of the namespace with the most are dropped first.
@@ -23,7 +25,7 @@ from labeler.contract import keys
 from webhook.kube.objects import Node, Pod
 from webhook.kube.times import since_1970
 from webhook.sweeper.decide.node_rules import NodeRule
-from webhook.sweeper.decide.refusing_nodes import AVOID_SECONDS
+from webhook.sweeper.decide.refusing_nodes import AVOID_SECONDS, LONGEST_AVOID_SECONDS
 from webhook.sweeper.observe.gangs import GangKey, PodGang
 
 REFUSED: Final = "Pod was rejected: "
@@ -53,8 +55,13 @@ class KubeletRefusal:
         rule = NodeRule(frozenset({node}), sentence, applies_to=controller)
         if self.count == 1:
             return [rule]
-        until = self.at + AVOID_SECONDS * 2 ** min(self.count - 2, 16)
-        return [replace(rule, is_hard=True, until=until), rule]
+        return [replace(rule, is_hard=True, until=self.hard_until), rule]
+
+    @property
+    def hard_until(self) -> float:
+        """Until when the gang does not use the node at all; `at` after a first refusal."""
+        doubled = AVOID_SECONDS * 2.0 ** min(self.count - 2, 16) if self.count > 1 else 0.0
+        return self.at + min(LONGEST_AVOID_SECONDS, doubled)
 
 
 _Key = tuple[GangKey, str]
@@ -76,7 +83,7 @@ class KubeletRefusals:
     ) -> "KubeletRefusals":
         """With these failed pods, as far as kubelets refused them, and without expired refusals.
 
-        now: seconds since 1970. seconds: how long a refusal counts.
+        now: seconds since 1970. seconds: how long a refusal counts at least (nodeHealth.avoidFor).
         """
         refused = sorted(_refused(failed, now), key=lambda each: each[0])
         if not refused and not self.by_key:
@@ -86,7 +93,7 @@ class KubeletRefusals:
             key = controller_of(pod), pod.spec.node_name
             found[key] = _with_one(found.get(key), pod, at)
             new.add(key)
-        found = {key: each for key, each in found.items() if now - each.at < seconds}
+        found = {key: each for key, each in found.items() if now < max(each.at + seconds, each.hard_until)}
         if len(found) > MOST:
             found = _newest_of_each_namespace(found)
         return KubeletRefusals(found, frozenset(new & found.keys()))

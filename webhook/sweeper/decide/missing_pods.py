@@ -1,9 +1,10 @@
 """How long a gang waits for missing pods, and for changed requests to settle. Pure.
 
-A gang is complete once its expected size is there, or no pod was added for the settle time. The end of a pod
-does not restart that time, and a gang to which pods are added all the time is placed after a longest wait. A
-gang that was complete and has just lost a pod waits for its replacement as long as for a new pod. Changed
-requests must be the same for the settle time, as tools write them pod by pod.
+A gang is complete once its expected size is there, or no pod was added for some time: for `gangs.patience`
+if its size is known, else for `gangs.settle` (patience_for). The end of a pod does not restart that time. A
+gang of unknown size to which pods are added all the time is placed after a longest wait. A gang that was
+complete and has just lost a pod waits for its replacement as long as for a new pod. Changed requests must be
+the same for the settle time, as tools write them pod by pod.
 
 A gang that is not complete, and has just lost a waiting pod, waits for the settle time at least. Its owner
 may be deleted: nobody says so of a kind that may not be read, and of an owner that is no controller.

@@ -4,7 +4,7 @@ Whoever keeps gangs from nodes makes rules, and nothing else in the sweeper does
 
     made in                      rule                                                             kind
     ---------------------------  ---------------------------------------------------------------  --------
-    decide.refusing_nodes        kube-scheduler did not bind a pod of the gang there              REFUSED
+    decide.refusing_nodes        a pod of the gang was not bound or released there                REFUSED
     decide.kubelet_refusals      the kubelet refused a pod of the gang there                      NODE
     repair.repair                a released pod is stuck there                                    STUCK
     decide.reservations          reserved for another gang: starvation, later stages, scale-up    RESERVED
@@ -40,7 +40,7 @@ MOST_NAMED_IN_PLAN: Final = 10
 class RuleKind(Enum):
     """What a rule is about, as far as the sweeper treats rules differently.
 
-    NODE: what has happened on a node, or what it lacks. REFUSED: kube-scheduler did not bind a pod there, and
+    NODE: what has happened on a node, or what it lacks. REFUSED: a pod was not bound or released there, and
     may choose among such nodes itself. STUCK: a released pod cannot be repaired there, which only matters to
     pods with cards. DOMAIN: of the ways to ask about a gang, this one has other topology domains. RESERVED,
     RESERVED_NEW: for other gangs; new nodes were created for them. SPARE: for pods that replace lost ones.

@@ -1,4 +1,4 @@
-"""Nodes that a gang does not use again, since one of its pods was not bound there. Pure."""
+"""Nodes that a gang does not use again, since one of its pods was not bound or released there. Pure."""
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -8,12 +8,11 @@ from webhook.sweeper.decide.node_rules import NodeRule, RuleKind
 from webhook.sweeper.observe.gangs import GangKey
 
 AVOID_SECONDS: Final = 600.0
-"""How long a gang does not use a node again that refused one of its pods: after the first failure; doubled
-after each further one."""
+"""How long a gang does not use a node at first that refused its pod (a kubelet: two); doubled each time."""
 
 LONGEST_AVOID_SECONDS: Final = 6 * 3600.0
 
-_NOT_BOUND: Final = "a pod of this gang was not bound there"
+_NOT_BOUND: Final = "a pod of this gang was not bound or released there"
 
 _TOGETHER_SECONDS: Final = 60.0
 """Pods that fail within this time of one another were sent together: that is one failure."""

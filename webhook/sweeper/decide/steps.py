@@ -117,17 +117,18 @@ def complete(attempt: Attempt, now: PassState) -> Attempt | GangWaits:
     if gang.alone or only_cpu_pods_wait(gang, attempt.waiting, now.view):
         return attempt
     if gang.blocked_reason and not now.settings.start_with_fewer:
-        return GangWaits(Cause.CONTROLLER_BLOCKED, "it waits for its other pods", is_final=True)
+        sentence = "it waits until its controller can create the other pods"
+        return GangWaits(Cause.CONTROLLER_BLOCKED, sentence, is_final=True)
     seconds = seconds_to_complete(gang, attempt.memory.growth, now.settings, now.at)
     if seconds <= 0:
         return attempt
     expected = "its size is not known" if gang.size is None else f"{gang.size} are expected"
     sentence = f"{counted(len(gang.pods), 'pod is', 'pods are')} there, {expected}"
+    patience = patience_for(gang, now.settings)
+    sentence += f"; those that are there are placed once no other has come for {patience:.0f} s"
     to_report = seconds_to_report(gang, attempt.memory.growth, now.settings, now.at)
     if to_report and not attempt.memory.is_short:
         return GangWaits(Cause.INCOMPLETE, sentence, due_seconds=min(seconds, to_report))
-    patience = patience_for(gang, now.settings)
-    sentence += f"; those that are there are placed once no other has come for {patience:.0f} s"
     return GangWaits(Cause.MISSING_PODS, sentence, due_seconds=seconds)
 
 

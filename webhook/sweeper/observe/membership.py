@@ -173,7 +173,7 @@ def cpu_pods(pods: Sequence[Pod], others_come: bool) -> frozenset[str]:
 
 
 def _gated_for_its_labels(pod: Pod) -> bool:
-    """Whether admission gated it though it asks for nothing of ours, see decide.goes_beside."""
+    """Whether admission gated it though it asks for nothing of ours, see admission.cpu_only_members."""
     metadata = pod.metadata
     return (
         any(gate.name.endswith(keys.GATE_NAME) for gate in pod.spec.scheduling_gates)
