@@ -1,6 +1,6 @@
 """What hooks are given after gangs were asked about, and what becomes of what they order."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, cast
@@ -16,7 +16,7 @@ from webhook.kube.client import Api, ApiError
 from webhook.kube.objects import Node, Pod
 from webhook.kube.plan_pods import PlannedPod
 from webhook.sweeper.context import Pass, Silent
-from webhook.sweeper.decide.core_questions import DivisionInput, Variant
+from webhook.sweeper.decide.core_questions import DividedGang, DivisionInput, outside
 from webhook.sweeper.decide.node_rules import GangNodes, NodeRule, NodeRules, nodes_of
 from webhook.sweeper.decide.orders import Cause
 from webhook.sweeper.decide.release_queue import SentRelease, SentReleases
@@ -387,11 +387,11 @@ def test_pods_that_need_an_extension_are_placed_once_it_works_again() -> None:
 
 
 def test_the_first_extension_that_is_on_and_divides_gangs_does_so() -> None:
-    def divides(given: DivisionInput) -> Iterator[Variant]:
-        yield Variant.outside(frozenset({"n0"}), given.gang, "a sentence")
+    def divides(given: DivisionInput) -> DividedGang:
+        return DividedGang(given.gang, (outside(frozenset({"n0"}), "a sentence"),))
 
     scene = Scene(extension("plain"), extension("divides", divide_gang=divides))
     given = DivisionInput(scene.gangs[0], scene.view, (), Settings().topology)
-    assert [each.rule.note for each in scene.hooks.divide(given)] == [""], "it is not on yet"
+    assert [each.note for each in scene.hooks.divide(given).rules] == [""], "it is not on yet"
     scene.hooks.begin(scene.view, {})
-    assert [each.rule.note for each in scene.hooks.divide(given)] == ["a sentence"]
+    assert [each.note for each in scene.hooks.divide(given).rules] == ["a sentence"]

@@ -16,8 +16,9 @@ from webhook.kube.objects import Pod
 from webhook.kube.placements import Placement
 from webhook.placement import Topology
 from webhook.scheduling.budgets import Budgets
+from webhook.sweeper.decide.attempt import Attempt, GangWaits, PassState
 from webhook.sweeper.decide.orders import NewPlan, Orders
-from webhook.sweeper.decide.placement_pass import PlacingMemory
+from webhook.sweeper.decide.placement_pass import PlacingMemory, answer_for
 from webhook.sweeper.decide.plan import plan_metadata, plan_spec, with_valid_plans
 from webhook.sweeper.decide.refusing_nodes import RefusingNodes
 from webhook.sweeper.decide.release_queue import SentReleases
@@ -109,6 +110,20 @@ class Scattered:
     def one(self) -> Orders:
         """One pass of placing."""
         return self.placing.one()
+
+    def waiting_attempt(self) -> Attempt:
+        """The last attempt for the only gang that waits, in the state after the last pass."""
+        (gang,) = self.placing.gangs()
+        outcome = answer_for(gang, self.state)
+        assert isinstance(outcome, GangWaits)
+        assert outcome.attempt is not None
+        return outcome.attempt
+
+    @property
+    def state(self) -> PassState:
+        """The state after the last pass, without answers for other gangs."""
+        assert self.placing.state is not None
+        return replace(self.placing.state, answers={})
 
     def reason(self, orders: Orders, name: str) -> str:
         """Why a gang waits."""

@@ -325,11 +325,7 @@ def test_explain_names_the_gangs_whose_move_would_help(
 ) -> None:
     made = scene(settings, annotations=annotations)
     made.one()
-    (gang,) = made.placing.gangs()
-    state = made.placing.state
-    assert state is not None
-    asked = state.question(gang, gang.gated, frozenset())
-    assert list(what_moves_would_do(gang, asked, state)) == sentences
+    assert list(what_moves_would_do(made.waiting_attempt(), made.state)) == sentences
 
 
 @pytest.mark.parametrize(

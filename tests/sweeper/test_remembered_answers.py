@@ -12,13 +12,14 @@ from hypothesis import strategies as st
 from labeler.contract import keys
 from tests.sweeper.cluster import Nodes, Placing, gpu_pod
 from tests.sweeper.preemptions import plan
+from tests.sweeper.variants import divided
 from webhook.configuration.settings import Settings
 from webhook.kube.objects import Node, Pod
 from webhook.placement import NoFit, Snapshot
 from webhook.placement import place as place_for_real
 from webhook.sweeper.decide import core_questions, pod_rules, remembered_answers
 from webhook.sweeper.decide.attempt import RETRY_SECONDS
-from webhook.sweeper.decide.core_questions import DivisionInput, Variant
+from webhook.sweeper.decide.core_questions import DividedGang, DivisionInput
 from webhook.sweeper.decide.node_rules import NodeRule, NodeRules
 from webhook.sweeper.decide.orders import Cause, GangOutcome, NewPlan, Orders
 from webhook.sweeper.decide.remembered_answers import EXPENSIVE_STEPS
@@ -233,7 +234,7 @@ def spread(case: Waiting) -> None:
 
 
 def in_two_variants(case: Waiting) -> None:
-    case.case.divide = divided([frozenset({"n0"}), frozenset({"n1"})])
+    case.case.divide = divided({"n0"}, {"n1"})
 
 
 def refused(case: Waiting) -> None:
@@ -244,16 +245,6 @@ def refused(case: Waiting) -> None:
 def with_annotations(pod: Pod, annotations: dict[str, str]) -> Pod:
     own = {**pod.metadata.annotations, **annotations}
     return msgspec.structs.replace(pod, metadata=msgspec.structs.replace(pod.metadata, annotations=own))
-
-
-def divided(closed: Sequence[frozenset[str]]) -> Callable[[DivisionInput], Iterator[Variant]]:
-    """Each gang may be on all nodes but one of these sets."""
-
-    def divide(given: DivisionInput) -> Iterator[Variant]:
-        for nodes in closed:
-            yield Variant.outside(nodes, given.gang)
-
-    return divide
 
 
 @pytest.mark.parametrize(
@@ -332,10 +323,10 @@ def test_a_refused_node_is_not_one_that_the_gang_may_not_use(questions: Question
 
 def test_a_further_variant_is_asked_about_though_the_first_is_the_same(questions: Questions) -> None:
     case = Waiting()
-    case.case.divide = divided([frozenset({"n0", "n1"})])
+    case.case.divide = divided({"n0", "n1"})
     case.pass_after()
     before = len(questions.names)
-    case.case.divide = divided([frozenset({"n0", "n1"}), frozenset({"n0"})])
+    case.case.divide = divided({"n0", "n1"}, {"n0"})
     case.pass_after()
     assert len(questions.names[before:]) == 2
 
@@ -436,8 +427,8 @@ class Rehearsal:
         names = frozenset(f"n{n}" for n in nodes)
         self.case.rules = NodeRules((NodeRule(names, "not there", is_hard=is_hard),))
 
-    def divide(self, given: DivisionInput) -> Iterator[Variant]:
-        yield from divided(self.closed)(given)
+    def divide(self, given: DivisionInput) -> DividedGang:
+        return divided(*self.closed)(given)
 
     def close(self, *nodes: frozenset[int]) -> None:
         """Each variant of a gang may not use some nodes."""

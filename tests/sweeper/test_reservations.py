@@ -79,7 +79,7 @@ class Case:
     def reserved(self) -> frozenset[str]:
         """What is reserved for the gang after another try."""
         self.open()
-        self.ledger = reserve_for_starving(self.ledger, self.gang, self.asked, self.snapshot, self.view)
+        self.ledger = reserve_for_starving(self.ledger, self.gang, [self.asked], self.snapshot, self.view)
         return self.ledger.of(self.gang.key.placement_key)
 
     def reserve(self, *nodes: str) -> Reservation:

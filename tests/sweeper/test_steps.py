@@ -1,7 +1,6 @@
 """The tables of steps, by which every gang is placed: what they are, and that they change nothing given."""
 
 import re
-from collections.abc import Iterator
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -12,9 +11,9 @@ from labeler.contract import keys
 from tests.scheduling.shelf import Shelf
 from tests.sweeper.cluster import Nodes, Placing, gpu_pod
 from tests.sweeper.stored import WithStorage
+from tests.sweeper.variants import divided
 from webhook.configuration.settings import Settings
 from webhook.sweeper import decision
-from webhook.sweeper.decide.core_questions import DivisionInput, Variant
 from webhook.sweeper.decide.orders import Orders
 from webhook.sweeper.decide.placement_pass import CHECKS, STEPS, PlacingMemory
 from webhook.sweeper.decision import Memory
@@ -62,13 +61,10 @@ def pods_that_share_no_zone() -> Nodes:
     return Nodes(2, *(gpu_pod(name, metadata=metadata, affinity=affinity) for name in "abc"), gpus=8)
 
 
-def test_each_variant_of_a_gang_is_asked_about_and_planned_as_it_is() -> None:
-    def divide(given: DivisionInput) -> Iterator[Variant]:
-        yield Variant.outside(frozenset({"n0", "n1"}), replace(given.gang, required_level="host"))
-        yield Variant.outside(frozenset({"n0"}), replace(given.gang, required_level="node"))
-
+def test_each_variant_of_a_gang_is_asked_about_and_the_gang_is_planned_as_it_is_divided() -> None:
     placing = Placing(Nodes(2, gpu_pod("a")), SETTINGS)
-    placing.divide = divide
+    divide = divided({"n0", "n1"}, {"n0"})
+    placing.divide = lambda given: divide(replace(given, gang=replace(given.gang, required_level="node")))
     (plan,) = placing.one().plans
     assert [entry.node for entry in plan.entries] == ["n1"]
     assert plan.gang.required_level == plan.asked.gang.required_level == "node"

@@ -192,7 +192,8 @@ def _print_moves(placed: Sequence[PlacedGang]) -> None:
     """Print what moving gangs would do for those without a place. Limits in time are not checked."""
     for each in placed:
         if isinstance(each.answer.found, NoFit):
-            found = list(what_moves_would_do(each.gang, each.answer.asked, each.state))
+            attempt = each.answer.attempt
+            found = list(what_moves_would_do(attempt, each.state)) if attempt is not None else []
             for line in found or ["No move of other gangs would help it."]:
                 print_line(f"Gang {each.gang.key.name}: {line}")
 

@@ -6,7 +6,7 @@ from msgspec import structs
 
 from webhook.placement import Assignment, Gang, NoFit, PlacementError, Snapshot, check
 from webhook.placement.model import Placed
-from webhook.sweeper.decide.attempt import GangPlaced, GangWaits, PassState
+from webhook.sweeper.decide.attempt import Attempt, GangPlaced, GangWaits, PassState
 from webhook.sweeper.decide.gang_question import GangQuestion
 from webhook.sweeper.decide.orders import Beside, Cause, NewPlan
 from webhook.sweeper.decide.placement_pass import answer_for
@@ -17,13 +17,17 @@ from webhook.text import counted
 
 @dataclass(frozen=True)
 class GangAnswer:
-    """A question about a gang and its answer; names: of its members, as users know them."""
+    """A question about a gang and its answer.
+
+    names: of its members, as users know them. attempt: without a place, None where the core was not asked.
+    """
 
     asked: GangQuestion
     found: Assignment | NoFit
     beside: Beside
     names: dict[str, str]
     plan: NewPlan | None = None
+    attempt: Attempt | None = None
 
     @property
     def sentence(self) -> str:
@@ -75,9 +79,10 @@ def ask_gang(gang: PodGang, state: PassState, name: str = "") -> GangAnswer:
         raise PlacementError(sentence)
     if outcome.attempt is None:
         return GangAnswer(GangQuestion(Gang(name, ()), {}), NoFit(sentence, 0, 0, 0, {}), Beside(), {})
-    answer = outcome.attempt.answer
-    assert isinstance(answer, NoFit)
-    return GangAnswer(outcome.attempt.asked, replace(answer, sentence=sentence), Beside(), {})
+    attempt = outcome.attempt
+    assert isinstance(attempt.answer, NoFit)
+    found = replace(attempt.answer, sentence=sentence)
+    return GangAnswer(attempt.asked, found, Beside(), {}, attempt=attempt)
 
 
 def with_levels(gang: PodGang, required: str | None, preferred: str | None = None) -> PodGang:

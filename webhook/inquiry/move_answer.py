@@ -4,25 +4,22 @@ from collections.abc import Callable, Iterator
 
 from webhook.durations import duration_text
 from webhook.placement import Budget
-from webhook.sweeper.decide.attempt import PassState
+from webhook.sweeper.decide.attempt import Attempt, PassState
 from webhook.sweeper.decide.core_questions import QUESTIONS
-from webhook.sweeper.decide.gang_question import GangQuestion
-from webhook.sweeper.decide.willing_gangs import RunningGang, look_for_moves, may_ask
-from webhook.sweeper.observe.gangs import PodGang
+from webhook.sweeper.decide.willing_gangs import RunningGang, look_for_moves
 from webhook.text import counted, few
 
 
 def what_moves_would_do(
-    gang: PodGang, asked: GangQuestion, state: PassState, named: Callable[[str], str] = str
+    attempt: Attempt, state: PassState, named: Callable[[str], str] = str
 ) -> Iterator[str]:
     """Sentences on the gangs whose move would help one that waits, none if no move does.
 
-    named: how to print a gang that the reader may not know.
+    attempt: without a place. named: how to print a gang that the reader may not know.
     """
     options, limits = state.settings.options, state.settings.moves
-    if not may_ask(gang, asked, state):
-        return
-    found = look_for_moves(gang, asked, state, Budget(QUESTIONS * options.bound))
+    questions = [each.asked for each in attempt.variants]
+    found = look_for_moves(attempt.gang, questions, state, Budget(QUESTIONS * options.bound))
     gangs = found.gangs if found.moves is None else [gang for gang, _ in found.moves.places]
     if not gangs:
         return

@@ -12,7 +12,7 @@ from webhook.inquiry.bad_nodes import day_and_time
 from webhook.inquiry.move_answer import what_moves_would_do
 from webhook.inquiry.next_pass import NextPass
 from webhook.placement import Gang, NoFit, Usage
-from webhook.placement.victims import choose, units_on
+from webhook.placement.victims import choose_among, units_on
 from webhook.scheduling.impossible_requests import impossible, most_excluding
 from webhook.sweeper.decide.attempt import Attempt, GangPlaced, GangWaits, PassState
 from webhook.sweeper.decide.node_rules import RuleKind
@@ -97,7 +97,7 @@ class _Remedies:
             yield "What would help: change the requests or add such nodes; waiting does not help."
         else:
             yield from self._help(is_misplaced=bool(misplaced))
-            yield from what_moves_would_do(self.gang, self.attempt.asked, self.state, self.named)
+            yield from what_moves_would_do(self.attempt, self.state, self.named)
         yield from misplaced
 
     def _help(self, is_misplaced: bool) -> Iterator[str]:
@@ -171,7 +171,8 @@ class _Remedies:
     def _find_ending(self, may_end: Callable[[Usage], bool]) -> Set[str] | None:
         snapshot, pods = self.state.snapshot, self.state.view.by_uid
         units = units_on(snapshot, lambda use: self._may_end(use) and may_end(use))
-        found = choose(self.attempt.asked.gang, snapshot, self.state.settings.options, units)
+        gangs = [each.asked.gang for each in self.attempt.variants]
+        found = choose_among(gangs, snapshot, self.state.settings.options, units)
         return None if found is None else frozenset(name_of(pods[uid]) for uid in found.pods if uid in pods)
 
     def _may_end(self, use: Usage) -> bool:

@@ -293,6 +293,11 @@ class Victims:
         """How many units are broken, and how many pods are victims."""
         return sum(each.is_broken for each in self.going), len(self.pods)
 
+    @property
+    def harm(self) -> tuple[int, int, int]:
+        """Of two answers the one with the smaller value is better: that of the less important victims."""
+        return max((each.unit.priority for each in self.going), default=0), *self.size
+
 
 def choose(
     gang: Gang,
@@ -312,6 +317,18 @@ def choose(
     if budget.exhausted:
         return None
     return _UnitSearch(EvictionInput(gang, snapshot, units, leaving), options, budget).run()
+
+
+def choose_among(
+    gangs: Iterable[Gang],
+    snapshot: Snapshot,
+    options: Options,
+    units: Sequence[Unit],
+    budget: Budget | None = None,
+) -> Victims | None:
+    """The placement of one of these gangs that does the least harm, see choose; None if none exists."""
+    searched = (choose(each, snapshot, options, units, budget=budget) for each in gangs)
+    return min(filter(None, searched), key=lambda each: each.harm, default=None)
 
 
 @dataclass

@@ -10,7 +10,7 @@ on, and imports it only then.
 """
 
 import time
-from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Container, Hashable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic
 
@@ -20,7 +20,7 @@ from webhook.kube.decoding import T
 from webhook.kube.objects import Metadata, Node, Pod
 from webhook.policy.values import Policy
 from webhook.scheduling.antiaffinity import NamespaceLabels
-from webhook.sweeper.decide.core_questions import DivideGang, DivisionInput, Variant, undivided
+from webhook.sweeper.decide.core_questions import DividedGang, DivideGang, DivisionInput, undivided
 from webhook.sweeper.decide.node_rules import NodeRules
 from webhook.sweeper.decide.orders import NO_HURRY, Cause, NewPlan
 from webhook.sweeper.decide.plan import without_plans
@@ -341,8 +341,8 @@ class Extension:
         """Find the nodes that gangs do not use, and why."""
         return NodeRules(), memory
 
-    def divide_gang(self, given: DivisionInput) -> Iterator[Variant]:
-        """Find the variants of a gang. Raises PlacementError for a contradictory request."""
+    def divide_gang(self, given: DivisionInput) -> DividedGang:
+        """Divide a gang, and find its variants. Raises PlacementError for a contradictory request."""
         return undivided(given)
 
     def after_pass(self, given: HookInput, memory: Any) -> tuple[EndOrders, Any]:

@@ -1,7 +1,5 @@
 """When exclusive topology is on, what it explains, and what becomes of gangs while it has a defect."""
 
-from collections.abc import Iterator
-
 import pytest
 
 from tests.sweeper.cluster import Nodes, Placing, gpu_pod, places
@@ -10,7 +8,7 @@ from webhook.configuration.settings import Settings
 from webhook.extensions.exclusive_topology.exclusive_topology import divide_gang, explain
 from webhook.extensions.known import SWITCHES
 from webhook.kube.objects import Pod
-from webhook.sweeper.decide.core_questions import DivisionInput, Variant
+from webhook.sweeper.decide.core_questions import DividedGang, DivisionInput
 from webhook.sweeper.decide.orders import Cause
 from webhook.sweeper.extension import HookInput, Switch
 from webhook.workloads import marks
@@ -44,7 +42,7 @@ def test_the_pods_that_need_it_are_those_that_want_a_domain() -> None:
 
 
 def test_a_gang_that_cannot_be_divided_waits_and_keeps_no_other_from_its_place() -> None:
-    def divide(given: DivisionInput) -> Iterator[Variant]:
+    def divide(given: DivisionInput) -> DividedGang:
         if given.gang.key.name == "a":
             raise ZeroDivisionError
         return divide_gang(given)

@@ -14,7 +14,7 @@ from webhook.extensions.exclusive_topology.domain_search import Group, lay
 from webhook.grouping import grouped
 from webhook.kube.objects import Pod
 from webhook.placement import Budget, Gang, NoFit, Options, PlacementError, Snapshot, Topology
-from webhook.sweeper.decide.core_questions import DivisionInput, Variant
+from webhook.sweeper.decide.core_questions import DividedGang, DivisionInput, outside
 from webhook.sweeper.extension import Extension, HookInput, PlanCheck
 from webhook.sweeper.observe.gang_requests import Division, DomainLayout, GangPart, in_order
 from webhook.sweeper.observe.gangs import SPREAD_PARTS, PodGang
@@ -74,28 +74,26 @@ class ExclusiveDivision(Division):
         return found
 
 
-def divide_gang(given: DivisionInput) -> Iterator[Variant]:
-    """The variants of a gang's question: one, unless it needs one domain of a label that is not a level.
+def divide_gang(given: DivisionInput) -> DividedGang:
+    """The gang, with one variant unless it needs one domain of a label that is not a level.
 
     The domains of such a label are tried one by one, smallest first; if there are too many, only the largest
     ones. Raises PlacementError for an unknown level, and for different requests in one domain.
     """
     gang = given.gang
     if gang.fault or not any(map(is_of_a_set, gang.pods)):
-        yield Variant(gang)
-        return
+        return DividedGang(gang)
     gang = _in_parts(gang)
     division = ExclusiveDivision(gang, given)
     gang = replace(gang, division=division)
     requests = {request for pod in gang.pods for request in domain_requests_of(pod)}
     grouped = {part.request for part in gang.parts if part.request is not None}
     if grouped:
-        yield from _in_groups(gang, grouped, requests, division.others, given.topology)
-    elif requests:
-        yield from _as_one(gang, min(requests), division.others, given.topology)
-    else:
-        is_excluded = any(map(is_of_a_set, gang.gated[:ASKED]))
-        yield Variant.outside(division.others.shut() if is_excluded else frozenset(), gang)
+        return _in_groups(gang, grouped, requests, division.others, given.topology)
+    if requests:
+        return _as_one(gang, min(requests), division.others, given.topology)
+    is_excluded = any(map(is_of_a_set, gang.gated[:ASKED]))
+    return DividedGang(gang, (outside(division.others.shut() if is_excluded else frozenset()),))
 
 
 def explain(given: HookInput, gang: PodGang) -> Iterator[str]:
@@ -149,8 +147,8 @@ def _requests_of_groups(pods: Sequence[Pod]) -> dict[str, DomainRequest | None]:
 
 def _as_one(
     gang: PodGang, request: DomainRequest, others: Others, topology: Topology, more: str = ""
-) -> Iterator[Variant]:
-    """Variants with the whole gang in one domain. more: a further note."""
+) -> DividedGang:
+    """The gang in one domain. more: a further note."""
     view, key = others.view, request.over
     here, taken = others.here(request), others.taken_by(request)
     domains = view.domains_of(view.nodes).by_value(key)
@@ -161,13 +159,10 @@ def _as_one(
     level = _level(gang, key, topology)
     if level is not None and not gang.parts:
         closed = everywhere.difference(*(domains[value] for value in open_))
-        yield Variant.outside(closed, replace(gang, required_level=level), note)
-        return
+        return DividedGang(replace(gang, required_level=level), (outside(closed, note),))
     ordered = sorted(open_, key=lambda value: (len(domains[value]), value))
-    if not ordered:
-        yield Variant.outside(everywhere, gang, note)
-    for value in ordered[-_TRIED:]:
-        yield Variant.outside(everywhere.difference(domains[value]), gang, note)
+    closed_to_each = [everywhere.difference(domains[value]) for value in ordered[-_TRIED:]]
+    return DividedGang(gang, tuple(outside(closed, note) for closed in closed_to_each or [everywhere]))
 
 
 def _in_groups(
@@ -176,8 +171,8 @@ def _in_groups(
     requests: set[DomainRequest],
     others: Others,
     topology: Topology,
-) -> Iterator[Variant]:
-    """Variants with a domain for each group, all within one larger domain if the gang requests that too."""
+) -> DividedGang:
+    """The gang with a domain for each group, all within one larger domain if it requests that too."""
     taken_by_label: dict[str, set[str]] = {}
     jobset = next(_of_jobsets(grouped), None)
     shut = others.shut()
@@ -191,9 +186,8 @@ def _in_groups(
     )
     whole = min((request for request in requests if not request.group), default=None)
     if whole is None:
-        yield Variant.outside(frozenset(), gang, all_notes)
-    else:
-        yield from _as_one(gang, whole, others, topology, all_notes)
+        return DividedGang(gang, (outside(frozenset(), all_notes),))
+    return _as_one(gang, whole, others, topology, all_notes)
 
 
 def _closed_to(
@@ -250,7 +244,7 @@ class ExclusiveTopology(Extension):
         """Drop plans whose domains others have taken, for example while their nodes were not ready."""
         return PlanCheck(invalid=lost_domains(given.view, given.sent))
 
-    def divide_gang(self, given: DivisionInput) -> Iterator[Variant]:
+    def divide_gang(self, given: DivisionInput) -> DividedGang:
         """The gang with the domains that it may have to itself."""
         return divide_gang(given)
 

@@ -6,7 +6,7 @@ placed makes another PassState, on which later gangs are placed.
 """
 
 import math
-from collections.abc import Callable, Hashable, Mapping, Sequence, Set
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Final
@@ -19,7 +19,7 @@ from webhook.placement import Assignment, Budget, Gang, NoFit, PodClass, Snapsho
 from webhook.scheduling.neighbourhood import Neighbourhood
 from webhook.scheduling.volume_counts import VolumeClaim, VolumeCounts
 from webhook.sweeper.decide.answer_basis import AnswerBasis, Emptied, NodeChanges
-from webhook.sweeper.decide.core_questions import DivideGang, Variant, undivided
+from webhook.sweeper.decide.core_questions import DivideGang, undivided
 from webhook.sweeper.decide.gang_question import GangQuestion, question
 from webhook.sweeper.decide.missing_pods import Growth
 from webhook.sweeper.decide.moved_gangs import with_moves
@@ -92,7 +92,7 @@ class PassInput:
     rules: the nodes that gangs do not use, apart from reserved ones. usage_version, freed_version: see
     Changes. going: gangs that are evicted as a whole in this pass. retries: after refusals of the API server.
     keeps: returns why a gang should be no victim; why_not_recreated: why its controller would not recreate
-    its pods. divide: the variants of a gang.
+    its pods. divide: finds the variants of a gang.
     """
 
     view: View
@@ -261,7 +261,9 @@ class PassState:
             return nodes.for_replacements()
         return nodes
 
-    def question(self, gang: PodGang, pods: Sequence[Pod], avoid: frozenset[str]) -> GangQuestion:
+    def question(
+        self, gang: PodGang, pods: Sequence[Pod], avoid: frozenset[str] = frozenset()
+    ) -> GangQuestion:
         """The question for some pods of a gang. Raises PlacementError, see question."""
         view = self.view
         return question(gang, pods, view.placed_on(gang.pods), avoid, self.class_of, view.is_ours, self.near)
@@ -275,30 +277,36 @@ _NO_ANSWER: Final = NoFit("", 0, 0, 0, {})
 
 
 @dataclass(frozen=True)
+class Variant:
+    """One way to ask about a gang. nodes: those that it then does not use. asked: its question."""
+
+    nodes: GangNodes
+    asked: GangQuestion = _NOTHING_ASKED
+
+
+@dataclass(frozen=True)
 class Attempt:
     """A gang, and the results of its steps so far.
 
-    gang: by its first variant, once it is divided. waiting: its pods without a place. budget: the rest of its
-    work budget in this pass. nodes: those that it does not use. variants: further ones, used if the first
-    fits nowhere; tried: the nodes of each one that was. failure: to be remembered if it finds no place.
-    question_key: the inputs of the answer. asked, answer: the last question. preemption: the victims
-    of that answer, None where it has none. beside: the places of its CPU-only pods. without_refusals: the
-    answer if no node had refused it, None where that does not matter. ledger: with its current reservation,
-    None where it has none. moves: the sentence on what moving gangs would do. is_limited: whether the budget
-    is smaller than that of a gang in a pass. below: of its victims, see AnswerBasis. is_undecided: whether
-    there may be a place that was not found.
+    waiting: its pods without a place. budget: the rest of its work budget in this pass. variants: all of
+    them; nodes, asked, answer: of the one that was asked about last. failure: to be remembered if it finds no
+    place. question_key: the inputs of the answer. preemption: the victims of that answer, None where it has
+    none. beside: the places of its CPU-only pods. without_refusals: the answer if no node had refused it,
+    None where that does not matter. ledger: with its current reservation, None where it has none. moves: the
+    sentence on what moving gangs would do. is_limited: whether the budget is smaller than that of a gang in a
+    pass. below: of its victims, see AnswerBasis. is_undecided: whether there may be a place that was not
+    found.
     """
 
     gang: PodGang
     waiting: tuple[Pod, ...]
     memory: GangMemory
     budget: Budget
-    nodes: GangNodes = field(default_factory=GangNodes)
     variants: tuple[Variant, ...] = ()
-    tried: tuple[GangNodes, ...] = ()
+    nodes: GangNodes = field(default_factory=GangNodes)
+    asked: GangQuestion = _NOTHING_ASKED
     failure: Failure | None = None
     question_key: Hashable = None
-    asked: GangQuestion = _NOTHING_ASKED
     answer: Assignment | NoFit = _NO_ANSWER
     preemption: Preemption | None = None
     beside: Beside = field(default_factory=Beside)
@@ -308,6 +316,14 @@ class Attempt:
     is_limited: bool = False
     below: int | None = None
     is_undecided: bool = False
+
+    def as_variants(self) -> "Iterator[Attempt]":
+        """The attempt as each variant of the gang."""
+        return (replace(self, nodes=each.nodes, asked=each.asked) for each in self.variants)
+
+    def excluded_but(self, *kinds: RuleKind) -> frozenset[str]:
+        """The nodes that no variant of the gang uses, if there were no rules of these kinds."""
+        return frozenset.intersection(*(each.nodes.hard_but(*kinds) for each in self.variants))
 
     def limited(self, steps: int) -> "Attempt":
         """The same with a work budget of at most so many steps."""

@@ -6,9 +6,9 @@ can. Those with domains of their own come before the others, where the gang's di
 gang the plan is never proven best, and a refusal is not proven where one pod set lacks capacity beside the
 others. The question can also be about a gang one of whose released pod sets would be deleted and recreated.
 
-The variants of a gang are the ways to ask about it; the first with an answer counts. By default there is one,
-the undivided gang. Extensions add others: with pod sets that have topology domains to themselves, and with
-nodes that the gang may not use.
+A gang may have several variants, each with other nodes that it may not use, and the first with an answer
+counts. By default there is one, with all nodes. An extension finds them, and divides the gang into pod sets
+that have topology domains to themselves.
 
 CPU-only pods are placed after the others, so they change nothing for these. The placement core does not count
 domains that the others use, so the fewest further domains, the coarsest first, are the nearest. A CPU-only
@@ -19,7 +19,7 @@ Of an elastic gang as many pods are placed as fit, in their order. If some numbe
 number is found by binary search. Slices stay whole.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -226,20 +226,17 @@ def without_part(part: Collection[Pod], view: View, snapshot: Snapshot) -> Snaps
 # --- the variants of a gang ---------------------------------------------------------------------------
 
 
-_NO_DOMAIN: Final = NodeRule(frozenset(), kind=RuleKind.DOMAIN, is_hard=True)
+def outside(nodes: frozenset[str], note: str = "") -> NodeRule:
+    """The rule of a variant that is in no domain of these nodes. note: for a gang that waits."""
+    return NodeRule(nodes, note, RuleKind.DOMAIN, is_hard=True)
 
 
 @dataclass(frozen=True)
-class Variant:
-    """One way to ask about a gang: the gang, and the rule for the domains where it may then not be."""
+class DividedGang:
+    """A gang by its pod sets, and the rule of each of its variants, at least one."""
 
     gang: PodGang
-    rule: NodeRule = _NO_DOMAIN
-
-    @classmethod
-    def outside(cls, closed: frozenset[str], gang: PodGang, note: str = "") -> "Variant":
-        """The gang outside of these nodes. note: the sentence on them for a gang that waits."""
-        return cls(gang, NodeRule(closed, note, RuleKind.DOMAIN, is_hard=True))
+    rules: tuple[NodeRule, ...] = (outside(frozenset()),)
 
 
 @dataclass(frozen=True)
@@ -252,17 +249,17 @@ class DivisionInput:
     topology: Topology
 
 
-DivideGang = Callable[[DivisionInput], Iterator[Variant]]
-"""Returns the variants of a gang, at least one. Raises PlacementError for a contradictory request."""
+DivideGang = Callable[[DivisionInput], DividedGang]
+"""Divides a gang, and finds its variants. Raises PlacementError for a contradictory request."""
 
 
-def undivided(given: DivisionInput) -> Iterator[Variant]:
+def undivided(given: DivisionInput) -> DividedGang:
     """The gang as it is."""
-    yield Variant(given.gang)
+    return DividedGang(given.gang)
 
 
-def variants_of(given: DivisionInput, divide: DivideGang) -> Iterator[Variant]:
-    """The variants of a gang, each with the places of other replicas of its owner, see Spread.peers."""
+def divided(given: DivisionInput, divide: DivideGang) -> DividedGang:
+    """The gang and its variants, with the places of other replicas of its owner, see Spread.peers."""
     return divide(replace(given, gang=_beside_replicas(given)))
 
 

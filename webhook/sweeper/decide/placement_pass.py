@@ -39,8 +39,8 @@ from webhook.sweeper.decide.attempt import (
 from webhook.sweeper.decide.core_questions import (
     QUESTIONS,
     DivisionInput,
+    divided,
     place_again,
-    variants_of,
     without_part,
 )
 from webhook.sweeper.decide.missing_pods import grown
@@ -442,15 +442,15 @@ def _again(
 ) -> Assignment | None:
     settings, view = now.settings, now.view
     given = DivisionInput(gang, view, now.plans, settings.topology)
-    first = next(variants_of(given, now.given.divide))
+    found = divided(given, now.given.divide)
     # Its new pods could not use these nodes, nor those that are spare after the deletion, so that it would be
     # for nothing.
     then = now.given.rules.on(without_part(part, view, now.snapshot))
     now = replace(now, given=replace(now.given, rules=then), ledger=ledger)
-    avoid = now.nodes_for(gang, (*gang.gated, *part), first.rule).hard
+    avoid = now.nodes_for(gang, (*gang.gated, *part), found.rules[0]).hard
     budget = Budget(QUESTIONS * settings.options.bound)
     return place_again(
-        first.gang, part, view, now.snapshot, avoid, settings.options, budget, now.near, now.class_of
+        found.gang, part, view, now.snapshot, avoid, settings.options, budget, now.near, now.class_of
     )
 
 

@@ -60,7 +60,7 @@ def _is_proven(attempt: Attempt, cause: Cause) -> bool:
     """Whether no search ended at its work budget, also the one on nodes that refused the gang."""
     refused = attempt.without_refusals
     is_decided = cause is not Cause.WORK_BUDGET and not attempt.is_undecided
-    return is_decided and (refused is None or refused.answer.proven)
+    return is_decided and (refused is None or (refused.answer.proven and not refused.is_undecided))
 
 
 def _is_free_of_rules(attempt: Attempt) -> bool:
@@ -78,10 +78,9 @@ def own_nodes(attempt: Attempt, now: PassState) -> frozenset[str]:
 def _of_all_variants(attempt: Attempt) -> Gang:
     """The last question, with the nodes that some variant may use, or that have refused the gang."""
     asked = attempt.asked.gang
-    if len(attempt.tried) == 1 and attempt.without_refusals is None:
+    if len(attempt.variants) == 1 and attempt.without_refusals is None:
         return asked
-    excluded = frozenset.intersection(*(nodes.hard_but(RuleKind.REFUSED) for nodes in attempt.tried))
-    return replace(asked, excluded_nodes=excluded)
+    return replace(asked, excluded_nodes=attempt.excluded_but(RuleKind.REFUSED))
 
 
 def _search_input(attempt: Attempt, now: PassState, below: int | None) -> object:

@@ -11,7 +11,7 @@ for each node. A leader pod that never becomes ready keeps nodes empty for a whi
 pods then look for others.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final
@@ -20,7 +20,7 @@ from webhook.kube.objects import Pod
 from webhook.kube.placements import Placement
 from webhook.placement import Budget, Snapshot
 from webhook.placement.capacity import count_slots_by_node
-from webhook.placement.victims import choose, units_on
+from webhook.placement.victims import choose_among, units_on
 from webhook.sweeper.decide.gang_question import GangQuestion
 from webhook.sweeper.decide.reservations import (
     LATER_STAGE,
@@ -184,12 +184,15 @@ def why_not_reserved(gang: PodGang, nodes: frozenset[str], ledger: ReservationLe
 def reserve_for_starving(
     ledger: ReservationLedger,
     gang: PodGang,
-    asked: GangQuestion,
+    questions: Iterable[GangQuestion],
     snapshot: Snapshot,
     view: View,
     budget: Budget | None = None,
 ) -> ReservationLedger:
-    """The ledger with the nodes that become free for the gang most easily, if it is time to reserve some."""
+    """The ledger with the nodes that become free for the gang most easily, if it is time to reserve some.
+
+    questions: of its variants.
+    """
     if not is_due(ledger, gang, snapshot):
         return ledger
     ledger = ledger.give_up(gang.key)
@@ -197,8 +200,9 @@ def reserve_for_starving(
         return ledger
     stays = view.uids(PodTrait.LASTING, PodTrait.ENDLESS)
     units, options = units_on(snapshot, lambda use: use.uid not in stays), ledger.settings.options
-    free = asked.without(ledger.taken | ledger.cooling())
-    found = choose(free.gang, snapshot, options, units, budget=budget)
+    closed = ledger.taken | ledger.cooling()
+    gangs = [each.without(closed).gang for each in questions]
+    found = choose_among(gangs, snapshot, options, units, budget)
     if found is None:
         return ledger
     pods = {name: len(snapshot.nodes[name].usages) for name in found.nodes}

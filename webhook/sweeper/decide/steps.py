@@ -1,6 +1,6 @@
 """Steps that give a gang a place, or the reason why it has none; `placement_pass` has their table. Pure."""
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -19,21 +19,21 @@ from webhook.sweeper.decide.attempt import (
     KnownAnswer,
     PassedOver,
     PassState,
+    Variant,
     question_key_of,
 )
 from webhook.sweeper.decide.core_questions import (
     DivisionInput,
-    Variant,
     ask,
     ask_around,
     beside,
+    divided,
     fewer,
     has_enough,
     needed,
     no_workers,
     only_cpu_pods_wait,
     so_far,
-    variants_of,
     without_part,
 )
 from webhook.sweeper.decide.gang_question import GangQuestion
@@ -46,7 +46,7 @@ from webhook.sweeper.decide.missing_pods import (
 from webhook.sweeper.decide.node_rules import GangNodes, RuleKind, nodes_of
 from webhook.sweeper.decide.orders import Cause, cause_of
 from webhook.sweeper.decide.plan import new_plan
-from webhook.sweeper.decide.preemption import Preemption, VictimSearch
+from webhook.sweeper.decide.preemption import VictimSearch
 from webhook.sweeper.decide.remembered_answers import basis_of, own_nodes, remembered_answer
 from webhook.sweeper.decide.reservation_kinds import (
     fits_on_reserved,
@@ -55,7 +55,7 @@ from webhook.sweeper.decide.reservation_kinds import (
     why_not_reserved,
 )
 from webhook.sweeper.decide.retries import Write
-from webhook.sweeper.decide.willing_gangs import as_preemption, look_for_moves, may_ask
+from webhook.sweeper.decide.willing_gangs import as_preemption, look_for_moves
 from webhook.sweeper.observe.gangs import PodGang
 from webhook.sweeper.observe.plans import scheduler_of
 from webhook.sweeper.observe.view import View
@@ -149,11 +149,11 @@ def volume_claims_are_free(attempt: Attempt, now: PassState) -> Attempt | GangWa
 
 
 def divide(attempt: Attempt, now: PassState) -> Attempt:
-    """The ways to ask about it, see variants_of."""
+    """The gang by its pod sets, and its variants."""
     given = DivisionInput(attempt.gang, now.view, now.plans, now.settings.topology)
-    variants = variants_of(given, now.given.divide)
-    first, *others = variants
-    return replace(attempt, gang=first.gang, nodes=GangNodes((first.rule,)), variants=tuple(others))
+    found = divided(given, now.given.divide)
+    variants = tuple(Variant(GangNodes((rule,))) for rule in found.rules)
+    return replace(attempt, gang=found.gang, variants=variants)
 
 
 def only_cpu_pods(attempt: Attempt, now: PassState) -> Attempt | GangPlaced:
@@ -167,8 +167,9 @@ def only_cpu_pods(attempt: Attempt, now: PassState) -> Attempt | GangPlaced:
 
 def allow_nodes(attempt: Attempt, now: PassState) -> Attempt:
     """The nodes that it does not use, by all rules that apply to it; see node_rules."""
-    nodes = now.nodes_for(attempt.gang, attempt.workers, *attempt.nodes.rules)
-    return replace(attempt, nodes=nodes, tried=(nodes,))
+    common = now.nodes_for(attempt.gang, attempt.workers).rules
+    variants = tuple(Variant(GangNodes((*each.nodes.rules, *common))) for each in attempt.variants)
+    return replace(attempt, variants=variants, nodes=variants[0].nodes)
 
 
 def skip_unchanged(attempt: Attempt, now: PassState) -> Attempt | PassedOver | GangWaits:
@@ -178,7 +179,7 @@ def skip_unchanged(attempt: Attempt, now: PassState) -> Attempt | PassedOver | G
     """
     memory = attempt.memory
     growth, last = memory.growth, memory.failure
-    minimum, excluded = attempt.gang.minimum, attempt.nodes.hard
+    minimum, excluded = attempt.gang.minimum, attempt.excluded_but()
     # A pod that only takes capacity may help a gang that wants to be near it, and no other gang.
     has_own_rules = any(has_rules(pod.spec) for pod in attempt.waiting)
     version = now.given.usage_version if has_own_rules else now.given.freed_version
@@ -201,24 +202,17 @@ def make_question(attempt: Attempt, now: PassState) -> Attempt | GangWaits:
 
     So does a gang whose own answer of an earlier pass is still valid.
     """
-    gang, nodes = attempt.gang, attempt.nodes
-    asked = now.question(gang, attempt.workers, nodes.hard)
-    key = question_key_of(gang, asked), _of_variants(attempt, now), _of_refusals(attempt, now)
-    attempt = replace(attempt, asked=asked, question_key=key)
+    asked = now.question(attempt.gang, attempt.workers)
+    first, *others = (replace(each, asked=asked.without(each.nodes.hard)) for each in attempt.variants)
+    of_others = tuple(each.nodes.hard for each in others)
+    key = question_key_of(attempt.gang, first.asked), of_others, _of_refusals(attempt, now)
+    attempt = replace(attempt, variants=(first, *others), asked=first.asked, question_key=key)
     known = now.answers.get(attempt.question_key) or remembered_answer(attempt, now)
     sentence = known.sentence_for(attempt.gang.key) if known is not None else ""
     if known is None or not sentence:
         return attempt
     note = joined(sentence, attempt.note(known.capacity, now.settings))
     return GangWaits(known.cause, note, known, attempt.failure if known.lasts else None)
-
-
-def _of_variants(attempt: Attempt, now: PassState) -> Hashable:
-    """What distinguishes the question's further variants: mostly they differ by their nodes alone."""
-    return tuple(
-        hard if each.gang is attempt.gang else now.question(each.gang, attempt.workers, hard).question_key
-        for each, hard in ((other, _nodes_of(other, attempt).hard) for other in attempt.variants)
-    )
 
 
 def _of_refusals(attempt: Attempt, now: PassState) -> Hashable:
@@ -235,32 +229,29 @@ def place_on_reserved_nodes(attempt: Attempt, now: PassState) -> Attempt:
     if not own:
         return attempt
     others = now.snapshot.nodes.keys() - own
-    answer = ask(attempt.asked.without(others), now.snapshot, now.settings.options, attempt.budget)
-    return attempt if isinstance(answer, NoFit) else replace(attempt, answer=answer)
+    for each in attempt.as_variants():
+        answer = ask(each.asked.without(others), now.snapshot, now.settings.options, attempt.budget)
+        if not isinstance(answer, NoFit):
+            return replace(each, answer=answer)
+    return attempt
 
 
 def place_anywhere(attempt: Attempt, now: PassState) -> Attempt:
     """The best place on allowed nodes, variant by variant."""
-    if isinstance(attempt.answer, NoFit):
-        attempt = replace(attempt, answer=_ask(attempt, attempt.asked, now))
-    for other in attempt.variants:
+    if not isinstance(attempt.answer, NoFit):
+        return attempt
+    return _first_placed(replace(each, answer=_ask(each, each.asked, now)) for each in attempt.as_variants())
+
+
+def _first_placed(answered: Iterable[Attempt]) -> Attempt:
+    """The first that has a place, else the last of them: the attempt as each of its variants."""
+    is_undecided = False
+    for attempt in answered:
+        attempt = replace(attempt, is_undecided=is_undecided)
         if not isinstance(attempt.answer, NoFit):
             break
-        nodes = _nodes_of(other, attempt)
-        asked = now.question(other.gang, attempt.workers, nodes.hard)
-        answer = _ask(attempt, asked, now)
-        is_undecided = attempt.is_undecided or not attempt.answer.proven
-        attempt = replace(
-            attempt, asked=asked, answer=answer, tried=(*attempt.tried, nodes), is_undecided=is_undecided
-        )
-        if not isinstance(answer, NoFit):
-            attempt = replace(attempt, gang=other.gang, nodes=nodes)
+        is_undecided |= not attempt.answer.proven
     return attempt
-
-
-def _nodes_of(other: Variant, attempt: Attempt) -> GangNodes:
-    """The nodes that a further variant of the gang does not use."""
-    return GangNodes((other.rule, *attempt.nodes.without(RuleKind.DOMAIN).rules))
 
 
 def await_former_pods(attempt: Attempt, now: PassState) -> Attempt | GangWaits:
@@ -294,16 +285,25 @@ def _ending_soon(gang: PodGang, view: View) -> tuple[list[Pod], float]:
 
 
 def place_minimum(attempt: Attempt, now: PassState) -> Attempt:
-    """As many pods of an elastic gang as fit, from its minimum on."""
-    gang, waiting = attempt.gang, attempt.workers
-    if not isinstance(attempt.answer, NoFit) or needed(gang, waiting) >= len(waiting):
+    """As many pods of an elastic gang as fit, from its minimum on: in the variant that takes the most."""
+    if not isinstance(attempt.answer, NoFit) or needed(attempt.gang, attempt.workers) >= len(attempt.workers):
         return attempt
+    found = [_with_fewer(each, now) for each in attempt.as_variants()]
+    placed = [each for each in found if not isinstance(each.answer, NoFit)]
+    if placed:
+        return max(placed, key=lambda each: len(each.asked.pods))
+    variants = tuple(Variant(each.nodes, each.asked) for each in found)
+    return replace(_first_placed(found), variants=variants)
+
+
+def _with_fewer(attempt: Attempt, now: PassState) -> Attempt:
+    """The attempt with the most pods that fit, else with as many as are needed."""
 
     def ask_for(pods: Sequence[Pod]) -> tuple[GangQuestion, Assignment | NoFit]:
-        asked = now.question(gang, pods, attempt.nodes.hard)
+        asked = now.question(attempt.gang, pods, attempt.nodes.hard)
         return asked, _ask(attempt, asked, now)
 
-    asked, answer = fewer(gang, waiting, ask_for)
+    asked, answer = fewer(attempt.gang, attempt.workers, ask_for)
     return replace(attempt, asked=asked, answer=answer)
 
 
@@ -359,8 +359,9 @@ def preempt(attempt: Attempt, now: PassState) -> Attempt:
     search = VictimSearch(
         gang, now.view, now.snapshot, promised, now.given.keeps, now.settings, attempt.budget
     )
-    found = list(_preemptions(attempt, now, search))
-    possible = [each for each in found if not each[1].is_too_large]
+    searched = ((each, search.find(each.asked, each.nodes.last_resort)) for each in attempt.as_variants())
+    found = [(each, victims) for each, victims in searched if victims is not None]
+    possible = [(each, victims) for each, victims in found if not victims.is_too_large]
     if not possible:
         is_undecided = attempt.is_undecided or bool(found)
         return replace(attempt, below=search.below(attempt.asked), is_undecided=is_undecided)
@@ -368,44 +369,34 @@ def preempt(attempt: Attempt, now: PassState) -> Attempt:
     return replace(as_variant, answer=chosen.assignment, preemption=chosen)
 
 
-def _preemptions(
-    attempt: Attempt, now: PassState, search: VictimSearch
-) -> Iterator[tuple[Attempt, Preemption]]:
-    """For each variant of the gang that has a place with victims: the attempt as that variant, the place."""
-    for each in _as_variants(attempt, now) if attempt.variants else [attempt]:
-        if (found := search.find(each.asked, each.nodes.last_resort)) is not None:
-            yield each, found
-
-
-def _as_variants(attempt: Attempt, now: PassState) -> Iterator[Attempt]:
-    """The attempt as each variant of the gang; it has the question of one of them alone."""
-    gangs = (attempt.gang, *(variant.gang for variant in attempt.variants))
-    pods = attempt.workers[: needed(attempt.gang, attempt.workers)]
-    for gang, nodes in zip(gangs, attempt.tried, strict=True):
-        yield replace(attempt, gang=gang, nodes=nodes, asked=now.question(gang, pods, nodes.hard))
-
-
 def move_gangs(attempt: Attempt, now: PassState) -> Attempt:
-    """Willing gangs are moved for one that waits for place, unless it runs without the waiting pods."""
+    """Willing gangs are moved for one that waits for place, unless it runs without the waiting pods.
+
+    Of several variants, for the one for which the least is moved.
+    """
     gang, limits = attempt.gang, now.settings.moves
     if not isinstance(attempt.answer, NoFit) or not limits.is_on or has_enough(gang, attempt.workers):
         return attempt
-    if not now.ledger.has_waited(gang, limits.after_seconds) or not may_ask(gang, attempt.asked, now):
+    if not now.ledger.has_waited(gang, limits.after_seconds):
         return attempt
-    found = look_for_moves(gang, attempt.asked, now, attempt.budget)
+    found = look_for_moves(gang, [each.asked for each in attempt.variants], now, attempt.budget)
     if found.moves is None:
         return replace(attempt, moves=found.sentence)
-    return replace(attempt, answer=found.moves.assignment, preemption=as_preemption(found.moves, now))
+    as_variant = next(each for each in attempt.as_variants() if each.asked is found.asked)
+    return replace(as_variant, answer=found.moves.assignment, preemption=as_preemption(found.moves, now))
 
 
 def ask_without_refusals(attempt: Attempt, now: PassState) -> Attempt:
     """Whether there is capacity but for nodes that have refused it, which kube-scheduler may choose then."""
-    nodes = attempt.nodes
-    if not nodes.of_kind(RuleKind.REFUSED) or not _may_be_unpinned(attempt, now):
+    if not attempt.nodes.of_kind(RuleKind.REFUSED) or not _may_be_unpinned(attempt, now):
         return attempt
-    asked = now.question(attempt.gang, attempt.workers, nodes.hard_but(RuleKind.REFUSED))
-    answer = _ask(attempt, asked, now)
-    return replace(attempt, without_refusals=replace(attempt, asked=asked, answer=answer))
+    asked = now.question(attempt.gang, attempt.workers)
+    questions = (
+        replace(each, asked=asked.without(each.nodes.hard_but(RuleKind.REFUSED)))
+        for each in attempt.as_variants()
+    )
+    answered = (replace(each, answer=_ask(each, each.asked, now)) for each in questions)
+    return replace(attempt, without_refusals=_first_placed(answered))
 
 
 def reserve(attempt: Attempt, now: PassState) -> Attempt:
@@ -414,7 +405,8 @@ def reserve(attempt: Attempt, now: PassState) -> Attempt:
     is_known = not asked.parts and (asked.rules is None or attempt.answer.proven)
     if not is_known or now.none_begins or has_enough(gang, attempt.workers):
         return attempt
-    ledger = reserve_for_starving(now.ledger, gang, asked, now.snapshot, now.view, attempt.budget)
+    questions = [each.asked for each in attempt.variants]
+    ledger = reserve_for_starving(now.ledger, gang, questions, now.snapshot, now.view, attempt.budget)
     return replace(attempt, ledger=ledger)
 
 
@@ -451,9 +443,7 @@ def _reserved_nodes(attempt: Attempt) -> frozenset[str]:
     """The nodes that some variant of it could use if they were not reserved for others."""
     reserved = RuleKind.RESERVED, RuleKind.RESERVED_NEW
     names = nodes_of(rule for rule in attempt.nodes.of_kind(RuleKind.RESERVED) if rule.is_hard)
-    return names and names.difference(
-        frozenset.intersection(*(nodes.hard_but(*reserved) for nodes in attempt.tried))
-    )
+    return names and names - attempt.excluded_but(*reserved)
 
 
 # --- helpers of several steps -------------------------------------------------------------------------

@@ -8,7 +8,7 @@ chosen cards, rules on other pods, domains of their own, or several pod sets.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cached_property
@@ -183,10 +183,12 @@ def _left(now: PassState) -> int:
 class MoveAnswer:
     """What moving gangs would do for one that waits. moves: None if it does not help.
 
-    gangs: those of the nearest miss, some of which are not moved; () if moving any gangs does not help.
+    asked: the question that these answer. gangs: those of the nearest miss, some of which are not moved; ()
+    if moving any gangs does not help.
     """
 
     moves: Moves[RunningGang] | None = None
+    asked: GangQuestion | None = None
     gangs: tuple[RunningGang, ...] = ()
     limit: int = 0
 
@@ -208,7 +210,7 @@ class MoveAnswer:
         return f"{them} would do, but {'; '.join(listed)}" if listed else f"{them} would do"
 
 
-def may_ask(gang: PodGang, asked: GangQuestion, now: PassState) -> bool:
+def _may_ask(gang: PodGang, asked: GangQuestion, now: PassState) -> bool:
     """Whether a gang waits for place and not for quantity, and its question is one that moves can answer.
 
     Nothing is evicted for pods with preemptionPolicy Never.
@@ -222,22 +224,41 @@ def may_ask(gang: PodGang, asked: GangQuestion, now: PassState) -> bool:
     return is_enough_free(classes, (state for name, state in nodes.items() if name not in excluded))
 
 
-def look_for_moves(gang: PodGang, asked: GangQuestion, now: PassState, budget: Budget) -> MoveAnswer:
-    """The gangs to move for one that waits, or else what came closest."""
+def look_for_moves(
+    gang: PodGang, questions: Iterable[GangQuestion], now: PassState, budget: Budget
+) -> MoveAnswer:
+    """The gangs to move for one that waits, or else what came closest.
+
+    questions: of the gang's variants; of several answers the one counts that costs the least.
+    """
+    questions = [each for each in questions if _may_ask(gang, each, now)]
+    if not questions:
+        return MoveAnswer()
     gangs, left = list(running_gangs(gang, now)), _left(now)
     willing = [each for each in gangs if not each.why_not]
-    found = _search(asked, now, willing, left, budget)
-    if found is not None and sum(len(each.pods) for each, _ in found.places) <= MOST_PODS:
-        return MoveAnswer(found)
-    nearest = _search(asked, now, gangs, len(gangs), budget)
-    return MoveAnswer(None, tuple(each for each, _ in nearest.places) if nearest is not None else (), left)
+
+    for moves, asked in _searched(questions, now, willing, left, budget):
+        if sum(len(each.pods) for each, _ in moves.places) <= MOST_PODS:
+            return MoveAnswer(moves, asked)
+    for nearest, _ in _searched(questions, now, gangs, len(gangs), budget):
+        return MoveAnswer(gangs=tuple(gang for gang, _ in nearest.places), limit=left)
+    return MoveAnswer()
 
 
-def _search(
-    asked: GangQuestion, now: PassState, gangs: Sequence[RunningGang], most: int, budget: Budget
-) -> Moves[RunningGang] | None:
-    part = budget.part(budget.left // 2)
-    return MoveSearch(asked.gang, now.snapshot, gangs, now.settings.options, part).run(most)
+def _searched(
+    questions: Iterable[GangQuestion],
+    now: PassState,
+    gangs: Sequence[RunningGang],
+    most: int,
+    budget: Budget,
+) -> list[tuple[Moves[RunningGang], GangQuestion]]:
+    """The moves that answer each question, the cheapest first. most: gangs that may be moved."""
+    found = []
+    for asked in questions:
+        part = budget.part(budget.left // 2)
+        moves = MoveSearch(asked.gang, now.snapshot, gangs, now.settings.options, part).run(most)
+        found += [(moves, asked)] if moves is not None else []
+    return sorted(found, key=lambda each: each[0].cost)
 
 
 def as_preemption(moves: Moves[RunningGang], now: PassState) -> Preemption:

@@ -231,7 +231,7 @@ def _part(uids: frozenset[str], requests: Mapping[str, str | None]) -> GangPart:
 
 # --- divided gangs ------------------------------------------------------------------------------------
 # Some pods of a gang may have topology domains to themselves. The core knows undivided gangs alone: an
-# extension divides them, see variants_of in decide.core_questions. What the core needs of a divided gang it
+# extension divides them, see divided in decide.core_questions. What the core needs of a divided gang it
 # asks the Division that the extension has given it.
 
 
