@@ -19,6 +19,8 @@ import urllib3
 CONNECT_SECONDS: Final = 2.0
 MOST_BYTES: Final = 64 * 1024
 """Of a body, after it is decompressed."""
+_MOST_SENT: Final = 8 * MOST_BYTES
+"""Bytes of headers, body and all else: a hundred headers of 64 KiB would fill the labeler's memory."""
 SHOWN: Final = 200
 """Characters of what a server sent, in a message."""
 
@@ -66,15 +68,20 @@ def shown(value: object) -> str:
     return text if text.isprintable() else repr(text)
 
 
-class _DeadlineSocket(socket.socket):
-    """A connected socket whose reads together end before a deadline."""
+class _BoundedSocket(socket.socket):
+    """A connected socket whose reads together end before a deadline, and after so many bytes."""
 
     deadline = 0.0
+    bytes_left = _MOST_SENT
 
     def recv_into(self, *arguments: Any) -> int:
-        """As a socket does. Raises TimeoutError once the deadline has passed."""
+        """As a socket does. Raises TimeoutError once the deadline has passed, OSError for too many bytes."""
         self.settimeout(_seconds_left(self.deadline))
-        return super().recv_into(*arguments)
+        count = super().recv_into(*arguments)
+        self.bytes_left -= count
+        if self.bytes_left < 0:
+            raise OSError(f"the server sent more than {_MOST_SENT} bytes")
+        return count
 
 
 def _ask(method: str, url: str, headers: Mapping[str, str], deadline: float) -> ExchangeAnswer:
@@ -84,7 +91,7 @@ def _ask(method: str, url: str, headers: Mapping[str, str], deadline: float) -> 
     connection = HTTPConnection(parts.hostname or "", parts.port, timeout=timeout)
     try:
         connection.connect()
-        connection.sock = _DeadlineSocket(fileno=connection.sock.detach())
+        connection.sock = _BoundedSocket(fileno=connection.sock.detach())
         connection.sock.deadline = deadline
         connection.sock.settimeout(_seconds_left(deadline))
         connection.request(method, path, headers=dict(headers))
