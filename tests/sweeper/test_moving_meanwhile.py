@@ -283,6 +283,22 @@ def test_the_new_place_is_reserved_also_where_other_reservations_last_for_no_tim
     evicted_one(replace(MOVES, reserve_hold_seconds=0.0))
 
 
+@pytest.mark.promise("O419")
+def test_a_pod_that_replaces_a_lost_one_gets_no_new_place_of_a_moved_gang() -> None:
+    """It may return to nodes that others wait for, but a moved gang has no other place."""
+    made = scene()
+    (order,) = made.one().plans
+    made.written(order)
+    gone = "small-0", "fixed-0"
+    made.cluster.pods = [pod for pod in made.cluster.pods if pod.metadata.name not in gone]
+    stays, _lost = made.runs("pair", "n2", "n0", annotations={}, priority=3000)
+    made.one()
+    made.cluster.pods = [pod for pod in made.cluster.pods if "pair" not in pod.metadata.name]
+    made.waits("pair", 2, again=1, annotations={}, priority=3000)
+    made.cluster.pods[-1] = stays
+    assert places(made.one()) == {}
+
+
 def test_a_move_of_a_time_to_come_reserves_nothing() -> None:
     """No sweeper writes one: the plan was edited by hand."""
     made = scene()

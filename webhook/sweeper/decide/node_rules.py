@@ -77,6 +77,11 @@ class NodeRule:
     until: float = inf
 
     @property
+    def is_firm(self) -> bool:
+        """Whether reserved nodes stay closed to pods that only replace lost ones."""
+        return False
+
+    @property
     def note(self) -> str:
         """The sentence for a gang that waits."""
         return self.sentence
@@ -178,7 +183,7 @@ class GangNodes:
     def for_replacements(self) -> "GangNodes":
         """The same for pods that only replace lost ones: they may use spare nodes, and reserved ones last."""
         rules = self.without(RuleKind.SPARE).rules
-        return GangNodes(tuple(replace(r, is_hard=False) if r.kind in _FOR_OTHERS else r for r in rules))
+        return GangNodes(tuple(replace(r, is_hard=r.is_firm) if r.kind in _FOR_OTHERS else r for r in rules))
 
     def unused(self, nodes: Set[str], is_comparable: Callable[[str], bool]) -> dict[str, str]:
         """Node -> why a plan for these nodes does without it; at most ten.

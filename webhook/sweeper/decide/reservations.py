@@ -37,18 +37,20 @@ class ReservationKind:
     name: in the metrics. sentence: the reason for a gang that may not use them, before how many and for whom.
     of_new_nodes: the nodes were created for the gang. Then nothing else is reserved for it, and a gang that
     finds no other nodes may ask an autoscaler for its own. Otherwise that gang waits until they are free.
+    is_firm: pods that replace lost ones of a running gang do not use them either.
     """
 
     name: str
     sentence: str
     of_new_nodes: bool = False
+    is_firm: bool = False
 
 
 STARVATION: Final = ReservationKind("waiting", "nodes are reserved for gangs that have waited longer")
 """A gang has waited long and does not fit, so that smaller ones do not starve it."""
 LATER_STAGE: Final = ReservationKind("stages", "nodes are reserved for pods that are created later")
 """A plan has places for pods that are created only once the first ones run."""
-MOVE: Final = ReservationKind("moves", "nodes are reserved for gangs that are moved")
+MOVE: Final = ReservationKind("moves", "nodes are reserved for gangs that are moved", is_firm=True)
 """A gang is evicted so that a larger one fits, and has another place."""
 
 
@@ -111,6 +113,10 @@ class ReservedNodes(NodeRule):
     namespace: str = ""
 
     @property
+    def is_firm(self) -> bool:
+        return any(each.kind.is_firm for each in self.reservations)
+
+    @property
     def note(self) -> str:
         return reserved_sentence(self.reservations, self.namespace)
 
@@ -146,8 +152,10 @@ class ReservationLedger:
 
     def rules(self, gang: PodGang, waiting: Sequence[Pod], view: View) -> Iterator[NodeRule]:
         """The nodes that these waiting pods of a gang may not use, as they are reserved for others."""
-        others = grouped((each.kind.of_new_nodes, each) for each in self._others(gang, waiting, view))
-        for is_new, some in others.items():
+        others = self._others(gang, waiting, view)
+        for (is_new, _), some in grouped(
+            ((each.kind.of_new_nodes, each.kind.is_firm), each) for each in others
+        ).items():
             kind = RuleKind.RESERVED_NEW if is_new else RuleKind.RESERVED
             yield ReservedNodes(
                 nodes_of(some), "", kind, is_hard=True, reservations=tuple(some), namespace=gang.key.namespace
