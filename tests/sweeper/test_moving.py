@@ -1,7 +1,10 @@
 """Which gangs are moved for which, and where they go: decided in memory."""
 
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
+import msgspec
 import pytest
 
 from labeler.contract import keys
@@ -22,6 +25,40 @@ def test_a_willing_gang_is_moved_where_that_frees_a_block() -> None:
     orders = scene().one()
     assert places(orders) == {"large-0": "n0", "large-1": "n1"}
     assert moved(orders) == [(["ns-small-0"], ["n3"])]
+
+
+def make_incomplete(made: Scattered) -> None:
+    """Its Placement does not say yet that all of it was bound."""
+    (key,) = [key for key in made.cluster.placements if "small" in key]
+    plan = made.cluster.placements[key]
+    made.record(msgspec.structs.replace(plan, status=msgspec.structs.replace(plan.status, complete=False)))
+
+
+def have_in_place(made: Scattered, **changed: Any) -> None:
+    """The small gang has this pod in the place of its own."""
+    made.cluster.pods = [pod for pod in made.cluster.pods if pod.metadata.name != "small-0"]
+    made.cluster.pods.append(member("small", 0, "n0", **changed))
+
+
+@pytest.mark.promise("O418")
+@pytest.mark.parametrize(
+    "make_unmovable",
+    [
+        make_incomplete,
+        lambda made: have_in_place(made, metadata={"annotations": MOVABLE}, phase="Pending"),
+        lambda made: have_in_place(made, metadata={"annotations": {}}),
+    ],
+)
+def test_a_gang_that_waits_is_asked_about_as_soon_as_another_one_may_be_moved(
+    make_unmovable: Callable[[Scattered], None],
+) -> None:
+    """Though no capacity has become free."""
+    made = scene()
+    pods, placements = list(made.cluster.pods), dict(made.cluster.placements)
+    make_unmovable(made)
+    assert moved(made.one()) == []
+    made.cluster.pods, made.cluster.placements = pods, placements
+    assert moved(made.placing.one(is_usage_changed=False)) == [(["ns-small-0"], ["n3"])]
 
 
 @pytest.mark.promise("O418")

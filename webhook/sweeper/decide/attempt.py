@@ -46,7 +46,7 @@ class Failure:
     """A gang found no place: the question, the version of the cluster, and the time.
 
     minimum: how many of its pods were enough, None where all were needed. version: of Changes, that which
-    matters for its pods. waiting: how many of them waited.
+    matters for its pods. waiting: how many of them waited. movable: the gangs that could be moved for it.
     """
 
     members: frozenset[str]
@@ -55,12 +55,14 @@ class Failure:
     version: int
     at: float
     waiting: int = 0
+    movable: Set[GangKey] = frozenset()
 
     def still_holds(self, other: "Failure") -> bool:
         """Whether asking again would answer the same: our own releases take capacity and never free any."""
         asked = self.members, self.minimum, self.version, self.waiting
         same = asked == (other.members, other.minimum, other.version, other.waiting)
-        return same and self.avoid <= other.avoid and other.at - self.at < RETRY_SECONDS
+        has_no_more = self.avoid <= other.avoid and self.movable >= other.movable
+        return same and has_no_more and other.at - self.at < RETRY_SECONDS
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """Steps that give a gang a place, or the reason why it has none; `placement_pass` has their table. Pure."""
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence, Set
 from dataclasses import replace
 from typing import Final
 
@@ -56,7 +56,7 @@ from webhook.sweeper.decide.reservation_kinds import (
 )
 from webhook.sweeper.decide.retries import Write
 from webhook.sweeper.decide.willing_gangs import as_preemption, look_for_moves
-from webhook.sweeper.observe.gangs import PodGang
+from webhook.sweeper.observe.gangs import GangKey, PodGang
 from webhook.sweeper.observe.plans import scheduler_of
 from webhook.sweeper.observe.view import View
 from webhook.text import counted, joined
@@ -183,7 +183,8 @@ def skip_unchanged(attempt: Attempt, now: PassState) -> Attempt | PassedOver | G
     # A pod that only takes capacity may help a gang that wants to be near it, and no other gang.
     has_own_rules = any(has_rules(pod.spec) for pod in attempt.waiting)
     version = now.given.usage_version if has_own_rules else now.given.freed_version
-    failure = Failure(growth.members, minimum, excluded, version, now.at, len(attempt.waiting))
+    waiting, movable = len(attempt.waiting), _movable_gangs(attempt, now)
+    failure = Failure(growth.members, minimum, excluded, version, now.at, waiting, movable)
     if last is not None and (seconds := seconds_to_settle(growth, now.settings, now.at)):
         return PassedOver(is_known=True, due_seconds=seconds)
     if last is not None and last.at >= growth.changed_at and last.still_holds(failure):
@@ -374,16 +375,26 @@ def move_gangs(attempt: Attempt, now: PassState) -> Attempt:
 
     Of several variants, for the one for which the least is moved.
     """
-    gang, limits = attempt.gang, now.settings.moves
-    if not isinstance(attempt.answer, NoFit) or not limits.is_on or has_enough(gang, attempt.workers):
-        return attempt
-    if not now.ledger.has_waited(gang, limits.after_seconds):
+    gang = attempt.gang
+    if not isinstance(attempt.answer, NoFit) or not _may_move_others(attempt, now):
         return attempt
     found = look_for_moves(gang, [each.asked for each in attempt.variants], now, attempt.budget)
     if found.moves is None:
         return replace(attempt, moves=found.sentence)
     as_variant = next(each for each in attempt.as_variants() if each.asked is found.asked)
     return replace(as_variant, answer=found.moves.assignment, preemption=as_preemption(found.moves, now))
+
+
+def _movable_gangs(attempt: Attempt, now: PassState) -> Set[GangKey]:
+    """The gangs that could be moved for a gang; none while none may be."""
+    return now.view.movable_gangs if _may_move_others(attempt, now) else frozenset[GangKey]()
+
+
+def _may_move_others(attempt: Attempt, now: PassState) -> bool:
+    """Whether a gang has waited long enough for that, and does not run without the waiting pods."""
+    gang, limits = attempt.gang, now.settings.moves
+    is_due = limits.is_on and now.ledger.has_waited(gang, limits.after_seconds)
+    return is_due and not has_enough(gang, attempt.workers)
 
 
 def ask_without_refusals(attempt: Attempt, now: PassState) -> Attempt:

@@ -18,6 +18,7 @@ from webhook.policy.annotations import movable_after
 from webhook.scheduling import conflicts, convert
 from webhook.scheduling.antiaffinity import NamespaceLabels
 from webhook.scheduling.conflicts import Conflicts
+from webhook.scheduling.gpu_counts import started_at
 from webhook.scheduling.label_domains import LabelDomains
 from webhook.scheduling.neighbourhood import Neighbourhood
 from webhook.scheduling.nodes import is_leaving, taints_of
@@ -156,6 +157,17 @@ class View:
         """See movable_after; labels of its namespace count where the pod does not say."""
         defaults = (self.namespaces or {}).get(pod.metadata.namespace, {})
         return movable_after({**defaults, **pod.metadata.annotations})
+
+    @cached_property
+    def movable_gangs(self) -> Set[GangKey]:
+        """The gangs of which all pods run on nodes, and say that they may be moved by now."""
+        placed = {key for key, plan in self.placements.items() if plan.is_complete}
+        gangs = ((key, pods) for key, pods in self.bound_gangs.items() if key.placement_key in placed)
+        return {key for key, pods in gangs if all(map(self._may_be_moved, pods))}
+
+    def _may_be_moved(self, pod: Pod) -> bool:
+        after = self.movable_after(pod) if pod.status.phase == "Running" else None
+        return after is not None and self.now.at.timestamp() - started_at(pod) >= after
 
     def cards_of(self, pod: Pod, node: str) -> Texts | None:
         """The cards that a plan gives to a pod on a node, None where none sends it there."""
