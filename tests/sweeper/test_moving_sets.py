@@ -197,13 +197,7 @@ def test_a_set_is_evicted_as_a_whole_and_its_recreated_pods_get_the_reserved_pla
 
         return holds
 
-    def is_placed(pods: Pods) -> bool:
-        """A gang is moved only once its Placement is complete; else the next look at it is a minute later."""
-        placements = f"/apis/topogate.io/v1alpha1/namespaces/{namespace}/placements"
-        found = definitions.api().json("GET", placements)["items"]
-        return run_all(pods, "train", 2) and all(each.get("status", {}).get("complete") for each in found)
-
-    before = sweep(definitions, namespace, SETTINGS, until(is_placed), "train")
+    before = sweep(definitions, namespace, SETTINGS, until(lambda pods: run_all(pods, "train", 2)), "train")
     register_nodes(definitions, [each for each in grid if each.name in SECOND])
     pin = {"kubernetes.io/hostname": SECOND[2]}
     create_pod(definitions.api(), namespace, "fixed", template(8, gated=False, nodeSelector=pin))
