@@ -19,8 +19,9 @@ _TABLE: Final = Path(__file__).with_name("gpus.tsv")
 _IN_BRACKETS: Final = re.compile(r"\[(.+)\]\s*$")
 _MAKER: Final = re.compile(r"^((NVIDIA|AMD|Intel(\(R\))?|HGX)\s+)+(?=\S)", re.IGNORECASE)
 _SUFFIX: Final = re.compile(r"\s+(Lite Hash Rate|LHR|Rev\. ?\w+)$", re.IGNORECASE)
-_SHARE: Final = re.compile(r"-[0-9]+[ABCQ]$")
-"""Ends the name of a virtual GPU that is a share of a card, as in "A100-40C"."""
+_SHARE: Final = re.compile(r"-[0-9]+[ABCQ](ME|NOME|MEALL|GFX)?$")
+"""Ends the name of a virtual GPU that is a share of a card, as in "A100-40C"; those on MIG may name
+extensions, as in "A100-1-5CME"."""
 
 _NAMED_BEFORE: Final = {
     INTEL: frozenset(

@@ -102,9 +102,12 @@ def bus_problem(device: Path) -> str:
     """Why a card cannot be used, "" if nothing is known against it.
 
     One that has fallen off the bus reads as ones; one that sleeps is not woken to be asked. Only its ids are
-    read: with a buffer, root would read all 4096 bytes of it from the card, word by word.
+    read: with a buffer, root would read all 4096 bytes of it from the card, word by word. The ids of a
+    virtual function always read as ones, so its physical function is asked (pci_device_is_present in Linux).
     """
-    state, config = device / "power" / "runtime_status", device / "config"
+    state = device / "power" / "runtime_status"
+    physical = device / "physfn"
+    config = (physical if physical.exists() else device) / "config"
     try:
         if not config.exists() or (state.exists() and state.read_text().strip() == "suspended"):
             return ""

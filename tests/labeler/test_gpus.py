@@ -223,7 +223,8 @@ def virtual(number: int, driver: str, of: Card) -> Card:
     """A virtual function of a card; 10 and more for number."""
     address = f"pci0000:00/0000:00:01.0/0000:{number:02x}:00.4"
     drm = of.vendor != NVIDIA and driver != "vfio-pci"
-    return replace(of, number=number, driver=driver, address=address, drm_card=drm, pci={}, physical=PHYSICAL)
+    of = replace(of, number=number, driver=driver, address=address, drm_card=drm, pci={}, physical=PHYSICAL)
+    return replace(of, binary={"config": "FFFFFFFF0604" + "00" * 58})  # the ids of a real one read as ones
 
 
 PHYSICAL = "0000:03:00.0"

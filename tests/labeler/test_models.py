@@ -53,6 +53,8 @@ def test_what_data_centres_run_has_a_name_without_udevs_database(vendor: str, de
         ("0x25b6", "NVIDIA A16", "GA107GL [A2 / A16]", "A16"),
         ("0x25b6", "", "GA107GL [A2 / A16]", "A2 / A16"),
         ("0x20b5", "NVIDIA A100-40C", None, "A100-40C"),
+        ("0x20f1", "NVIDIA A100-1-5CME", None, "A100-1-5CME"),
+        ("0x2330", "NVIDIA H100XM-1-10CGFX", None, "H100XM-1-10CGFX"),
         ("0xfff0", "", "GA106 [GeForce RTX 3060 Lite Hash Rate]", "GeForce RTX 3060"),
         ("0xfff0", "", "TU102 [GeForce RTX 2080 Ti Rev. A]", "GeForce RTX 2080 Ti"),
         ("0x2504", "", "GA106 [GeForce RTX 3060 Lite Hash Rate]", "GeForce RTX 3060"),
@@ -60,7 +62,8 @@ def test_what_data_centres_run_has_a_name_without_udevs_database(vendor: str, de
     ],
     ids=[
         "the table first", "then the driver", "then the database", "a chip", "a driver that lost it",
-        "nobody", "an id of two products by the driver", "an id of two products by the table", "a share",
+        "nobody", "an id of two products by the driver", "an id of two products by the table",
+        "a share", "a share on MIG", "a share on MIG for graphics",
         "a variant", "a revision", "a variant in the table", "the product",
     ],
 )  # fmt: skip
