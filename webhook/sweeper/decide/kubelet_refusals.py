@@ -25,7 +25,7 @@ from labeler.contract import keys
 from webhook.kube.objects import Node, Pod
 from webhook.kube.times import since_1970
 from webhook.sweeper.decide.node_rules import NodeRule
-from webhook.sweeper.decide.refusing_nodes import AVOID_SECONDS, LONGEST_AVOID_SECONDS
+from webhook.sweeper.decide.refusing_nodes import avoid_seconds
 from webhook.sweeper.observe.gangs import GangKey, PodGang
 
 REFUSED: Final = "Pod was rejected: "
@@ -60,8 +60,7 @@ class KubeletRefusal:
     @property
     def hard_until(self) -> float:
         """Until when the gang does not use the node at all; `at` after a first refusal."""
-        doubled = AVOID_SECONDS * 2.0 ** min(self.count - 2, 16) if self.count > 1 else 0.0
-        return self.at + min(LONGEST_AVOID_SECONDS, doubled)
+        return self.at + (avoid_seconds(self.count - 2) if self.count > 1 else 0.0)
 
 
 _Key = tuple[GangKey, str]

@@ -8,14 +8,17 @@ from webhook.sweeper.decide.node_rules import NodeRule, RuleKind
 from webhook.sweeper.observe.gangs import GangKey
 
 AVOID_SECONDS: Final = 600.0
-"""How long a gang does not use a node at first that refused its pod (a kubelet: two); doubled each time."""
-
 LONGEST_AVOID_SECONDS: Final = 6 * 3600.0
 
 _NOT_BOUND: Final = "a pod of this gang was not bound or released there"
 
 _TOGETHER_SECONDS: Final = 60.0
 """Pods that fail within this time of one another were sent together: that is one failure."""
+
+
+def avoid_seconds(earlier: int) -> float:
+    """How long a gang does not use a node: ten minutes, doubled for each earlier time, six hours at most."""
+    return min(LONGEST_AVOID_SECONDS, AVOID_SECONDS * 2.0 ** min(earlier, 16))
 
 
 @dataclass(frozen=True)
@@ -61,8 +64,8 @@ class RefusingNodes:
             return current
         found = replace(known, nodes=known.nodes.union(nodes))
         if now - known.at >= _TOGETHER_SECONDS:
-            seconds = min(LONGEST_AVOID_SECONDS, AVOID_SECONDS * 2 ** min(known.count, 16))
-            found = replace(found, count=known.count + 1, at=now, until=now + seconds)
+            until = now + avoid_seconds(known.count)
+            found = replace(found, count=known.count + 1, at=now, until=until)
         return replace(current, refusing={**current.refusing, key: found})
 
     def after(self, refused: Collection[ApiRefusal], now: float) -> "RefusingNodes":
