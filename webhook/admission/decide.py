@@ -49,8 +49,6 @@ class LeftAlone(StrEnum):
     OTHER_SCHEDULER = "other-scheduler"
     KUEUE_TOPOLOGY = "kueue-topology"
     """Kueue chooses its nodes."""
-    NOT_GATED = "not-gated"
-    """Of dry runs alone: the cluster stores the pod without a gate of ours."""
 
 
 LEFT_TO_OTHERS: Final = frozenset(LeftAlone) - {LeftAlone.NO_GPU, LeftAlone.NO_POD_CREATION}

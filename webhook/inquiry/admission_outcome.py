@@ -2,17 +2,20 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from labeler.contract import keys
 from webhook.admission import patch
-from webhook.admission.decide import DENIED, LEFT_ALONE, LEFT_TO_OTHERS, Decision, LeftAlone, decide
+from webhook.admission.decide import DENIED, LEFT_ALONE, LEFT_TO_OTHERS, Decision, decide
 from webhook.admission.injection import NOTE_PATH
 from webhook.admission.review import NewPod
 from webhook.kube.objects import PriorityClass
 from webhook.policy.values import Policy
+
+NOT_GATED: Final = "not-gated"
+"""Reason of a decision that no webhook makes: the cluster stores the pod without a gate of ours."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +54,7 @@ class Admitted:
     @property
     def is_placed_by_others(self) -> bool:
         """Whether topogate leaves the placement of the pod to another scheduler."""
-        return self.decision.reason in LEFT_TO_OTHERS
+        return self.decision.reason in LEFT_TO_OTHERS or self.decision.reason == NOT_GATED
 
 
 def admit(pod: Mapping[str, Any], namespace: str, rules: AdmissionRules) -> Admitted:
@@ -61,7 +64,7 @@ def admit(pod: Mapping[str, Any], namespace: str, rules: AdmissionRules) -> Admi
     """
     body = {"metadata": pod.get("metadata") or {}, "spec": pod.get("spec") or {}}
     if namespace in rules.not_opted_in:
-        return Admitted(Decision(LEFT_ALONE, LeftAlone.NOT_GATED), {**pod, **body}, [])
+        return Admitted(Decision(LEFT_ALONE, NOT_GATED), {**pod, **body}, [])
     found = _decided(pod, body, namespace, rules)
     return found if rules.ask is None else rules.ask(body, namespace, found)
 

@@ -9,8 +9,8 @@ from typing import Any, Final
 
 import msgspec
 
-from webhook.admission.decide import DENIED, LEFT_ALONE, MUTATED, Decision, LeftAlone
-from webhook.inquiry.admission_outcome import Admitted
+from webhook.admission.decide import DENIED, LEFT_ALONE, MUTATED, Decision
+from webhook.inquiry.admission_outcome import NOT_GATED, Admitted
 from webhook.kube.client import Api, ApiError
 
 _REFUSALS: Final = (400, 403, 404, 409, 413, 422)
@@ -79,9 +79,7 @@ def _decision(is_gated: bool, local: Admitted) -> Decision:
     if is_gated and (local.is_denied or local.is_placed_by_others):
         return msgspec.structs.replace(local.decision, outcome=MUTATED, reason="gated", denial=None)
     if not is_gated and (local.is_denied or local.is_gated):
-        return msgspec.structs.replace(
-            local.decision, outcome=LEFT_ALONE, reason=LeftAlone.NOT_GATED, denial=None
-        )
+        return msgspec.structs.replace(local.decision, outcome=LEFT_ALONE, reason=NOT_GATED, denial=None)
     return local.decision
 
 

@@ -16,7 +16,7 @@ from labeler.contract.quantities import QuantityError, parse
 from webhook.admission.decide import LeftAlone
 from webhook.configuration.settings import Settings
 from webhook.inquiry import defaults
-from webhook.inquiry.admission_outcome import AdmissionRules, admit
+from webhook.inquiry.admission_outcome import NOT_GATED, AdmissionRules, admit
 from webhook.inquiry.documents import InputError, name_of
 from webhook.inquiry.fewest_domains import EmptyCluster, can_run
 from webhook.inquiry.manifest import ManifestOwner, owner_of
@@ -111,7 +111,7 @@ def _of_pod(pod: Mapping[str, Any], namespace: str, rules: AdmissionRules) -> It
     if admitted.decision.denial:
         yield admitted.decision.denial
     yield from admitted.decision.warnings
-    if admitted.decision.reason == LeftAlone.NOT_GATED:
+    if admitted.decision.reason == NOT_GATED:
         yield not_gated(namespace)
     if not admitted.is_placed_by_others and admitted.decision.reason == LeftAlone.NO_GPU:
         yield from _topology_without_gpus(pod)

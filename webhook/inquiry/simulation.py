@@ -10,14 +10,13 @@ from msgspec import structs
 
 from labeler.contract import keys
 from labeler.contract.quantities import QuantityError
-from webhook.admission.decide import LeftAlone
 from webhook.configuration.cluster import is_configuration, of_config_map
 from webhook.configuration.document import ConfigurationError
 from webhook.configuration.file import Configuration
 from webhook.configuration.settings import Settings
 from webhook.configuration.shipped_configuration import shipped_classes, shipped_configuration
 from webhook.inquiry import defaults, documents
-from webhook.inquiry.admission_outcome import AdmissionRules, Admitted, admit
+from webhook.inquiry.admission_outcome import NOT_GATED, AdmissionRules, Admitted, admit
 from webhook.inquiry.documents import InputError, in_namespace, name_of
 from webhook.inquiry.gang_answer import GangAnswer, ask_gang
 from webhook.inquiry.lint import amount_faults, misplaced_annotations, not_gated
@@ -354,7 +353,7 @@ class _PodReader:
             raise NotPlacedError(f"Pod {name} would be refused: {found.decision.denial}")
         self.warnings.update(dict.fromkeys(found.decision.warnings))
         self.admitted[name] = found
-        if found.decision.reason == LeftAlone.NOT_GATED:
+        if found.decision.reason == NOT_GATED:
             self.left_alone[f"Pod {name}: {not_gated(namespace or defaults.DEFAULT_NAMESPACE)}"] = None
             return None
         if found.is_placed_by_others:
