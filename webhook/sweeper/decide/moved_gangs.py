@@ -16,7 +16,6 @@ from webhook.kube.objects import OwnerReference, Pod, PodMetadata
 from webhook.kube.placements import Placement, VictimGroup
 from webhook.kube.times import since_1970
 from webhook.scheduling.antiaffinity import AntiAffinityTerm
-from webhook.scheduling.podrules import rules_of
 from webhook.sweeper.decide.reservations import (
     MOVE,
     Reservation,
@@ -34,7 +33,7 @@ _LEAST_SECONDS: Final = 2 * ENDING_SECONDS
 """For so long a place is reserved at least: until the evicted pods have ended, and are recreated."""
 _SKEW_SECONDS: Final = 60.0
 """By so much the clock of the leader before may have been ahead; a later move was written by no sweeper."""
-_SHOWN: Final = 8
+_COMPARED: Final = 8
 """The pods of a gang whose labels are compared with the anti-affinity of others."""
 
 
@@ -57,8 +56,10 @@ class MoveReservation(Reservation):
 
     def closed_to(self, waiting: Iterable[Pod], view: View) -> frozenset[str]:
         """Also the domains of these nodes from which such pods would keep its own by their anti-affinity."""
+        if view.near is None:  # no waiting pod has rules on others
+            return self.nodes
         closed, domains = set(self.nodes), view.domains_of(view.nodes)
-        for rule in {rule for pod in waiting for rule in rules_of(pod, view.namespaces).apart}:
+        for rule in {rule for pod in waiting for rule in view.near.rules_of(pod).apart}:
             if self._is_repelled(rule.pods):
                 closed.update(domains.nodes_with(rule.key, domains.values(self.nodes, rule.key)))
         return frozenset(closed)
@@ -189,7 +190,7 @@ def _reservation(
     known = view.placements.get(group.moved_gang)
     namespace = group.moved_gang.partition("/")[0]
     pods = [pod for uid in group.pods if (pod := view.by_uid.get(uid)) is not None]
-    labels = tuple(pod.metadata.labels for pod in pods[:_SHOWN])
+    labels = tuple(pod.metadata.labels for pod in pods[:_COMPARED])
     return MoveReservation(
         MOVE, group.moved_gang, nodes, until - seconds, until, datetime.fromtimestamp(began + seconds, UTC),
         whose=f"{namespace}/{known.spec.gang}" if known is not None else group.moved_gang,

@@ -153,9 +153,8 @@ class ReservationLedger:
     def rules(self, gang: PodGang, waiting: Sequence[Pod], view: View) -> Iterator[NodeRule]:
         """The nodes that these waiting pods of a gang may not use, as they are reserved for others."""
         others = self._others(gang, waiting, view)
-        for (is_new, _), some in grouped(
-            ((each.kind.of_new_nodes, each.kind.is_firm), each) for each in others
-        ).items():
+        by_kind = grouped(((each.kind.of_new_nodes, each.kind.is_firm), each) for each in others)
+        for (is_new, _), some in by_kind.items():
             kind = RuleKind.RESERVED_NEW if is_new else RuleKind.RESERVED
             yield ReservedNodes(
                 nodes_of(some), "", kind, is_hard=True, reservations=tuple(some), namespace=gang.key.namespace
