@@ -217,11 +217,11 @@ SLOW: dict[str, Script] = {
     "a status line that drips": forever(b"H", pause=0.02),
     "headers that drip": forever(b"x", HEAD + b"a: ", pause=0.02),
     "whole headers, one after the other": forever(b"", HEAD + b"a: b\r\n", pause=0.02),
-    "interim answers without end": forever(b"HTTP/1.1 100 Continue\r\na: b\r\n\r\n" * 99),
+    "interim answers without end": forever(b"HTTP/1.1 100 Continue\r\na: b\r\n\r\n" * 99, pause=0.02),
     "a body that drips": forever(b"x", HEAD + b"\r\n", pause=0.02),
     "chunk sizes that drip": forever(b"0", HEAD + b"Transfer-Encoding: chunked\r\n\r\n", pause=0.02),
     "a compressed body that holds nothing": forever(
-        b"\x00\x00\x00\xff\xff" * 99, HEAD + b"Content-Encoding: deflate\r\n\r\n\x78\x9c"
+        b"\x00\x00\x00\xff\xff" * 99, HEAD + b"Content-Encoding: deflate\r\n\r\n\x78\x9c", pause=0.02
     ),
 }
 
@@ -231,7 +231,7 @@ SLOW: dict[str, Script] = {
 def test_an_answer_ends_before_its_deadline_whatever_drips(server: RawServer, script: Script) -> None:
     """A drip of any kind would last for minutes. None of the threads outlives it."""
     server.answer = script
-    with pytest.raises(SourceError, match=r"no answer: (it did not end in time|.*timed out|.*more than)"):
+    with pytest.raises(SourceError, match=r"no answer: it did not end in time|timed out"):
         MetadataServer(server.url, {}, answer_seconds=0.3).get("/slow")
     running = [each for each in threading.enumerate() if each.name.endswith("/slow")]
     for each in running:

@@ -14,7 +14,7 @@ from webhook.kube.objects import Node, Pod
 from webhook.kube.placements import Placement
 from webhook.placement import Snapshot
 from webhook.sweeper.decide.attempt import PassInput, PassState, Stopwatch
-from webhook.sweeper.decide.core_questions import DivideGang, undivided
+from webhook.sweeper.decide.core_questions import DividedGang, DivideGang, outside, undivided
 from webhook.sweeper.decide.node_rules import NodeRule, NodeRules, RuleKind, join
 from webhook.sweeper.decide.orders import Orders
 from webhook.sweeper.decide.placement_pass import PlacingMemory, place, remembered, reserve_again
@@ -210,6 +210,11 @@ class Placing:
         self.remember(gangs, view, snapshot)
         given = self.given(view, snapshot, self.version, stuck, going)
         return self.place([gang for gang in gangs if gang.key.name not in without], given)
+
+
+def divided(*closed: Iterable[str]) -> DivideGang:
+    """Each gang has a variant for each of these sets, whose nodes it may then not use."""
+    return lambda given: DividedGang(given.gang, tuple(outside(frozenset(nodes)) for nodes in closed))
 
 
 def places(orders: Orders) -> dict[str, str]:

@@ -10,9 +10,8 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from labeler.contract import keys
-from tests.sweeper.cluster import Nodes, Placing, gpu_pod
+from tests.sweeper.cluster import Nodes, Placing, divided, gpu_pod
 from tests.sweeper.preemptions import plan
-from tests.sweeper.variants import divided
 from webhook.configuration.settings import Settings
 from webhook.kube.objects import Node, Pod
 from webhook.placement import NoFit, Snapshot

@@ -9,9 +9,8 @@ import pytest
 
 from labeler.contract import keys
 from tests.scheduling.shelf import Shelf
-from tests.sweeper.cluster import Nodes, Placing, gpu_pod
+from tests.sweeper.cluster import Nodes, Placing, divided, gpu_pod
 from tests.sweeper.stored import WithStorage
-from tests.sweeper.variants import divided
 from webhook.configuration.settings import Settings
 from webhook.sweeper import decision
 from webhook.sweeper.decide.orders import Orders

@@ -6,9 +6,8 @@ from typing import Any
 import pytest
 
 from labeler.contract import keys
-from tests.sweeper.cluster import Nodes, Placing, gpu_pod, places
+from tests.sweeper.cluster import Nodes, Placing, divided, gpu_pod, places
 from tests.sweeper.moves import Scattered, moved
-from tests.sweeper.variants import divided
 from webhook.configuration.settings import Settings
 from webhook.inquiry.move_answer import what_moves_would_do
 from webhook.sweeper.decide.node_rules import NodeRule, NodeRules
