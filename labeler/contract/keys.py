@@ -1,6 +1,6 @@
 """Every label, annotation, gate and resource name that crosses a process boundary.
 
-A key is spelled here and nowhere else, but those of others that workloads carry (webhook.workloads.marks).
+A key is spelled here and nowhere else; webhook.workloads.marks has those that controllers put on their pods.
 """
 
 from typing import Final

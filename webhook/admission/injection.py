@@ -136,9 +136,9 @@ def not_recorded(pod: NewPod, written: RequestNote) -> RequestNote:
 def _unlisted(note: RequestNote, listed: Iterable[_ListedFields]) -> RequestNote:
     """The labels and the class of a note that are not listed."""
     for each in listed:
-        if (keys_of := each.selector) is not None:
+        if (selector := each.selector) is not None:
             there = note.node_selector.items()
-            labels = {key: value for key, value in there if keys_of and f"f:{key}" not in keys_of}
+            labels = {key: value for key, value in there if selector and f"f:{key}" not in selector}
             note = msgspec.structs.replace(note, node_selector=labels)
         if each.priority_class is not None:
             note = RequestNote(note.node_selector)

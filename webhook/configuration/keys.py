@@ -229,8 +229,8 @@ class NodeHealthKeys(Section, frozen=True):
 
     avoid: How failing nodes are avoided: off: not at all; soft: unless nothing else fits; hard: even then.
     failures: So many gangs must have failed on the node.
-    avoidFor: How long a failing node is avoided, twice as long after each further failure; and one whose
-    kubelet refused a pod, by its gang.
+    avoidFor: How long a failing node is avoided, twice as long after each further failure. As long, a gang
+        avoids a node whose kubelet refused one of its pods.
     share: Of the nodes of one GPU model, the share that is avoided at a time; one may always be of two.
     """
 

@@ -9,10 +9,10 @@ one, of this process or of another, continues from the state in the API server.
     an invalid plan names a gated pod              place               a new plan, as for any pod that waits
     a released pod does not start                  repair              delete it, if it will be recreated
     the webhook was not called for a gated pod     add-node-selectors  add the nodeSelector of its GPU model
-    another scheduler is to place a gated pod      add-node-selectors  remove its gate: it is not ours then
+    another scheduler is to place a gated pod      add-node-selectors  remove its gate: it is not ours
     a gang is complete and fits                    place               write its plan, release its pods
     it fits only in place of less important ones   place               write its plan, which names its victims
-    a plan names victims                           preempt             evict them; its pods wait until then
+    a plan names victims                           preempt             evict them; its pods wait for that
     a gang has lost pods to others, for good       evict-incomplete    evict the rest: it returns as a whole
     it does not fit                                place               none: it waits, and may reserve nodes
     it is not complete                             place               none: it settles

@@ -226,7 +226,7 @@ def is_served(namespace: str, policy: Policy, labels: NamespaceLabels) -> bool:
 
 
 def is_left_to_others(pod: Pod, policy: Policy) -> bool:
-    """Whether admission leaves it alone, as far as one sees of a pod later: neither opt-out nor node."""
+    """Whether admission leaves it alone for what it is or who places it; for opt-outs see is_opted_out."""
     owner = pod.metadata.controller
     return (
         keys.MIRROR_POD_ANNOTATION in pod.metadata.annotations

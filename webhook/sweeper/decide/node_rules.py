@@ -40,10 +40,11 @@ MOST_NAMED_IN_PLAN: Final = 10
 class RuleKind(Enum):
     """What a rule is about, as far as the sweeper treats rules differently.
 
-    NODE: what has happened on a node, or what it lacks. REFUSED: a pod was not bound or released there, and
-    may choose among such nodes itself. STUCK: a released pod cannot be repaired there, which only matters to
-    pods with cards. DOMAIN: of the ways to ask about a gang, this one has other topology domains. RESERVED,
-    RESERVED_NEW: for other gangs; new nodes were created for them. SPARE: for pods that replace lost ones.
+    NODE: what has happened on a node, or what it lacks. REFUSED: a pod was not bound or released there;
+    kube-scheduler may choose among such nodes itself. STUCK: a released pod cannot be repaired there, which
+    only matters to pods with cards. DOMAIN: of the ways to ask about a gang, this one has other topology
+    domains. RESERVED, RESERVED_NEW: for other gangs; new nodes were created for them. SPARE: for pods that
+    replace lost ones.
     """
 
     NODE = auto()
