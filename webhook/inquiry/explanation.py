@@ -8,7 +8,7 @@ from labeler.contract import keys
 from webhook.configuration.settings import Settings
 from webhook.extensions.known import all_extensions, with_owners
 from webhook.inquiry.cluster_state import ClusterReading
-from webhook.inquiry.next_pass import NextPass, moment, next_pass
+from webhook.inquiry.next_pass import NextPass, PassFacts, facts_of, moment, next_pass
 from webhook.inquiry.preferences import describe_preferred
 from webhook.inquiry.remedies import answer_now, describe_spread, what_would_help
 from webhook.kube.objects import Pod
@@ -53,7 +53,7 @@ def explain(
         yield _of_no_gang(pod, made)
         return
     yield from explain_gated(pod, gang, made)
-    yield from _of_extensions(cluster, gang, made)
+    yield from lines_of_extensions(gang, made, facts_of(cluster))
 
 
 def _of_no_gang(pod: Pod, made: NextPass) -> str:
@@ -67,12 +67,13 @@ def _of_no_gang(pod: Pod, made: NextPass) -> str:
     return f"Pod {name} waits for topogate, apart from its gang. Now: {why}."
 
 
-def _of_extensions(cluster: ClusterReading, gang: PodGang, made: NextPass) -> Iterator[str]:
+def lines_of_extensions(gang: PodGang, made: NextPass, facts: PassFacts) -> Iterator[str]:
+    """What extensions know of a gang beside what a pass decides."""
     for extension in all_extensions():
-        record = cluster.record(extension.record.name) if extension.record is not None else None
-        seen = with_owners(extension, made.view, cluster.owners)
+        record = facts.record_of(extension.record.name) if extension.record is not None else None
+        seen = with_owners(extension, made.view, facts.owners_of)
         given = HookInput(
-            seen, made.settings, namespaces=cluster.namespace_labels(), record=record, gangs=made.seen.gangs,
+            seen, made.settings, namespaces=facts.namespaces, record=record, gangs=made.seen.gangs,
             causes=made.causes,
         )  # fmt: skip
         yield from extension.explain(given, gang)

@@ -1,14 +1,15 @@
 """One gang in full: its explanation, the nearest domain, the best possible spread, and its Events."""
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Final
 
 import msgspec
 from msgspec.structs import replace
 
 from webhook.configuration.settings import Settings
-from webhook.extensions.node_health.avoided_nodes import avoided_line
-from webhook.inquiry.explanation import explain_gated
+from webhook.extensions.node_health.avoided_nodes import NAME as NODE_FAILURES
+from webhook.inquiry.explanation import explain_gated, lines_of_extensions
 from webhook.inquiry.next_pass import PassFacts, run_pass, state_for, waiting_gangs
 from webhook.inquiry.remedies import answer_now
 from webhook.placement import Assignment, NoFit, Snapshot
@@ -63,12 +64,12 @@ def detail(row: GangRow, scene: Scene, settings: Settings, facts: PassFacts, rig
     def named(name: str) -> str:
         return name if rights.may_list(name.partition("/")[0]) else HIDDEN
 
-    tiles = scene.picture.nodes.values() if rights.nodes else ()
-    avoided = {tile.name: tile.avoided for tile in tiles if tile.avoided}
-    sentences = [
-        *explain_gated(first, gang, made, named=named),
-        *avoided_line(made.view.placements.get(gang.key.placement_key), avoided),
-    ]
+    def record_of(name: str) -> Mapping[str, str] | None:
+        """That of fair order names accounts of others."""
+        return facts.record_of(name) if name == NODE_FAILURES and rights.nodes else None
+
+    shown = dataclasses.replace(facts, record_of=record_of)
+    sentences = [*explain_gated(first, gang, made, named=named), *lines_of_extensions(gang, made, shown)]
     now = answer_now(gang, made)
     if isinstance(now, GangPlaced):
         nodes = [each.node for each in now.plan.answer.placed] if rights.nodes else []

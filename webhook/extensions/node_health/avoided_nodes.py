@@ -19,7 +19,6 @@ from webhook.extensions.node_health.failing_nodes import (
 from webhook.extensions.node_health.pod_failures import seconds_of
 from webhook.kube.decoding import decoded
 from webhook.kube.objects import Node
-from webhook.kube.placements import Placement
 from webhook.kube.struct import Struct
 from webhook.sweeper.decide.node_rules import avoided_sentence
 from webhook.sweeper.extension import DoctorCheck, DoctorLine, HookInput
@@ -144,15 +143,10 @@ def reasons(data: Mapping[str, str], now: float, namespace: str = "") -> dict[st
 
 
 def explain(given: HookInput, gang: PodGang) -> Iterator[str]:
-    """The nodes that the gang avoids, if the record is readable."""
-    nodes = given.view.nodes
+    """The nodes that its plan avoids, else those that the gang avoids now, if the record is readable."""
+    nodes, placement = given.view.nodes, given.view.placements.get(gang.key.placement_key)
     found = reasons(given.record or {}, given.view.now.at.timestamp(), gang.key.namespace)
     there = {name: why for name, why in found.items() if name in nodes}
-    return avoided_line(given.view.placements.get(gang.key.placement_key), there)
-
-
-def avoided_line(placement: Placement | None, there: Mapping[str, str]) -> Iterator[str]:
-    """The nodes that its plan avoids, else those that a gang avoids now. there: node -> why."""
     if placement is not None and placement.spec.avoided:
         yield f"Its plan {avoided_sentence(placement.spec.avoided)}."
     elif there:
