@@ -116,6 +116,36 @@ def test_a_gang_too_large_to_be_placed_pod_by_pod_is_shared_among_zones_of_which
     assert Counter(zones[each.node] for each in found.placed) == {"a": 30, "b": 40}
 
 
+@pytest.mark.parametrize(("slots", "is_proven"), [(2, True), (1, False)])
+def test_shares_are_proven_where_the_least_share_of_each_zone_uses_as_many_domains(
+    slots: int, is_proven: bool
+) -> None:
+    """Of four pods zone a may also have one alone, for which one of its nodes is enough."""
+    made = [
+        replace(each, labels={**each.labels, keys.ZONE_LABEL: each.name[0]})
+        for each in (
+            node(name, (f"b{name}", "r", name), 4 if name == "b0" else slots) for name in ("a0", "a1", "b0")
+        )
+    ]
+    snapshot, gang = Snapshot.build(made, []), gang_of(4)
+    found = ask_by_rules(gang, spread(gang, snapshot, {keys.ZONE_LABEL: 2}, {}), snapshot, Options())
+    assert isinstance(found, Assignment)
+    assert found.proven is is_proven
+
+
+def test_two_nodes_of_one_host_name_are_one_domain_also_beside_nodes_that_are_left_out() -> None:
+    hosts = {"n0": "x", "n1": "x", "n2": "y", "n3": "z"}
+    made = [
+        replace(node(name, ("b", f"r{host}", name), 1), labels={keys.HOSTNAME_LABEL: host})
+        for name, host in hosts.items()
+    ]
+    gang = gang_of(2)
+    acceptance = spread(gang, Snapshot.build(made, []), {keys.HOSTNAME_LABEL: 1}, {})
+    found = ask_by_rules(gang, acceptance, Snapshot.build(made[:3], []), Options())
+    assert isinstance(found, Assignment)
+    assert {hosts[each.node] for each in found.placed} == {"x", "y"}
+
+
 def least(snapshot: Snapshot, gang: Gang, name: str) -> int:
     """For how many of the pods a node has capacity."""
     free = snapshot.nodes[name].free

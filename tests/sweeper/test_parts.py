@@ -108,12 +108,23 @@ def test_a_part_lies_in_another_block_where_the_block_of_the_whole_gang_has_no_d
     assert (where(placed, 0, BLOCK), where(placed, 1, BLOCK)) == ({"b1"}, {"b0"})
 
 
+OWN = {"matchLabels": {marks.JOBSET_NAME_LABEL: "train"}}
+APART = {
+    "podAntiAffinity": {
+        "requiredDuringSchedulingIgnoredDuringExecution": [
+            {"topologyKey": keys.ZONE_LABEL, "labelSelector": OWN}
+        ]
+    }
+}
+
+
 @pytest.mark.promise("R68")
-def test_none_of_it_is_placed_where_one_part_does_not_fit() -> None:
+@pytest.mark.parametrize("more", [{}, {"affinity": APART}], ids=["", "with rules on other pods"])
+def test_none_of_it_is_placed_where_one_part_does_not_fit(more: dict[str, Any]) -> None:
     made = placing(
         grid([1, 1, 1, 1]),
-        *part(0, 2, {REQUIRED: "block"}),
-        *part(1, 2, {REQUIRED: "subblock"}),
+        *part(0, 2, {REQUIRED: "block"}, **more),
+        *part(1, 2, {REQUIRED: "subblock"}, **more),
         owner_facts=OwnerFacts(4),
     )
     orders = made.one()

@@ -291,6 +291,21 @@ def test_without_a_proof_pods_with_rules_on_one_another_are_asked_about_again(
     assert questions.names[before:] != []
 
 
+def test_a_gang_is_asked_about_again_once_the_node_of_its_placed_pod_is_gone(questions: Questions) -> None:
+    first, *others = gang("g", 3, gpus=GPUS)
+    spec = msgspec.structs.replace(first.spec, node_name="n2", scheduling_gates=[])
+    running = [gpu_pod(f"r{n}", gpus=4, node=f"n{n}", priority=5) for n in range(2)]
+    cluster = Nodes(3, *running, msgspec.structs.replace(first, spec=spec), *others, gpus=GPUS)
+    case = Placing(cluster, SETTINGS)
+    case.one()
+    before = len(questions.names)
+    del cluster.nodes["n2"]
+    case.clock.now += RETRY_SECONDS
+    (outcome,) = case.one().outcomes
+    assert outcome.gang.key.name == "g"
+    assert questions.names[before:] != []
+
+
 def alone() -> Placing:
     """A pod waits that only fits on n0."""
     running = gpu_pod("r1", gpus=4, node="n1", priority=5)
