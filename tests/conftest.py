@@ -49,8 +49,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    names_tests = [config.rootpath / each for each in config.args] != [config.rootpath / "tests"]
-    config.stash[_RUNS_ALL] = config.getoption("--all") or names_tests
+    named = {config.rootpath / each.partition("::")[0] for each in config.args}
+    config.stash[_FILES] = {path for path in named if path.is_file()}
+    config.stash[_RUNS_CHANGED] = config.getoption("--changed") or named != {config.rootpath / "tests"}
     begin_apart(config)
 
 
@@ -90,12 +91,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def _leave_out(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Remove the tests that this run is not for, and note how many there are of each kind."""
-    changed = selection.changed_files(config.rootpath) if config.getoption("--changed") else frozenset()
+    runs_all, files, changed = config.getoption("--all"), config.stash[_FILES], frozenset[str]()
+    if config.stash[_RUNS_CHANGED] and any(
+        selection.is_long(each) and each.path not in files for each in items
+    ):
+        changed = selection.changed_files(config.rootpath)
     reasons: dict[str, list[pytest.Item]] = {_NO_CLUSTER: [], _NOT_CHANGED: []}
     for item in items:
         if config.getoption("--no-cluster") and item.get_closest_marker("cluster"):
             reasons[_NO_CLUSTER].append(item)
-        elif not config.stash[_RUNS_ALL] and selection.leaves_out(item, changed):
+        elif not runs_all and item.path not in files and selection.leaves_out(item, changed):
             reasons[_NOT_CHANGED].append(item)
     numbers = config.stash[_LEFT_OUT] = {reason: len(tests) for reason, tests in reasons.items()}
     if hasattr(config, "workeroutput"):
@@ -113,7 +118,8 @@ def _minor(version: str) -> int:
 _NO_CLUSTER = "NOT RUN because of --no-cluster: {} tests that need the local control plane"
 _NOT_CHANGED = "NOT RUN: {} tests that only some files can break; hack/test --all runs them"
 _LEFT_OUT = pytest.StashKey[dict[str, int]]()
-_RUNS_ALL = pytest.StashKey[bool]()
+_RUNS_CHANGED = pytest.StashKey[bool]()
+_FILES = pytest.StashKey[set[Path]]()
 
 
 @pytest.hookimpl(optionalhook=True)

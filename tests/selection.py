@@ -1,7 +1,8 @@
 """Which tests a run leaves out: those marked `when_changed`, whose claims only some files can break.
 
 They are long, and few: two builds of one image, an upgrade from an older release. `hack/test --all` runs
-them, `.ci/run` runs those whose files have changed (--changed), and whoever names their file runs them too.
+them, and so does whoever names their file. `.ci/run` (--changed) and a run of a folder run those whose files
+have changed.
 """
 
 import os
@@ -17,6 +18,11 @@ BASE: Final = "TOPOGATE_BASE"
 """The variable that names the commit to compare with. Without it, the last day's commits count as changes."""
 
 _DAY: Final = 24 * 3600
+
+
+def is_long(item: pytest.Item) -> bool:
+    """Whether a test is marked."""
+    return item.get_closest_marker(MARKER) is not None
 
 
 def leaves_out(item: pytest.Item, changed: Collection[str]) -> bool:

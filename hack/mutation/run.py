@@ -103,7 +103,8 @@ def _copy(folder: Path) -> Path:
 
 
 def _pytest(tree: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "pytest", "--no-cluster", "-q", "-p", "no:cacheprovider", *arguments]
+    options = ["--no-cluster", "--all", "-q", "-p", "no:cacheprovider"]
+    command = [sys.executable, "-m", "pytest", *options, *arguments]
     environment = {**os.environ, "PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1", **variables}
     return subprocess.run(
         command,

@@ -83,6 +83,8 @@ def test_beside_a_base_what_differs_from_it_has_changed(
         ([], "hack/images/build.py", "1 passed, 1 deselected"),
         (["--all"], "", "2 passed"),
         (["tests/one/test_one.py"], "", "2 passed"),
+        (["tests/one"], "", "1 passed, 1 deselected"),
+        (["tests/one"], "hack/images/build.py", "2 passed"),
         (["--changed"], "hack/images/build.py", "2 passed"),
         (["--changed"], "hack/imagesque.py", "1 passed, 1 deselected"),
         (["--changed", "-p", "xdist", "-n", "2"], "pyproject.toml.old", "1 passed"),
