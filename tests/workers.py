@@ -26,12 +26,20 @@ TOGETHER: Final = {"tests/node": 0, "tests/images": 0} | dict.fromkeys(NATIVE, 1
 """Folders and files that one worker runs as a whole, and the number of their scope."""
 
 LONGEST: Final = frozenset(
-    {"tests/cluster/test_upgrade.py", "tests/tasks/test_at_work.py", "tests/tasks/test_crash.py"}
+    {
+        "tests/cluster/test_upgrade.py",
+        "tests/tasks/test_at_work.py",
+        "tests/tasks/test_crash.py",
+        "tests/tasks/test_unchanged.py",
+    }
 )
-"""Files of more than a minute, which would keep one worker busy after all others have ended."""
+"""Files that would keep one worker busy after all others have ended: of minutes, or in the last folders."""
+
+WAITING: Final = frozenset({"tests/ui/test_slow_viewers.py"})
+"""Files without a cluster that wait most of their time all the same: for slow clients."""
 
 CLUSTERS_END: Final = 0.9
-"""The share of the files without a cluster before which the last file of a cluster is taken."""
+"""The share of the files that compute before which the last file that waits is taken."""
 
 WORKER_BYTES: Final = 3 * 2**30
 """What a worker takes: itself, its control plane, and what its tests start."""
@@ -83,12 +91,12 @@ def places_of_files(needs_cluster: Mapping[str, bool]) -> dict[str, float]:
     """Where each file stands in the order of a run, by its path; what is lower comes first.
 
     needs_cluster: in the order of the collection, whether a file has tests of a cluster. Those wait half of
-    their time, and the others compute, so both kinds are mixed all along. LONGEST come first and computing
-    files last: they are short, so that all workers end together.
+    their time, as WAITING do, and the others compute, so both kinds are mixed all along. LONGEST come first
+    and computing files last: they are short, so that all workers end together.
     """
     places: dict[str, float] = {}
-    for kind, end in ((True, CLUSTERS_END), (False, 1.0)):
-        files = [file for file, needs in needs_cluster.items() if needs is kind]
+    for waits, end in ((True, CLUSTERS_END), (False, 1.0)):
+        files = [file for file, needs in needs_cluster.items() if (needs or file in WAITING) is waits]
         places |= {file: end * (number + 1) / len(files) for number, file in enumerate(files)}
     first = LONGEST | TOGETHER.keys()
     return places | {file: 0.0 for file in places if not first.isdisjoint((file, _folder(file)))}
