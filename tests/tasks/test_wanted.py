@@ -163,6 +163,52 @@ def test_a_namespaces_default_model_yields_to_a_template_that_names_another() ->
     assert own["nodeSelector"] == {"amd.com/gpu.product-name": "MI250"}
 
 
+REQUESTED = {keys.GPU_MODEL_ANNOTATION: "mi-300x", keys.PRIORITY_ANNOTATION: "high"}
+
+
+@pytest.mark.promise("R149")
+@pytest.mark.parametrize("where", ["team", "defaults"])
+@pytest.mark.parametrize("spec", [{}, {"gpu": "mi300x", "priority": "gpu-high-priority"}])
+def test_annotations_of_the_template_count_as_in_a_job_and_override_a_namespaces_defaults(
+    spec: dict[str, Any], where: str
+) -> None:
+    containers = [{"name": "c", "image": "i"}]
+    template = {"metadata": {"annotations": REQUESTED}, "spec": {"containers": containers}}
+    text = POLICY_TEXT + "    defaults: {defaultModel: H100, defaultTier: low}\n"
+    given = rules(policy=parse(text).policy)
+    made = job_wanted(task({**spec, "template": template}, namespace=where), given)
+    pod = made["spec"]["template"]["spec"]
+    assert pod["nodeSelector"] == {"amd.com/gpu.product-name": "MI300X"}
+    assert pod["priorityClassName"] == "gpu-high-priority"
+    assert pod["containers"][0]["resources"]["limits"] == {"amd.com/gpu": "1"}
+    assert made["metadata"]["labels"][keys.TASK_CLASS_LABEL] == "gpu-high-priority"
+
+
+@pytest.mark.promise("R149")
+@pytest.mark.parametrize("selector", [{}, {PRODUCT: "A100-SHARED"}])
+@pytest.mark.parametrize(
+    ("spec", "where"),
+    [({"gpu": "A100"}, "team"), ({}, "steered")],
+    ids=["the task's model", "the namespace's"],
+)
+def test_a_task_on_time_sliced_gpus_selects_their_product(
+    spec: dict[str, Any], where: str, selector: dict[str, str]
+) -> None:
+    text = """
+apiVersion: topogate.io/v1beta1
+kind: Configuration
+gpus: {resources: [nvidia.com/gpu.shared]}
+models:
+  - {name: A100, labels: {nvidia.com/gpu.product: A100}}
+namespaces: {rules: {steered: {defaultModel: A100}}}
+"""
+    template = {"spec": {"containers": [{"name": "c", "image": "i"}], "nodeSelector": selector}}
+    made = task({**spec, "template": template}, namespace=where)
+    pod = job_wanted(made, rules(policy=parse(text).policy))["spec"]["template"]["spec"]
+    assert pod["nodeSelector"] == {PRODUCT: "A100-SHARED"}
+    assert pod["containers"][0]["resources"]["limits"] == {"nvidia.com/gpu.shared": "1"}
+
+
 @pytest.mark.promise("O154")
 @pytest.mark.parametrize(
     ("spec", "namespace", "reason", "words"),
@@ -297,6 +343,8 @@ def annotated(**values: str) -> dict[str, Any]:
             {"template": annotated(slice_topology="host", slice_size="3"), "workers": 4},
             f"{keys.SLICE_SIZE_ANNOTATION} 3: 4 pods do not divide into slices of 3",
         ),
+        ({"template": annotated(gpu_model="h1000")}, f'{keys.GPU_MODEL_ANNOTATION}: no GPU model "h1000"'),
+        ({"template": annotated(priority="urgent")}, f'{keys.PRIORITY_ANNOTATION}: no tier "urgent"'),
         ({"gpu": "h1000"}, 'gpu: no GPU model "h1000"'),
         ({"priority": "urgent"}, 'priority: no tier "urgent"; allowed here: '),
     ],
@@ -307,6 +355,37 @@ def test_what_cannot_be_meant_is_refused_in_the_words_of_admission(
     with pytest.raises(RefusedError) as refused:
         job_wanted(task(spec), rules())
     assert str(refused.value).startswith(sentence)
+
+
+SLICES: dict[str, Any] = {"topology": {"slice": "host", "sliceSize": 2}}
+
+
+@pytest.mark.promise("O364")
+@pytest.mark.parametrize(
+    ("spec", "written", "sentence"),
+    [
+        ({"gpu": "h100"}, {"gpu_model": "MI300X"}, 'gpu is "h100"'),
+        ({"priority": "gpu-low-priority"}, {"priority": "high"}, 'priority is "low"'),
+        ({"topology": {"required": "host"}}, {"required_topology": "block"}, 'topology.required is "host"'),
+        (
+            {"topology": {"preferred": "host"}},
+            {"preferred_topology": "block"},
+            'topology.preferred is "host"',
+        ),
+        (SLICES, {"slice_topology": "block"}, 'topology.slice is "host"'),
+        (SLICES, {"slice_size": "4"}, 'topology.sliceSize is "2"'),
+    ],
+)
+def test_an_annotation_that_contradicts_the_task_is_refused(
+    spec: dict[str, Any], written: dict[str, str], sentence: str
+) -> None:
+    made = task({**spec, "workers": 8, "template": annotated(**written)})
+    with pytest.raises(RefusedError) as refused:
+        job_wanted(made, rules())
+    (name,) = written
+    there = f'{keys.TOPOGATE_PREFIX}{name.replace("_", "-")}: "{written[name]}"'
+    assert str(refused.value) == f"{sentence}, but the template has {there}; remove one of the two"
+    assert refused.value.reason == "InvalidRequest"
 
 
 def test_a_task_of_a_named_gang_has_the_size_of_the_gang() -> None:

@@ -6,7 +6,7 @@ which admission would derive the same.
 
 import copy
 import hashlib
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -19,7 +19,7 @@ from webhook.tasks import spellings
 from webhook.tasks.spellings import SpellingError
 from webhook.tasks.task_objects import GROUP_VERSION, KIND, NEVER, Task
 from webhook.tasks.template import first_fault
-from webhook.tasks.workers import equip
+from webhook.tasks.workers import Resources, equip
 from webhook.text import LONGEST_LABEL_VALUE, quote, sentence_list
 
 DEFAULT_IMAGE: Final = "busybox:stable"
@@ -61,37 +61,27 @@ class TaskRules:
     restricted: Set[str] = frozenset()
 
 
-def class_wanted(task: Task, rules: TaskRules) -> str:
-    """The PriorityClass of a task's pods, "" for the cluster's default. Raises RefusedError."""
-    tier = _tier(task, rules.policy)
-    if tier is None:
-        return ""
-    if tier.priority_class_name not in rules.classes:
-        raise RefusedError(
-            EventReason.NO_PRIORITY_CLASS,
-            f"priority {tier.name} needs the PriorityClass {tier.priority_class_name}, which does not "
-            "exist; ask the operator to install it, or choose another priority",
-        )
-    return tier.priority_class_name
-
-
 def job_wanted(task: Task, rules: TaskRules) -> dict[str, Any]:
     """The Job, as it is created. Raises RefusedError."""
-    spec, metadata = task.spec, task.metadata
-    class_name = class_wanted(task, rules)
-    model = _model(task, rules.policy)
+    spec, metadata, policy = task.spec, task.metadata, rules.policy
+    template = _written_template(task, rules)
+    tier = _tier(task, template, policy)
+    class_name = _class_name(tier, rules)
+    model, resource = _model(task, template, policy)
+    _add_annotations(template, _requested(task, tier, model))
     try:
-        resources = _resources(task, rules.policy, model)
+        resources = _resources(task, resource)
     except SpellingError as error:
         raise RefusedError(EventReason.INVALID, str(error)) from None
+    labels = model.labels_for([resource]) if model is not None else {}
     job: dict[str, Any] = {
         "parallelism": spec.workers,
         "completions": spec.workers,
         "completionMode": "Indexed",
         "suspend": spec.suspend,
-        "template": _template(task, rules, model, class_name, resources),
+        "template": _template(task, template, policy, class_name, labels, resources),
     }
-    _check_annotations(job["template"]["metadata"]["annotations"], spec.workers, rules.policy)
+    _check_annotations(job["template"]["metadata"]["annotations"], spec.workers, policy)
     if spec.backoff_limit is not None:
         job["backoffLimit"] = spec.backoff_limit
     if spec.active_deadline_seconds is not None:
@@ -144,54 +134,67 @@ def as_label(name: str) -> str:
 # --- priority and model -------------------------------------------------------------------------------
 
 
-def _tier(task: Task, policy: Policy) -> Tier | None:
+def _asked(field: str, value: str, template: Mapping[str, Any], key: str) -> tuple[str, str | None]:
+    """The field of the task, else the annotation of its template, and what it asks for, None for nothing."""
+    written = None if value else _annotations_of(template).get(key)
+    return (field, value or None) if written is None else (key, written)
+
+
+def _tier(task: Task, template: Mapping[str, Any], policy: Policy) -> Tier | None:
+    """That of the task, else that of its template, else the namespace's default. Raises RefusedError."""
     namespace = task.metadata.namespace
-    name = task.spec.priority or policy.rules(namespace).default_tier
-    if not name:
+    field, name = _asked("priority", task.spec.priority, template, keys.PRIORITY_ANNOTATION)
+    name = policy.rules(namespace).default_tier if name is None else name
+    if field == "priority" and not name:
         return None
-    tier = policy.tier(name) or policy.tier_of_class(name)
+    tier = policy.tier(name) or (policy.tier_of_class(name) if field == "priority" else None)
     if tier is None:
-        raise RefusedError(EventReason.UNKNOWN_PRIORITY, f"priority: {policy.no_tier(name, namespace)}")
+        raise RefusedError(EventReason.UNKNOWN_PRIORITY, f"{field}: {policy.no_tier(name, namespace)}")
     if tier.name not in policy.allowed_tiers(namespace):
-        above = policy.above_maximum(f"priority: tier {tier.name}", namespace)
+        above = policy.above_maximum(f"{field}: tier {tier.name}", namespace)
         raise RefusedError(EventReason.PRIORITY_ABOVE_MAXIMUM, above)
     return tier
 
 
-def _model(task: Task, policy: Policy) -> GpuModel | None:
-    name = task.spec.gpu
-    if not name:
-        model = policy.gpu_model(policy.rules(task.metadata.namespace).default_gpu_model)
+def _class_name(tier: Tier | None, rules: TaskRules) -> str:
+    """The PriorityClass of a task's pods, "" for the cluster's default. Raises RefusedError."""
+    if tier is None:
+        return ""
+    if tier.priority_class_name not in rules.classes:
+        raise RefusedError(
+            EventReason.NO_PRIORITY_CLASS,
+            f"priority {tier.name} needs the PriorityClass {tier.priority_class_name}, which does not "
+            "exist; ask the operator to install it, or choose another priority",
+        )
+    return tier.priority_class_name
+
+
+def _model(task: Task, template: Mapping[str, Any], policy: Policy) -> tuple[GpuModel | None, str]:
+    """The model, by the same order as the tier, and the GPU resource to ask for. Raises RefusedError."""
+    field, name = _asked("gpu", task.spec.gpu, template, keys.GPU_MODEL_ANNOTATION)
+    selector = template["spec"].get("nodeSelector") or {}
+    if name is None:
+        default = policy.gpu_model(policy.rules(task.metadata.namespace).default_gpu_model)
+        resource = _gpu_resource(default, policy)
         # What the author wrote overrides a default.
-        return model if model is not None and not _clash(task, model) else None
+        if default is None or any(default.obstacle([resource], selector)):
+            return None, _gpu_resource(None, policy)
+        return default, resource
     model = policy.gpu_model(name)
     if model is None:
-        raise RefusedError(EventReason.UNKNOWN_MODEL, f"gpu: {policy.no_model(name)}")
-    clash = _clash(task, model)
-    if clash:
-        raise RefusedError(
-            EventReason.MODEL_CONTRADICTED,
-            f"GPU model {model.name} needs nodeSelector {clash}={quote(model.labels[clash])}, but the "
-            "template has another value; remove one of the two",
-        )
-    return model
+        raise RefusedError(EventReason.UNKNOWN_MODEL, f"{field}: {policy.no_model(name)}")
+    written = _annotations_of(template).get(keys.GPU_MODEL_ANNOTATION, name)
+    if policy.gpu_model(written) is not model:
+        raise _contradiction(field, name, keys.GPU_MODEL_ANNOTATION, written)
+    resource = _gpu_resource(model, policy)
+    _, sentence = model.obstacle([resource], selector)
+    if sentence:
+        raise RefusedError(EventReason.MODEL_CONTRADICTED, sentence)
+    return model, resource
 
 
-def _clash(task: Task, model: GpuModel) -> str:
-    """The node label for which the template has another value, "" for none."""
-    spec = (task.spec.template or {}).get("spec")
-    selector = spec.get("nodeSelector") if isinstance(spec, dict) else None
-    there = selector if isinstance(selector, dict) else {}
-    return next((key for key, value in model.labels.items() if there.get(key, value) != value), "")
-
-
-def _resources(task: Task, policy: Policy, model: GpuModel | None) -> tuple[dict[str, str], dict[str, str]]:
-    """Requests and limits of the first container. Raises SpellingError, RefusedError."""
-    requests, limits = {}, {}
-    if task.spec.cpu is not None:
-        requests["cpu"] = spellings.cpu(task.spec.cpu)
-    if task.spec.memory is not None:
-        requests["memory"] = limits["memory"] = spellings.memory(task.spec.memory)
+def _gpu_resource(model: GpuModel | None, policy: Policy) -> str:
+    """The first GPU resource with a name that a task may ask for. Raises RefusedError."""
     offered = model.resources if model is not None and model.resources else policy.gpu_resources
     plain = [name for name in offered if _PATTERN.isdisjoint(name)]
     if not plain:
@@ -200,8 +203,55 @@ def _resources(task: Task, policy: Policy, model: GpuModel | None) -> tuple[dict
             f"the GPU resource is unknown: the configuration has only patterns ({sentence_list(offered)}); "
             "ask the operator to name one",
         )
-    limits[plain[0]] = requests[plain[0]] = str(spellings.gpus(task.spec.gpu_amount))
+    return plain[0]
+
+
+def _resources(task: Task, gpu_resource: str) -> Resources:
+    """Requests and limits of the first container. Raises SpellingError."""
+    requests, limits = {}, {}
+    if task.spec.cpu is not None:
+        requests["cpu"] = spellings.cpu(task.spec.cpu)
+    if task.spec.memory is not None:
+        requests["memory"] = limits["memory"] = spellings.memory(task.spec.memory)
+    limits[gpu_resource] = requests[gpu_resource] = str(spellings.gpus(task.spec.gpu_amount))
     return requests, limits
+
+
+# --- annotations --------------------------------------------------------------------------------------
+
+
+def _annotations_of(template: Mapping[str, Any]) -> dict[str, str]:
+    return (template.get("metadata") or {}).get("annotations") or {}
+
+
+def _requested(task: Task, tier: Tier | None, model: GpuModel | None) -> dict[str, tuple[str, str]]:
+    """The task's requests as annotations, "" for none, each with the field of the task."""
+    topology = task.spec.topology
+    return {
+        keys.GPU_MODEL_ANNOTATION: ("gpu", model.name if model is not None else ""),
+        keys.PRIORITY_ANNOTATION: ("priority", tier.name if tier is not None else ""),
+        keys.REQUIRED_TOPOLOGY_ANNOTATION: ("topology.required", topology.required),
+        keys.PREFERRED_TOPOLOGY_ANNOTATION: ("topology.preferred", topology.preferred),
+        keys.SLICE_TOPOLOGY_ANNOTATION: ("topology.slice", topology.slice),
+        keys.SLICE_SIZE_ANNOTATION: ("topology.sliceSize", str(topology.slice_size or "")),
+    }
+
+
+def _add_annotations(template: dict[str, Any], requested: Mapping[str, tuple[str, str]]) -> None:
+    """Add them to the author's, which must not contradict them. Raises RefusedError."""
+    written = _annotations_of(template)
+    for key, (field, value) in requested.items():
+        # A model has several spellings, which _model has compared.
+        if value and key != keys.GPU_MODEL_ANNOTATION and written.get(key, value) != value:
+            raise _contradiction(field, value, key, written[key])
+    added = {key: value for key, (_, value) in requested.items() if value}
+    template["metadata"] = {**(template.get("metadata") or {}), "annotations": {**written, **added}}
+
+
+def _contradiction(field: str, value: str, key: str, written: str) -> RefusedError:
+    there = f"the template has {key}: {quote(written)}"
+    sentence = f"{field} is {quote(value)}, but {there}; remove one of the two"
+    return RefusedError(EventReason.INVALID_REQUEST, sentence)
 
 
 # --- the pods -----------------------------------------------------------------------------------------
@@ -209,29 +259,23 @@ def _resources(task: Task, policy: Policy, model: GpuModel | None) -> tuple[dict
 
 def _template(
     task: Task,
-    rules: TaskRules,
-    model: GpuModel | None,
+    template: Mapping[str, Any],
+    policy: Policy,
     class_name: str,
-    resources: tuple[dict[str, str], dict[str, str]],
+    labels: Mapping[str, str],
+    resources: Resources,
 ) -> dict[str, Any]:
-    template = _written_template(task, rules)
-    written = template.get("metadata") or {}
+    """The template of the Job. template: with all annotations; its spec is changed. labels: of the nodes."""
+    written, spec = template["metadata"], template["spec"]
     own = {keys.TASK_LABEL: task.metadata.name, keys.TASK_UID_LABEL: task.metadata.uid}
-    metadata = {
-        "labels": {**(written.get("labels") or {}), **own},
-        "annotations": {
-            **(written.get("annotations") or {}),
-            **dict(_annotations(task, model, rules.policy)),
-        },
-    }
-    spec = template["spec"]
+    metadata = {"labels": {**(written.get("labels") or {}), **own}, "annotations": written["annotations"]}
     spec["restartPolicy"] = spec.get("restartPolicy") or task.spec.restart_policy
     if class_name:
         spec["priorityClassName"] = class_name
-    if model is not None:
-        spec["nodeSelector"] = {**(spec.get("nodeSelector") or {}), **model.labels}
-    if _is_gated(task, metadata["annotations"], rules.policy):
-        spec["schedulingGates"] = [{"name": rules.policy.gate}]
+    if labels:
+        spec["nodeSelector"] = {**(spec.get("nodeSelector") or {}), **labels}
+    if _is_gated(task, metadata["annotations"], policy):
+        spec["schedulingGates"] = [{"name": policy.gate}]
     equip(spec, resources, task.metadata.name, task.spec.workers)
     return {"metadata": metadata, "spec": spec}
 
@@ -282,20 +326,6 @@ def _security_context(task: Task, rules: TaskRules) -> dict[str, Any]:
         if not task.spec.image:
             security["runAsUser"] = _NON_ROOT_UID
     return security
-
-
-def _annotations(task: Task, model: GpuModel | None, policy: Policy) -> Iterator[tuple[str, str]]:
-    topology = task.spec.topology
-    tier = _tier(task, policy)
-    requests = {
-        keys.GPU_MODEL_ANNOTATION: model.name if model is not None else "",
-        keys.PRIORITY_ANNOTATION: tier.name if tier is not None else "",
-        keys.REQUIRED_TOPOLOGY_ANNOTATION: topology.required,
-        keys.PREFERRED_TOPOLOGY_ANNOTATION: topology.preferred,
-        keys.SLICE_TOPOLOGY_ANNOTATION: topology.slice,
-        keys.SLICE_SIZE_ANNOTATION: str(topology.slice_size or ""),
-    }
-    return ((key, value) for key, value in requests.items() if value)
 
 
 def _is_gated(task: Task, annotations: Mapping[str, str], policy: Policy) -> bool:
