@@ -1,5 +1,6 @@
 """A gang that is evicted and created again is placed as well as it can be once its former pods are gone."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
@@ -11,7 +12,9 @@ from labeler.contract import keys
 from tests.support import wait_for_pods
 from tests.sweeper.at_work import Pods, create_job, run_all, sweep, template
 from tests.sweeper.cluster import Nodes, Placing, gpu_pod, places
+from tests.sweeper.moves import Scattered, with_limits
 from tests.sweeper.pods import job_pod
+from tests.sweeper.preemptions import member as in_job
 from webhook.configuration.settings import Settings
 from webhook.kube import placements
 from webhook.kube.client import MERGE_PATCH
@@ -120,6 +123,51 @@ def test_it_waits_for_no_pod_that_leaves_it_no_better_place() -> None:
         node["spec"] = {"unschedulable": True}
         case.cluster.nodes[name] = msgspec.convert(node, type(case.cluster.nodes[name]))
     assert blocks(places(case.one())) == {0, 1}
+
+
+def recreated(ends_in: float, settings: Settings) -> Scattered:
+    """A gang asks for a block again, and has a former pod in one; another gang is in the other.
+
+    Each block has a free node more. ends_in: seconds until the grace period of the former pod ends.
+    """
+    made = Scattered(2, 2, settings=settings)
+    made.runs("other", "n2")
+    made.waits("large", 2, again=1, priority=100)
+    ends = f"{datetime.now(UTC) + timedelta(seconds=ends_in):%Y-%m-%dT%H:%M:%SZ}"
+    made.cluster.pods.append(in_job("large", 0, "n0", priority=100, metadata={"deletionTimestamp": ends}))
+    return made
+
+
+WITH_MOVES: Final = replace(with_limits(after_seconds=0), preempt=False)
+
+
+@pytest.mark.promise("R351")
+@pytest.mark.parametrize("settings", [Settings(), WITH_MOVES], ids=["preempted", "moved"])
+def test_nobody_makes_room_for_a_gang_that_fits_once_its_former_pods_are_gone(settings: Settings) -> None:
+    made = recreated(50, settings)
+    orders = made.one()
+    assert places(orders) == {}
+    assert made.reason(orders, "large") == "1 pod of it is about to end, on whose nodes it will fit"
+    assert 0 < orders.due_seconds <= 50
+    made.cluster.pods.pop()
+    assert set(places(made.one()).values()) == {"n0", "n1"}
+
+
+@pytest.mark.promise("R351")
+@pytest.mark.parametrize("settings", [Settings(), WITH_MOVES], ids=["preempted", "moved"])
+@pytest.mark.parametrize("ends_in", [-1, 3600])
+def test_others_make_room_for_a_gang_whose_former_pods_do_not_end_soon(
+    ends_in: float, settings: Settings
+) -> None:
+    (plan,) = recreated(ends_in, settings).one().plans
+    assert [group.pods for group in plan.victims] == [["ns-other-0"]]
+
+
+def test_a_gang_after_it_gets_none_of_the_place_that_its_former_pods_complete() -> None:
+    made = recreated(50, Settings())
+    late = [gpu_pod(f"late-{number}", priority=1) for number in range(2)]
+    made.cluster.pods += late
+    assert set(places(made.one()).values()) == {"n3"}
 
 
 # --- at work ------------------------------------------------------------------------------------------

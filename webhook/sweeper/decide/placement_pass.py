@@ -59,6 +59,7 @@ from webhook.sweeper.decide.reservations import (
 from webhook.sweeper.decide.steps import (
     allow_nodes,
     ask_without_refusals,
+    await_former_place,
     await_former_pods,
     commit,
     complete,
@@ -109,6 +110,7 @@ STEPS: Final[tuple[Step, ...]] = (
     place_anywhere,
     await_former_pods,
     place_minimum,
+    await_former_place,
     preempt,
     move_gangs,
     reserve_nodes_for_later_pods,

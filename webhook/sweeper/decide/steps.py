@@ -269,8 +269,29 @@ def await_former_pods(attempt: Attempt, now: PassState) -> Attempt | GangWaits:
     better = _ask(attempt, attempt.asked, later)
     if isinstance(better, NoFit) or better.objective.domains >= answer.objective.domains:
         return attempt
+    return _until_they_end(attempt, ending, seconds, "it will use fewer topology domains")
+
+
+def await_former_place(attempt: Attempt, now: PassState) -> Attempt | GangWaits:
+    """A gang without a place waits in the same way where it fits once its former pods have ended.
+
+    Until then no other gang is evicted or moved for it.
+    """
+    ending, seconds = _ending_soon(attempt.gang, now.view)
+    if not isinstance(attempt.answer, NoFit) or not ending:
+        return attempt
+    later = replace(now, snapshot=without_part(ending, now.view, now.snapshot))
+    answered = (replace(each, answer=_ask(each, each.asked, later)) for each in attempt.as_variants())
+    then = _first_placed(answered)
+    if isinstance(then.answer, NoFit):
+        return attempt
+    return _until_they_end(then, ending, seconds, "it will fit")
+
+
+def _until_they_end(attempt: Attempt, ending: Sequence[Pod], seconds: float, what: str) -> GangWaits:
+    """A gang waits for so many seconds with its place. what: what it gains by that."""
     pods = counted(len(ending), "pod of it is", "pods of it are")
-    sentence = f"{pods} about to end, on whose nodes it will use fewer topology domains"
+    sentence = f"{pods} about to end, on whose nodes {what}"
     return GangWaits(Cause.INCOMPLETE, sentence, due_seconds=seconds, keeps_place=True, attempt=attempt)
 
 
