@@ -9,7 +9,18 @@ import pytest
 
 from labeler.contract import keys
 from tests.sweeper.cluster import places
-from tests.sweeper.moves import MOVABLE, MOVES, WAITING, Moving, Scattered, evicted, moved, scene, with_limits
+from tests.sweeper.moves import (
+    MOVABLE,
+    MOVES,
+    REQUIRED,
+    WAITING,
+    Moving,
+    Scattered,
+    evicted,
+    moved,
+    scene,
+    with_limits,
+)
 from tests.sweeper.preemptions import member
 from webhook.configuration.settings import Settings
 from webhook.inquiry.move_answer import what_moves_would_do
@@ -25,6 +36,21 @@ def test_a_willing_gang_is_moved_where_that_frees_a_block() -> None:
     orders = scene().one()
     assert places(orders) == {"large-0": "n0", "large-1": "n1"}
     assert moved(orders) == [(["ns-small-0"], ["n3"])]
+
+
+@pytest.mark.promise("O418")
+def test_nothing_is_moved_for_a_pod_that_has_just_replaced_one_of_an_old_gang() -> None:
+    made = scene(with_limits(after_seconds=600))
+    made.cluster.pods.pop()
+    created = {"annotations": REQUIRED, "creationTimestamp": datetime.now(UTC).isoformat()}
+    made.cluster.pods = [pod for pod in made.cluster.pods if pod.metadata.name != "large-0"]
+    made.runs("large", "n1", annotations=REQUIRED)
+    made.cluster.pods.append(member("large", 1, metadata=created))
+    assert moved(made.one()) == []
+    made.cluster.pods[-1] = member(
+        "large", 1, metadata=created | {"creationTimestamp": "2026-01-01T00:00:00Z"}
+    )
+    assert moved(made.one()) == [(["ns-small-0"], ["n3"])]
 
 
 def make_incomplete(made: Scattered) -> None:

@@ -1,7 +1,7 @@
 """When a gang that does not fit holds nodes for itself, which, and for how long."""
 
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -57,8 +57,9 @@ def running(name: str, node: str, kind: str = "batch/v1 Job") -> Pod:
 class Case:
     """A waiting gang of two pods and a cluster in which it does not fit."""
 
-    def __init__(self, *running_pods: Pod, share: float = 1.0) -> None:
-        waiting = [with_gpu(job_pod(index)) for index in range(2)]
+    def __init__(self, *running_pods: Pod, share: float = 1.0, **metadata: str) -> None:
+        """metadata: of the waiting pods."""
+        waiting = [with_gpu(job_pod(index, **metadata)) for index in range(2)]
         settings = Settings(reserve_seconds=60, reserve_hold_seconds=HOLD, reserve_share=share)
         snapshotter = Snapshotter(TwoNodes(*waiting, *running_pods), settings)
         self.view = snapshotter.view()
@@ -93,6 +94,17 @@ class Case:
 @pytest.mark.promise("O99")
 def test_a_gang_that_has_waited_holds_the_nodes_that_become_free_for_it() -> None:
     assert Case(running("busy", "n2")).reserved() == {"n1", "n2"}
+
+
+@pytest.mark.promise("O99")
+@pytest.mark.parametrize(("ago", "reserved"), [(0, frozenset()), (61, {"n1", "n2"})])
+def test_a_gang_begins_to_wait_with_its_oldest_waiting_pod(ago: float, reserved: frozenset[str]) -> None:
+    """Its running pod is old, and its replacements are new or not."""
+    runs = with_gpu(job_pod(2), nodeName="n2", schedulingGates=[])
+    created = datetime.now(UTC) - timedelta(seconds=ago)
+    case = Case(runs, creationTimestamp=created.isoformat())
+    assert len(case.gang.pods) == 3
+    assert case.reserved() == reserved
 
 
 @pytest.mark.parametrize("kind", ["apps/v1 StatefulSet", "apps/v1 ReplicaSet", "v1 ReplicationController"])

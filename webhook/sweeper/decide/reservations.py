@@ -241,13 +241,14 @@ class ReservationLedger:
         return self.promised.union(*others)
 
     def has_waited_long(self, gang: PodGang) -> bool:
-        """Whether a gang is old enough that nodes are reserved for it."""
+        """Whether a gang has waited so long that nodes are reserved for it."""
         return self.has_waited(gang, self.settings.reserve_seconds)
 
     def has_waited(self, gang: PodGang, seconds: float) -> bool:
-        """Whether a gang is so old."""
+        """Whether the oldest of its waiting pods is so old: those that run have found their place."""
+        oldest = min((pod.metadata.creation_timestamp or "" for pod in gang.gated), default="")
         try:
-            age = (self.now.at - datetime.fromisoformat(gang.created)).total_seconds()
+            age = (self.now.at - datetime.fromisoformat(oldest)).total_seconds()
         except ValueError:
             age = 0.0
         return age >= seconds
