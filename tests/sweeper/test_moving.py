@@ -217,12 +217,13 @@ def test_a_moved_gang_may_use_one_more_host_and_node_and_no_more_domains_else() 
 
 
 @pytest.mark.promise("O419")
-def test_the_recreated_pods_get_the_reserved_place_and_nobody_else_does() -> None:
+@pytest.mark.parametrize("deadline", [None, 60], ids=["urgent", "urgent and short"])
+def test_the_recreated_pods_get_the_reserved_place_and_nobody_else_does(deadline: int | None) -> None:
     made = scene()
     (order,) = made.one().plans
     made.written(order)
     made.cluster.pods = [pod for pod in made.cluster.pods if pod.metadata.uid != "ns-small-0"]
-    made.waits("urgent", 1, priority=1000)
+    made.waits("urgent", 1, priority=1000, activeDeadlineSeconds=deadline)
     orders = made.one()
     assert places(orders) == {}, "the free node is reserved for the moved gang"
     assert "nodes are reserved for gangs that are moved: 1 for" in made.reason(orders, "urgent")

@@ -241,13 +241,18 @@ def test_gangs_of_other_namespaces_are_not_named_to_one_another() -> None:
     assert all("secret" not in sentence and "theirs" not in sentence for sentence in found.sentences.values())
 
 
-def budget(allowed: int) -> Budgets:
-    body = {
-        "metadata": {"name": "keep", "namespace": "ns", "uid": "keep"},
-        "spec": {"selector": {"matchLabels": {marks.JOB_NAME_LABEL: "low"}}},
-        "status": {"disruptionsAllowed": allowed},
-    }
-    return Budgets([msgspec.convert(body, PodDisruptionBudget)])
+def budget(allowed: int, *more: str) -> Budgets:
+    """A budget for the pods of low. more: the uids of pods of which each has another one."""
+    low = {marks.JOB_NAME_LABEL: "low"}
+    bodies = [
+        {
+            "metadata": {"name": name, "namespace": "ns", "uid": name},
+            "spec": {"selector": {"matchLabels": labels}},
+            "status": {"disruptionsAllowed": allowed},
+        }
+        for name, labels in (("keep", low), *((uid, {"uid": uid}) for uid in more))
+    ]
+    return Budgets(msgspec.convert(bodies, list[PodDisruptionBudget]))
 
 
 @pytest.mark.promise("S16", "O180")
@@ -259,6 +264,23 @@ def test_no_pod_of_a_gang_is_evicted_if_a_budget_protects_one() -> None:
     assert found.sentences["ns/high"].endswith(
         "not yet: PodDisruptionBudget keep allows 1 of 2 evictions now"
     )
+
+
+@pytest.mark.promise("O180")
+def test_no_pod_of_a_gang_is_evicted_if_one_has_several_budgets() -> None:
+    """The API server refuses the eviction of such a pod, whatever they allow."""
+    scene = Scene()
+    labelled = msgspec.structs.replace(
+        scene.low[0].metadata, labels=scene.low[0].metadata.labels | {"uid": "ns-low-0"}
+    )
+    scene.cluster.pods[0] = msgspec.structs.replace(scene.low[0], metadata=labelled)
+    scene.budgets = budget(5, "ns-low-0")
+    found = scene.look()
+    assert (going(found), found.waiting_uids) == ([], frozenset({"ns-high-0"}))
+    sentence = "several PodDisruptionBudgets select one of its pods, which the eviction API then refuses"
+    assert found.sentences["ns/high"].endswith(f"not yet: {sentence}")
+    scene.budgets = budget(5, "ns-low-2")
+    assert len(going(scene.look())) == 2
 
 
 def test_a_gang_that_has_lost_a_pod_by_itself_loses_no_more_than_a_budget_allows() -> None:

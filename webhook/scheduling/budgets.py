@@ -28,11 +28,18 @@ class Budgets:
 
     def why_not(self, pods: Sequence[Pod]) -> str:
         """The budget that forbids the eviction of these pods of one namespace, as a sentence; "" if none
-        does.
+        does. The eviction API refuses pods that several budgets select.
         """
         if pods and not self._is_read:
             return "the PodDisruptionBudgets have not been read"
-        for budget, count in self._counted(pods):
+        seen = set[str]()
+        for budget, selected in self._selected(pods):
+            count, uids = len(selected), {pod.metadata.uid for pod in selected}
+            if not seen.isdisjoint(uids):
+                return (
+                    "several PodDisruptionBudgets select one of its pods, which the eviction API then refuses"
+                )
+            seen |= uids
             allowed = max(0, budget.status.disruptions_allowed - self._taken.get(budget.metadata.uid, 0))
             if count > allowed:
                 return f"PodDisruptionBudget {budget.metadata.name} allows {allowed} of {count} evictions now"
@@ -41,19 +48,19 @@ class Budgets:
     def without(self, pods: Sequence[Pod]) -> "Budgets":
         """The budgets after the eviction of these pods."""
         taken = dict(self._taken)
-        for budget, count in self._counted(pods):
+        for budget, selected in self._selected(pods):
             uid = budget.metadata.uid
-            taken[uid] = taken.get(uid, 0) + count
+            taken[uid] = taken.get(uid, 0) + len(selected)
         left = copy(self)
         left._taken = taken
         return left
 
-    def _counted(self, pods: Sequence[Pod]) -> Iterator[tuple[PodDisruptionBudget, int]]:
-        """The budgets that select any of the pods, and how many they select."""
+    def _selected(self, pods: Sequence[Pod]) -> Iterator[tuple[PodDisruptionBudget, list[Pod]]]:
+        """The budgets that select any of the pods, and those that they select."""
         for budget in self._by_namespace.get(pods[0].metadata.namespace, ()) if pods else ():
             if budget.spec.selector is None:
                 continue
             wanted = requirements_of(budget.spec.selector)
-            count = sum(all(label_holds(each, pod.metadata.labels) for each in wanted) for pod in pods)
-            if count:
-                yield budget, count
+            found = [pod for pod in pods if all(label_holds(each, pod.metadata.labels) for each in wanted)]
+            if found:
+                yield budget, found

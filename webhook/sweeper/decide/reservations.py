@@ -37,7 +37,7 @@ class ReservationKind:
     name: in the metrics. sentence: the reason for a gang that may not use them, before how many and for whom.
     of_new_nodes: the nodes were created for the gang. Then nothing else is reserved for it, and a gang that
     finds no other nodes may ask an autoscaler for its own. Otherwise that gang waits until they are free.
-    is_firm: pods that replace lost ones of a running gang do not use them either.
+    is_firm: pods that replace lost ones of a running gang, or must end before, do not use them either.
     """
 
     name: str
@@ -161,7 +161,7 @@ class ReservationLedger:
             )
 
     def _others(self, gang: PodGang, waiting: Sequence[Pod], view: View) -> tuple[Reservation, ...]:
-        """Pods that must have ended before a reservation does may use its nodes.
+        """Pods that must have ended before a reservation does may use its nodes, unless it is firm.
 
         Where two plans reserve one node for later stages, both were placed there with capacity for each
         other.
@@ -177,7 +177,7 @@ class ReservationLedger:
         return tuple(
             replace(each, nodes=each.closed_to(waiting, view) - own)
             for each in others
-            if ends > each.until
+            if (each.kind.is_firm or ends > each.until)
             and (
                 self.order.get(each.gang, position) < position
                 if each.priority is None
