@@ -143,7 +143,9 @@ WITH_MOVES: Final = replace(with_limits(after_seconds=0), preempt=False)
 
 @pytest.mark.promise("R351")
 @pytest.mark.parametrize("settings", [Settings(), WITH_MOVES], ids=["preempted", "moved"])
-def test_nobody_makes_room_for_a_gang_that_fits_once_its_former_pods_are_gone(settings: Settings) -> None:
+def test_no_gang_is_evicted_or_moved_for_one_that_fits_once_its_former_pods_are_gone(
+    settings: Settings,
+) -> None:
     made = recreated(50, settings)
     orders = made.one()
     assert places(orders) == {}
@@ -156,7 +158,7 @@ def test_nobody_makes_room_for_a_gang_that_fits_once_its_former_pods_are_gone(se
 @pytest.mark.promise("R351")
 @pytest.mark.parametrize("settings", [Settings(), WITH_MOVES], ids=["preempted", "moved"])
 @pytest.mark.parametrize("ends_in", [-1, 3600])
-def test_others_make_room_for_a_gang_whose_former_pods_do_not_end_soon(
+def test_others_are_evicted_or_moved_for_a_gang_whose_former_pods_do_not_end_soon(
     ends_in: float, settings: Settings
 ) -> None:
     (plan,) = recreated(ends_in, settings).one().plans

@@ -113,6 +113,10 @@ def test_a_gang_that_has_got_a_pod_that_is_as_important_is_not_begun() -> None:
     found = scene.look()
     assert (going(found), found.waiting_uids) == ([], frozenset({"ns-high-0"}))
     assert found.sentences["ns/high"].endswith("not yet: their gang has pods that must not be evicted for it")
+    scene.clock.now += SETTINGS.bind_seconds
+    found = scene.look()
+    assert found.dropped == {"ns-high-0"}, "kube-scheduler would preempt a pod of it for a released one"
+    assert (going(found), found.waiting_uids) == ([], found.dropped)
 
 
 @pytest.mark.promise("O183")

@@ -11,7 +11,8 @@ waiting pods, and of the same gang as the rest of its group.
 
 Gangs that are moved are victims with a new place. They may be of the same priority, but all of their pods
 must say that they may be moved. None is evicted while another one of the plan cannot be. The plan's pods are
-never released before they are gone: a plan that has waited too long is dropped.
+never released before they are gone: a plan that has waited too long is dropped. So is one whose victims have
+got pods that must stay, as kube-scheduler would preempt the others one by one.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
@@ -127,7 +128,7 @@ class Preempting:
     waiting_uids: uids of pods that are not released yet. sentences: by Placement, what its gang waits for.
     going: gangs that are evicted as a whole in this pass, or moved, perhaps later: no pod of them is placed
     in it, as it would be left alone afterwards. dropped: uids of pods whose plan is given up, as gangs could
-    not be moved for it. counting: what counts as a GPU.
+    not be moved for it, or are no victims any more. counting: what counts as a GPU.
     """
 
     waiting_uids: frozenset[str] = frozenset()
@@ -236,7 +237,7 @@ def look_for_victims(
         after, left, blocked = _evicting(groups, plan, view, found, budgets)
         began = since.get(plan.placement.key, now)
         is_over = now - began >= _patience(blocked, settings)
-        if is_over and moves:
+        if is_over and _is_never_released(groups):
             found = found.dropping(plan)
             continue
         found, budgets, known[plan.placement.key] = after, left, began
@@ -249,6 +250,11 @@ def look_for_victims(
 def _are_moved(groups: Sequence[RunningVictims]) -> bool:
     """Whether some of these gangs are moved; a plan may also name gangs that it no longer needs."""
     return any(group.is_moved for group in groups)
+
+
+def _is_never_released(groups: Sequence[RunningVictims]) -> bool:
+    """Whether a plan with these victims is dropped where others are left to kube-scheduler."""
+    return any(group.is_moved or group.blocked == _NOT_ALL for group in groups)
 
 
 def _patience(blocked: str, settings: Settings) -> float:
