@@ -141,7 +141,18 @@ def test_refusals_of_late_are_not_forgotten_before_the_node_may_be_used_again() 
     later = seconds(3000) + 8 * AVOID_SECONDS
     known = after(known=refusals, now=later - 1, counts_for=60)
     assert placed([gpu_pod("new", metadata=GANG)], known, 1, later - 1) == {}
-    assert after(known=known, now=later, counts_for=60) == NONE_REFUSED
+    known = after(known=known, now=later, counts_for=60)
+    assert placed([gpu_pod("new", metadata=GANG)], known, 1, later) == {"new": "n0"}
+    assert after(known=known, now=later + 8 * AVOID_SECONDS, counts_for=60) == NONE_REFUSED
+
+
+@pytest.mark.promise("R306")
+def test_a_refusal_soon_after_the_node_may_be_used_again_doubles_the_time() -> None:
+    known = after(gone("OutOfcpu", "n0"), AGAIN, now=seconds(21), counts_for=60)
+    known = after(known=known, now=seconds(650), counts_for=60)
+    third = gone("OutOfcpu", "n0", "third", created=690, at=700)
+    refusals = after(third, known=known, now=seconds(700), counts_for=60)
+    assert placed([gpu_pod("new", metadata=GANG)], refusals, 1, seconds(700) + 2 * AVOID_SECONDS - 1) == {}
 
 
 def test_pods_that_were_refused_together_count_once_in_whatever_order_they_are_read() -> None:

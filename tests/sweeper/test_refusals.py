@@ -73,6 +73,23 @@ def test_each_later_failure_is_avoided_for_twice_as_long_and_with_all_nodes_befo
     assert refusing.at(first + 2 * AVOID_SECONDS).nodes_of(KEY) == frozenset()
 
 
+@pytest.mark.promise("O93")
+def test_a_node_that_fails_again_once_it_may_be_used_is_avoided_for_twice_as_long() -> None:
+    again = AVOID_SECONDS + 120
+    known = RefusingNodes().refused(KEY, {"a"}, 0.0).at(again)
+    assert (known.nodes_of(KEY), list(known.rules())) == (frozenset(), [])
+    refusing = known.refused(KEY, {"a"}, again)
+    assert refusing.at(again + 2 * AVOID_SECONDS - 1).nodes_of(KEY) == {"a"}
+    assert refusing.at(again + 2 * AVOID_SECONDS).nodes_of(KEY) == frozenset()
+
+
+@pytest.mark.promise("O93")
+def test_a_failure_is_forgotten_after_twice_the_time_for_which_its_node_is_avoided() -> None:
+    later = 2 * AVOID_SECONDS
+    refusing = RefusingNodes().refused(KEY, {"a"}, 0.0).refused(KEY, {"b"}, later)
+    assert refusing.at(later + AVOID_SECONDS).nodes_of(KEY) == frozenset()
+
+
 def test_pods_that_fail_together_are_one_failure() -> None:
     refusing = RefusingNodes()
     for node in "abcdefgh":

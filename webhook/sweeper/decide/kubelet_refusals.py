@@ -25,7 +25,7 @@ from labeler.contract import keys
 from webhook.kube.objects import Node, Pod
 from webhook.kube.times import since_1970
 from webhook.sweeper.decide.node_rules import NodeRule
-from webhook.sweeper.decide.refusing_nodes import avoid_seconds
+from webhook.sweeper.decide.refusing_nodes import avoid_seconds, forgotten_at
 from webhook.sweeper.observe.gangs import GangKey, PodGang
 
 REFUSED: Final = "Pod was rejected: "
@@ -92,7 +92,11 @@ class KubeletRefusals:
             key = controller_of(pod), pod.spec.node_name
             found[key] = _with_one(found.get(key), pod, at)
             new.add(key)
-        found = {key: each for key, each in found.items() if now < max(each.at + seconds, each.hard_until)}
+        found = {
+            key: each
+            for key, each in found.items()
+            if now < max(each.at + seconds, forgotten_at(each.at, each.hard_until))
+        }
         if len(found) > MOST:
             found = _newest_of_each_namespace(found)
         return KubeletRefusals(found, frozenset(new & found.keys()))

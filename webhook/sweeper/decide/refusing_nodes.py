@@ -21,6 +21,14 @@ def avoid_seconds(earlier: int) -> float:
     return min(LONGEST_AVOID_SECONDS, AVOID_SECONDS * 2.0 ** min(earlier, 16))
 
 
+def forgotten_at(failed_at: float, until: float) -> float:
+    """When the failures of a node count no more, which is not used until then: after as long again.
+
+    If they were forgotten as soon as the node may be used, no failure would be a further one.
+    """
+    return until + (until - failed_at)
+
+
 @dataclass(frozen=True)
 class ApiRefusal:
     """The API server refused a gang's plan or release. node: on account of which that may be, or ""."""
@@ -31,7 +39,10 @@ class ApiRefusal:
 
 @dataclass(frozen=True)
 class GangRefusals:
-    """The nodes that a gang does not use, and until when. count: of failures; `at`: when the last one was."""
+    """The nodes that a gang does not use, and until when; none after that.
+
+    count: of failures; `at`: when the last one was.
+    """
 
     nodes: frozenset[str] = frozenset()
     count: int = 0
@@ -50,8 +61,14 @@ class RefusingNodes:
     refusing: Mapping[GangKey, GangRefusals] = field(default_factory=dict)
 
     def at(self, now: float) -> "RefusingNodes":
-        """The entries that are still valid."""
-        return RefusingNodes({key: each for key, each in self.refusing.items() if each.until > now})
+        """The entries that still count."""
+        return RefusingNodes(
+            {
+                key: each if each.until > now else replace(each, nodes=frozenset())
+                for key, each in self.refusing.items()
+                if forgotten_at(each.at, each.until) > now
+            }
+        )
 
     def refused(self, key: GangKey, nodes: Collection[str], now: float) -> "RefusingNodes":
         """With these and the earlier nodes not used by this gang, for longer than after the last failure.
@@ -79,7 +96,8 @@ class RefusingNodes:
     def rules(self) -> Iterator[NodeRule]:
         """The nodes that gangs do not use, as of the last at()."""
         for key, each in self.refusing.items():
-            yield NodeRule(each.nodes, _NOT_BOUND, RuleKind.REFUSED, is_hard=True, applies_to=key)
+            if each.nodes:
+                yield NodeRule(each.nodes, _NOT_BOUND, RuleKind.REFUSED, is_hard=True, applies_to=key)
 
     def nodes_of(self, *keys: GangKey) -> frozenset[str]:
         """The nodes that a gang, known under any of these keys, does not use, as of the last at()."""
