@@ -1,6 +1,6 @@
 """Plans as the API server stores them: their pods, the life of the gang that their status belongs to."""
 
-from typing import Any, Final
+from typing import Any, Final, get_origin
 
 import msgspec
 import pytest
@@ -76,6 +76,20 @@ def test_a_gang_that_began_again_is_not_complete_because_its_earlier_life_was(
     assert not rewritten.is_complete
     again = PlacementStatus(placements.BOUND, 1, 1, 1, complete=True, attempt=1)
     assert placements.write_status(api, rewritten, again).is_complete
+
+
+def test_each_map_of_a_plan_loses_what_the_next_plan_does_not_name(cluster: Cluster, namespace: str) -> None:
+    install_definitions(cluster)
+    api = cluster.api()
+    metadata: dict[str, Any] = {"namespace": namespace, "name": "p"}
+    fields = msgspec.structs.fields(PlacementSpec)
+    names = [field.name for field in fields if get_origin(field.type) is dict]
+    written: Placement | None = None
+    for found in ({"a": "1", "b": "1"}, {"b": "2", "c": "2"}, {"b": "2"}, {}):
+        maps: dict[str, Any] = dict.fromkeys(names, found)
+        plan = msgspec.structs.replace(spec("a"), **maps)
+        written = placements.write_plan(api, written, metadata, plan)
+        assert [getattr(written.spec, name) for name in names] == [found] * len(names), names
 
 
 def test_a_plan_that_was_written_meanwhile_is_not_overwritten(cluster: Cluster, namespace: str) -> None:

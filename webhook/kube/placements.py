@@ -119,6 +119,9 @@ class PlacementSpec(Struct, frozen=True, omit_defaults=True):
         return {**rest, "packed": pack(self.pods)}
 
 
+_MAPS: Final = ("domains", "avoided")
+"""The fields of a plan that are maps."""
+
 _V01_STATUS: Final = ("held", "heldUntil", "turn")
 
 
@@ -262,11 +265,17 @@ def write_plan(
         "resourceVersion": before.metadata.resource_version,
         "ownerReferences": metadata.get("ownerReferences"),
     }
-    gone = {name: None for name in PlacementSpec.__struct_encode_fields__ if name not in body["spec"]}
+    gone = {name: None for name in PlacementSpec.__struct_encode_fields__ if name not in fields}
+    # A merge patch merges maps: of one that stays, the keys that go are removed one by one.
+    maps = {
+        name: {**dict.fromkeys(getattr(before.spec, name)), **fields[name]}
+        for name in _MAPS
+        if name in fields
+    }
     answer = api.request(
         "PATCH",
         path(before.metadata.namespace, before.metadata.name),
-        body={"metadata": guard, "spec": body["spec"] | gone},
+        body={"metadata": guard, "spec": fields | gone | maps},
         content_type=MERGE_PATCH,
     )
     return _answered(answer)
