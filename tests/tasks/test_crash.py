@@ -17,7 +17,7 @@ from tests.tasks.at_work import PATIENCE_SECONDS, RUN_FOR, Lives, Team, install,
 from webhook.tasks import task_objects
 
 PARALLEL: Final = 6
-JOBS_MADE: Final = {"train": 3, "big": 2, "short": 1}
+JOBS_MADE: Final = {"train": 4, "big": 2, "short": 1}
 
 
 def run_case(cluster: Cluster, death: Death | None) -> tuple[Team, Lives, list[str]]:

@@ -75,6 +75,33 @@ def test_suspending_and_resuming_are_handed_on_to_the_job(spec: dict[str, Any], 
     assert (step.act, step.body, step.status.phase) == (CHANGE, spec, SUSPENDED)
 
 
+@pytest.mark.promise("R150")
+@pytest.mark.parametrize(
+    ("status", "counts", "pods"),
+    [
+        ({"phase": SUSPENDED, "startTime": "2026-11-21T11:00:00Z"}, {}, []),
+        ({}, {"succeeded": 1}, []),
+        ({}, {"failed": 1}, []),
+        ({}, {}, [pod(2, "Succeeded", "n1")]),
+    ],
+    ids=["it has run", "a worker has succeeded", "a worker has failed", "not counted yet"],
+)
+def test_a_task_that_has_run_is_resumed_from_its_beginning_by_another_job(
+    status: dict[str, Any], counts: dict[str, Any], pods: list[TaskPod]
+) -> None:
+    made = task({"workers": 4}, status)
+    suspended = job({"suspend": True}, counts)
+    step = step_of(made, suspended, pods)
+    assert (step.act, step.status.phase) == (DELETE, PENDING)
+    assert step_of(made, job({"suspend": True}, counts, **DELETED), pods).act == ""
+    ends = pod(1, "Running", "n1")
+    assert step_of(made, pods=[*pods, ends]).act == ""
+    again = step_of(made, pods=pods)
+    assert (again.act, again.body and again.body["spec"]["suspend"]) == (CREATE, False)
+    assert step_of(made, job({}, {"ready": 4}), pods).act == ""
+    assert step_of(task({"workers": 4, "suspend": True}, status), suspended, pods).act == ""
+
+
 def test_a_deadline_that_changes_is_handed_on_to_the_job() -> None:
     assert step_of(task({"activeDeadlineSeconds": 60}), job()).body == {"activeDeadlineSeconds": 60}
     assert step_of(task(), job({"activeDeadlineSeconds": 60})).body == {"activeDeadlineSeconds": None}

@@ -2,10 +2,10 @@
 
 A task has at most one Job, with its own name: the API server itself refuses a second. Every write has
 preconditions, so it is safe to decide again after any crash. A Job that must be replaced (a new attempt,
-another class while it waits) is first deleted with its pods, and created again once they are deleted. So is
-the Job of an earlier task of the same name: Kubernetes' garbage collector does not delete it if its watch was
-down from before that task's deletion until after this one's creation, since it then takes both for one
-changed object.
+another class while it waits, the resumption of one that has run) is first deleted with its pods, and created
+again once they are deleted. So is the Job of an earlier task of the same name: Kubernetes' garbage collector
+does not delete it if its watch was down from before that task's deletion until after this one's creation,
+since it then takes both for one changed object.
 """
 
 from collections.abc import Sequence
@@ -81,6 +81,9 @@ def next_step(seen: ObservedTask, rules: TaskRules, time: datetime) -> TaskStep:
         return TaskStep("", "its Job has ended", status.finished(task, seen.job, pods, now))
     if seen.job.metadata.deletion_timestamp:
         return TaskStep("", "its Job is being deleted", status.pending(task, "its Job is being deleted", now))
+    if _is_resumed(task, seen.job, pods):
+        wanted_status = status.pending(task, "its former pods end, before it starts again", now)
+        return _gone_first(seen.job, "it is resumed from its beginning", wanted_status)
     return _beside_job(seen, seen.job, pods, body, now)
 
 
@@ -161,6 +164,17 @@ def _beside_job(
     return TaskStep(
         CHANGE if change else "", "its Job is current" if not change else str(change), wanted_status, change
     )
+
+
+def _is_resumed(task: Task, job: TaskJob, pods: Sequence[TaskPod]) -> bool:
+    """Whether a task is resumed of which a worker has ever started.
+
+    A resumed Job runs only the ranks that have not succeeded, and still counts earlier failures.
+    """
+    if task.spec.suspend or not job.spec.suspend:
+        return False
+    is_counted = job.status.succeeded or job.status.failed  # pods that ended while nobody saw them
+    return bool(task.status.start_time or is_counted or any(pod.is_over for pod in pods))
 
 
 def _job_spec_change(task: Task, job: TaskJob) -> dict[str, Any]:

@@ -146,6 +146,7 @@ class TaskJobStatus(Struct, frozen=True):
 
     active: int = 0
     ready: int = 0
+    succeeded: int = 0
     failed: int = 0
     completion_time: str | None = None
     conditions: tuple[JobCondition, ...] = ()
