@@ -133,6 +133,26 @@ def test_a_name_that_is_taken_is_tried_after_2_seconds_and_then_less_often_up_to
     assert pauses == [2, 4, 8, 16, 32, 60, 60, 60]
 
 
+@pytest.mark.promise("O168")
+def test_a_foreign_job_that_is_deleted_right_before_the_look_at_it_leaves_the_task_in_the_queue(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    created: list[str] = []
+
+    class Deleted(Played):
+        def request(self, method: str, path: str, **options: Any) -> bytes:
+            if method == "GET" and self.calls["GET"]:
+                self.calls[method] += 1
+                raise ApiError(404, "NotFound", "jobs train not found")
+            if method == "POST" and self.calls["GET"] > 1:
+                created.append(path)
+                return b"{}"
+            return super().request(method, path, **options)
+
+    worked_for(Deleted(FOREIGN), monkeypatch, 6.0)
+    assert created
+
+
 def test_a_job_is_not_deleted_as_an_earlier_tasks_where_the_task_that_is_known_is_the_earlier_one() -> None:
     """The copy of Jobs may be ahead of that of tasks. Its status says already what it is to say."""
 

@@ -117,9 +117,8 @@ class Controller:
         try:
             self._take(self._cache.observed(task))
         except ApiError as error:
-            if error.status == 404:
-                return  # the task or its namespace was deleted: its event comes
-            if error.status != 409:
+            # 404: the task, its namespace or a Job was deleted. Of a foreign Job no event comes.
+            if error.status not in (404, 409):
                 logger.warning("step_failed task=%s error=%r", key, str(error))
             self._queue.add(key, error.retry_after or (_AGAIN_SECONDS if error.status == 409 else 2.0))
 
