@@ -155,8 +155,9 @@ def test_ps_takes_the_names_that_it_prints_and_those_that_others_take(written: s
 
 def test_a_jobs_gpus_are_counted_over_its_containers() -> None:
     limits = [{"nvidia.com/gpu": "2", "cpu": "8"}, {"nvidia.com/mig-1g.5gb": 1}, {"memory": "1Gi"}]
+    limits += [{"nvidia.com/gpu.shared": "1"}]
     containers = [{"resources": {"limits": each}} for each in limits]
-    assert works.gpus_of(work(JOB, {"template": {"spec": {"containers": containers}}})) == 3
+    assert works.gpus_of(work(JOB, {"template": {"spec": {"containers": containers}}})) == 4
     assert works.gpus_of(work(TASK, {"gpu-amount": "4"})) == 4
 
 

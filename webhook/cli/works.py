@@ -206,7 +206,7 @@ def gpus_asked(pod: Mapping[str, Any]) -> int:
 def is_gpu(resource: str) -> bool:
     """Whether a resource is GPUs. The operator's list may differ, and not every user may read it."""
     return (
-        resource.endswith("/gpu")
+        resource.endswith(("/gpu", "/gpu.shared"))
         or resource in ("gpu.intel.com/i915", "gpu.intel.com/xe")
         or (resource.startswith("nvidia.com/mig-"))
     )
