@@ -388,18 +388,13 @@ def test_a_pod_that_asks_for_time_sliced_gpus_is_gated_by_default() -> None:
     assert [each.path for each in decision.operations] == ["/spec/schedulingGates"]
 
 
-@pytest.mark.parametrize(
-    ("resource", "product"),
-    [("nvidia.com/gpu", "NVIDIA-H100"), ("nvidia.com/gpu.shared", "NVIDIA-H100-SHARED")],
-)
-def test_the_nodes_of_a_model_are_those_that_hand_out_what_the_pod_asks_for(
-    resource: str, product: str
-) -> None:
-    """Feature discovery appends -SHARED to the product of nodes whose GPUs are time-sliced."""
+@pytest.mark.parametrize("resource", ["nvidia.com/gpu", "nvidia.com/gpu.shared"])
+def test_the_nodes_of_a_model_are_those_with_its_labels_for_time_sliced_gpus_too(resource: str) -> None:
+    """Feature discovery appends -SHARED to the product only where the resource keeps its name."""
     h100 = GpuModel("H100", {"nvidia.com/gpu.product": "NVIDIA-H100"}, resources=("nvidia.com/gpu",))
     pod = gpu_pod(resource=resource, annotations={keys.GPU_MODEL_ANNOTATION: "h100"})
     decision = decided(pod, policy=Policy(gpu_models=(h100,)))
-    assert {"nvidia.com/gpu.product": product} in [each.value for each in decision.operations]
+    assert {"nvidia.com/gpu.product": "NVIDIA-H100"} in [each.value for each in decision.operations]
 
 
 def test_the_default_model_of_a_namespace_yields_to_a_pod_that_selects_another_with_a_warning() -> None:

@@ -51,14 +51,14 @@ CARDS = with_labels(
 RENAMED = with_labels(
     "renamed",
     {GPU + ".shared": "40"},
-    {PRODUCT: "A100-SHARED", GPU + ".replicas": "10", GPU + ".count": "4"},
+    {PRODUCT: "A100", GPU + ".replicas": "10", GPU + ".count": "4"},
 )
 SLICED = with_labels("sliced", {GPU: "16"}, {PRODUCT: "L40-SHARED", GPU + ".replicas": "4"})
 MIG = with_labels("mig", {GPU: "1", "nvidia.com/mig-1g.10gb": "7"}, {PRODUCT: "H100"})
 CLAIMED = with_labels("claimed", {}, {PRODUCT: "GB200"})
 ALL_KINDS = (WHOLE, CARDS, RENAMED, SLICED, MIG, CLAIMED)
 IN_ALL = {
-    "H100": 9, "Max_1550": 2, "A100-SHARED": 4, "L40-SHARED": 4, "H100-MIG-1g.10gb": 7, "GB200": 4,
+    "H100": 9, "Max_1550": 2, "A100": 4, "L40-SHARED": 4, "H100-MIG-1g.10gb": 7, "GB200": 4,
 }  # fmt: skip
 
 
@@ -72,7 +72,7 @@ def gpus_of(node: Node) -> tuple[NodeGpus, ...]:
     [
         (WHOLE, [("H100", 8, 1)]),
         (CARDS, [("Max_1550", 2, 16)]),
-        (RENAMED, [("A100-SHARED", 4, 10)]),
+        (RENAMED, [("A100", 4, 10)]),
         (SLICED, [("L40-SHARED", 4, 4)]),
         (MIG, [("H100", 1, 1), ("H100-MIG-1g.10gb", 7, 1)]),
     ],
@@ -142,7 +142,7 @@ PODS = (
     bodies.pod("f", "three", node="claimed"),
 )
 IN_USE = {
-    "H100": 3, "Max_1550": 1, "A100-SHARED": 2, "L40-SHARED": 1, "H100-MIG-1g.10gb": 2, "GB200": 3,
+    "H100": 3, "Max_1550": 1, "A100": 2, "L40-SHARED": 1, "H100-MIG-1g.10gb": 2, "GB200": 3,
 }  # fmt: skip
 
 

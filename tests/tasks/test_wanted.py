@@ -185,13 +185,13 @@ def test_annotations_of_the_template_count_as_in_a_job_and_override_a_namespaces
 
 
 @pytest.mark.promise("R149")
-@pytest.mark.parametrize("selector", [{}, {PRODUCT: "A100-SHARED"}])
+@pytest.mark.parametrize("selector", [{}, {PRODUCT: "A100"}])
 @pytest.mark.parametrize(
     ("spec", "where"),
     [({"gpu": "A100"}, "team"), ({}, "steered")],
     ids=["the task's model", "the namespace's"],
 )
-def test_a_task_on_time_sliced_gpus_selects_their_product(
+def test_a_task_on_time_sliced_gpus_selects_the_product_of_its_model(
     spec: dict[str, Any], where: str, selector: dict[str, str]
 ) -> None:
     text = """
@@ -205,7 +205,7 @@ namespaces: {rules: {steered: {defaultModel: A100}}}
     template = {"spec": {"containers": [{"name": "c", "image": "i"}], "nodeSelector": selector}}
     made = task({**spec, "template": template}, namespace=where)
     pod = job_wanted(made, rules(policy=parse(text).policy))["spec"]["template"]["spec"]
-    assert pod["nodeSelector"] == {PRODUCT: "A100-SHARED"}
+    assert pod["nodeSelector"] == {PRODUCT: "A100"}
     assert pod["containers"][0]["resources"]["limits"] == {"nvidia.com/gpu.shared": "1"}
 
 

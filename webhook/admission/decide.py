@@ -221,7 +221,7 @@ def _assumed(pod: NewPod, namespace: str, policy: Policy, classes: Classes) -> R
     rules, annotations = policy.rules(namespace), pod.annotations
     model = policy.gpu_model(annotations.get(keys.GPU_MODEL_ANNOTATION) or rules.default_gpu_model)
     tier = policy.tier(annotations.get(keys.PRIORITY_ANNOTATION) or rules.default_tier)
-    labels = model.labels_for(asked) if model is not None else {}
+    labels = model.labels if model is not None else {}
     if tier is None or not classes.has(tier.priority_class_name):
         return RequestNote(labels)
     default = classes.by_name.get(classes.default)
@@ -385,7 +385,7 @@ def _model_labels(
             # What the author wrote overrides a default; only an explicit request can contradict it.
             warnings.append(f"namespace default GPU model {model.name} is not for pods that ask for another")
             return {}
-    return model.labels_for(asked)
+    return model.labels
 
 
 def _deny_unknown_model(name: str, policy: Policy) -> GpuModel:

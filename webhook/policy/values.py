@@ -4,7 +4,7 @@
 """
 
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from fnmatch import translate
@@ -37,7 +37,6 @@ EVERY_CLASS: Final = ("*",)
 LONGEST_MODEL_NAME: Final = 100
 PRODUCT_LABEL: Final = "nvidia.com/gpu.product"
 SHARED_RESOURCE: Final = ".shared"
-SHARED_PRODUCT: Final = "-SHARED"
 _PRODUCT_SUFFIX: Final = re.compile(r"(-MIG-[0-9a-z.+]+)?(-SHARED)?$")
 """What NVIDIA's feature discovery appends to the product of GPUs that it shares or divides."""
 
@@ -54,8 +53,9 @@ class Tier:
 class GpuModel:
     """A GPU model of the catalogue.
 
-    labels: of nodes with this GPU; they become the pod's nodeSelector. resources: the only GPU resources
-    (names or shell patterns) that a pod on this model may ask for; empty means any.
+    labels: of nodes with this GPU; they become the pod's nodeSelector, for time-sliced GPUs too: NVIDIA's
+    feature discovery appends -SHARED to the product only where their resource keeps its name. resources: the
+    only GPU resources (names or shell patterns) that a pod on this model may ask for; empty means any.
     """
 
     name: str
@@ -80,7 +80,7 @@ class GpuModel:
         if foreign := [each for each in resources if not self.serves(each)]:
             offered, asked = sentence_list(self.resources), sentence_list(foreign)
             return "model-resource", f"GPU model {self.name} offers {offered}, but the pod asks for {asked}"
-        for key, value in self.labels_for(resources).items():
+        for key, value in self.labels.items():
             if (there := selector.get(key, value)) != value:
                 needed, its_own = quote(value, LONGEST_LABEL_VALUE), quote(there, LONGEST_LABEL_VALUE)
                 return "model-selector", (
@@ -88,13 +88,6 @@ class GpuModel:
                     f"but the pod has {key}={its_own}; remove one of the two"
                 )
         return "", ""
-
-    def labels_for(self, resources: Iterable[str]) -> dict[str, str]:
-        """The labels of nodes that offer these resources: the product label itself shows time-sliced GPUs."""
-        if PRODUCT_LABEL not in self.labels or not any(each.endswith(SHARED_RESOURCE) for each in resources):
-            return self.labels
-        product = self.labels[PRODUCT_LABEL].removesuffix(SHARED_PRODUCT)
-        return {**self.labels, PRODUCT_LABEL: product + SHARED_PRODUCT}
 
 
 @dataclass(frozen=True)

@@ -73,7 +73,7 @@ def job_wanted(task: Task, rules: TaskRules) -> dict[str, Any]:
         resources = _resources(task, resource)
     except SpellingError as error:
         raise RefusedError(EventReason.INVALID, str(error)) from None
-    labels = model.labels_for([resource]) if model is not None else {}
+    labels = model.labels if model is not None else {}
     job: dict[str, Any] = {
         "parallelism": spec.workers,
         "completions": spec.workers,

@@ -137,7 +137,7 @@ def _labels_of_model(pod: Pod, policy: Policy, model: GpuModel, *, is_requested:
         raise UnmetError(obstacle)
     if obstacle or not (asked or is_requested):
         return {}
-    return {key: value for key, value in model.labels_for(asked).items() if key not in there}
+    return {key: value for key, value in model.labels.items() if key not in there}
 
 
 def _rules(pod: Pod, policy: Policy, namespaces: NamespaceLabels | None) -> NamespaceRules:
