@@ -14,7 +14,7 @@ from labeler.contract import keys
 from labeler.contract.errors import ContractError
 from labeler.contract.label_codecs import encode_cards, encode_numa_map, encode_pci_groups, encode_topology
 from labeler.contract.legal_values import legal_value, readable_value
-from labeler.facts import Facts, Gpu, SourceError
+from labeler.facts import NO_CARD, Facts, Gpu, SourceError
 
 INTEL: Final = "intel"
 MILLICORES_PER_CARD: Final = 1000
@@ -73,9 +73,12 @@ def _topology_labels(topology: Sequence[str] | None, levels: Sequence[str]) -> d
 
 
 def intel_labels(gpus: Iterable[Gpu], pci_group_level: int) -> dict[str, str]:
-    """The gpu.intel.com labels; where all Intel cards are skipped, ``tiles: 0`` and nothing else."""
+    """The gpu.intel.com labels; where no Intel card can be used, ``tiles: 0`` and nothing else.
+
+    A GPU that is no drm card, as under vfio-pci, has no number by which these labels could name it.
+    """
     intel = [gpu for gpu in gpus if gpu.vendor == INTEL]
-    used = [gpu for gpu in intel if not gpu.skipped]
+    used = [gpu for gpu in intel if not gpu.skipped and gpu.card != NO_CARD]
     if not intel:
         return {}
     labels = {keys.TILES: str(sum(gpu.tiles for gpu in used))}

@@ -15,6 +15,7 @@ from typing import Any, Final, Self
 
 from hack.local.processes import open_tied
 from labeler.contract.label_codecs import decode_cards, decode_numa_map
+from labeler.facts import NO_CARD
 
 PLAYER: Final = Path(__file__).with_name("device_player.py")
 ROOT: Final = Path(__file__).resolve().parents[2]
@@ -165,7 +166,8 @@ class Machine:
     def labels(self) -> dict[str, str]:
         """The labels that the labeler would write now; their readers must find just what was discovered."""
         labels = dict(self._ask(do="look"))
-        used = [gpu for gpu in self.gpus() if gpu["vendor"] == "intel" and not gpu["skipped"]]
+        intel = [gpu for gpu in self.gpus() if gpu["vendor"] == "intel" and not gpu["skipped"]]
+        used = [gpu for gpu in intel if gpu["card"] != NO_CARD]
         assert decode_cards(labels) == tuple(sorted(gpu["card"] for gpu in used))
         numa_nodes = {gpu["numa_node"] for gpu in used if (gpu["numa_node"] or 0) <= 32767} - {None}
         assert decode_numa_map(labels) == {

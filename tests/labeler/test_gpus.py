@@ -122,11 +122,12 @@ def test_the_screen_that_the_firmware_left_beside_a_gpu_hides_nothing() -> None:
         Card(0, NVIDIA, "0x20b5", "nouveau", render_node=True),
         Card(0, "0x15ad", "0x0405", "vmwgfx", render_node=True),
         Card(0, NVIDIA, "0x2330", "mine", drm_card=False),
+        replace(FLEX, driver="vfio-pci", drm_card=False),
     ],
-    ids=["of a known vendor", "of a hypervisor", "without a card"],
+    ids=["of a known vendor", "of a hypervisor", "without a card", "of Intel without a card"],
 )
 def test_an_operator_adds_drivers_whose_devices_are_gpus(gpu: Card) -> None:
-    assert labels(gpu, drivers=["nouveau", "vmwgfx", "mine"])["count"] == "1"
+    assert labels(gpu, drivers=["nouveau", "vmwgfx", "mine", "vfio-pci"])["count"] == "1"
 
 
 # --- integrated GPUs ------------------------------------------------------------------------------

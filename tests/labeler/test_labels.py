@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from labeler.contract import keys
 from labeler.contract.label_codecs import decode_cards, decode_numa_map, decode_pci_groups
 from labeler.contract.legal_values import is_legal_value, legal_value
-from labeler.facts import Facts, Gpu, SourceError, merge
+from labeler.facts import NO_CARD, Facts, Gpu, SourceError, merge
 from labeler.labels import model_labels, wanted
 
 LEVELS = keys.PRERELEASE_TOPOLOGY
@@ -144,6 +144,18 @@ def test_the_model_is_labelled_as_gputasks_name_it_only_where_that_is_asked_for(
     made = wanted(facts, keys.PRERELEASE_TOPOLOGY, falldio=True).labels
     assert {key: made[key] for key in made if key == keys.FALLDIO_GPU} == label
     assert keys.FALLDIO_GPU not in wanted(facts, keys.PRERELEASE_TOPOLOGY).labels
+
+
+@pytest.mark.promise("W19")
+def test_a_gpu_without_a_card_number_counts_and_hides_no_card() -> None:
+    cards = (Gpu(0, "intel", numa_node=1, pci_path=("a",)), Gpu(2, "intel", numa_node=1, pci_path=("a",)))
+    without = Gpu(NO_CARD, "intel", driver="vfio-pci", numa_node=1, pci_path=("a",))
+    labels = wanted(Facts(gpus=(without, *cards, Gpu(NO_CARD, "nvidia"))), LEVELS, 1).labels
+    assert (decode_cards(labels), decode_numa_map(labels)) == ((0, 2), {1: (0, 2)})
+    assert (decode_pci_groups(labels), labels[keys.MILLICORES]) == (((0, 2),), "2000")
+    assert labels[keys.GPU_COUNT_LABEL] == "4"
+    alone = wanted(Facts(gpus=(without,)), LEVELS, 1).labels
+    assert (alone[keys.TILES], alone[keys.GPU_COUNT_LABEL], decode_cards(alone)) == ("0", "1", ())
 
 
 def test_each_partition_mode_has_its_own_label() -> None:
