@@ -50,9 +50,10 @@ def wanted(
     raw = _topology_labels(facts.topology, levels)
     legal = {key: legal_value(value) for key, value in raw.items()}
     original = {key: value for key, value in raw.items() if legal[key] != value}
-    gpus = [gpu for gpu in facts.gpus or () if not gpu.skipped]
-    labels = legal | intel_labels(facts.gpus or (), pci_group_level) | model_labels(gpus)
-    labels |= state_labels(gpus, facts)
+    every_gpu = facts.gpus or ()
+    gpus = [gpu for gpu in every_gpu if not gpu.skipped]
+    labels = legal | intel_labels(every_gpu, pci_group_level) | model_labels(gpus)
+    labels |= state_labels(gpus, facts) | broken_vendor_labels(every_gpu)
     if falldio:
         labels |= falldio_label(gpus)
     annotations = dict(facts.identity or {})
@@ -145,6 +146,16 @@ def state_labels(gpus: Sequence[Gpu], facts: Facts) -> dict[str, str]:
     for name, count in (facts.accelerators or {}).items():
         labels[keys.GPU_ACCELERATOR_PREFIX + name] = str(count)
     return labels
+
+
+def broken_vendor_labels(gpus: Sequence[Gpu]) -> dict[str, str]:
+    """``vendor.VENDOR: 0`` for each vendor of which a node has no other GPUs than broken ones.
+
+    The vendor's device plugin, which that label selects, must run there: it lists the GPUs as unhealthy.
+    """
+    used = {gpu.vendor for gpu in gpus if not gpu.skipped}
+    broken = {gpu.vendor for gpu in gpus if gpu.broken}
+    return dict.fromkeys((keys.GPU_VENDOR_COUNT_PREFIX + vendor for vendor in broken - used), "0")
 
 
 def _discrete(gpus: Sequence[Gpu]) -> Sequence[Gpu]:

@@ -304,7 +304,7 @@ KEY_USES: Final[Mapping[str, tuple[KeyUse, ...]]] = {
             "Node, label",
             "labeler",
             "selectors of the configuration's models",
-            "the same, where a node has several models",
+            "the same, where a node has several models; `0` if all GPUs of the vendor are broken",
         ),
         KeyUse(
             (keys.GPU_BROKEN_LABEL,),

@@ -1,8 +1,10 @@
 """From facts to labels: legal values, originals kept, and models that a selector can name."""
 
 import json
+from pathlib import Path
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,6 +15,7 @@ from labeler.facts import NO_CARD, Facts, Gpu, SourceError, merge
 from labeler.labels import model_labels, wanted
 
 LEVELS = keys.PRERELEASE_TOPOLOGY
+ALLOCATOR = Path(__file__).resolve().parents[2] / "manifests/components/allocator/allocator.yaml"
 
 
 @pytest.mark.promise("W18")
@@ -144,6 +147,39 @@ def test_the_model_is_labelled_as_gputasks_name_it_only_where_that_is_asked_for(
     made = wanted(facts, keys.PRERELEASE_TOPOLOGY, falldio=True).labels
     assert {key: made[key] for key in made if key == keys.FALLDIO_GPU} == label
     assert keys.FALLDIO_GPU not in wanted(facts, keys.PRERELEASE_TOPOLOGY).labels
+
+
+@pytest.mark.parametrize(
+    ("vendor", "gpus", "count"),
+    [
+        ("intel", [Gpu(0, "intel", skipped="wedged", broken=True)], "0"),
+        ("nvidia", [Gpu(NO_CARD, "nvidia", skipped="off the bus", broken=True), Gpu(0, "intel")], "0"),
+        ("intel", [Gpu(0, "intel", skipped="wedged", broken=True), Gpu(1, "intel")], "1"),
+        ("intel", [Gpu(0, "intel", skipped="shared out"), Gpu(1, "nvidia")], None),
+    ],
+    ids=["the only one", "the last of its vendor", "one of two", "whole to no container, but not broken"],
+)
+def test_a_vendor_with_broken_gpus_alone_keeps_its_label_with_no_gpu(
+    vendor: str, gpus: list[Gpu], count: str | None
+) -> None:
+    labels = wanted(Facts(gpus=tuple(gpus), broken=("one",)), LEVELS).labels
+    assert labels.get(keys.GPU_VENDOR_COUNT_PREFIX + vendor) == count
+    used = sum(not gpu.skipped for gpu in gpus)
+    assert labels.get(keys.GPU_COUNT_LABEL) == (str(used) if used else None)
+
+
+def test_the_allocator_stays_on_a_node_of_which_the_last_card_breaks() -> None:
+    (daemon_set,) = (
+        item for item in yaml.safe_load_all(ALLOCATOR.read_text()) if item["kind"] == "DaemonSet"
+    )
+    affinity = daemon_set["spec"]["template"]["spec"]["affinity"]["nodeAffinity"]
+    (term,) = affinity["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+    facts = Facts(gpus=(Gpu(0, "intel", skipped="wedged", broken=True),), broken=("one",))
+    labels = {"kubernetes.io/os": "linux"} | dict(wanted(facts, LEVELS).labels)
+    for rule in term["matchExpressions"]:
+        assert rule["operator"] in ("Exists", "In")
+        assert rule["key"] in labels
+        assert labels[rule["key"]] in rule.get("values", [labels[rule["key"]]])
 
 
 @pytest.mark.promise("W19")
