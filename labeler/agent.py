@@ -39,9 +39,6 @@ class Output(Protocol):
     def publish(self, want: Wanted) -> LabelChange:
         """Make it so; returns what had to be changed. Raises NodeApiError or OSError."""
 
-    def close(self) -> None:
-        """The labeler ends for good."""
-
 
 class Agent:
     """One node's sources and one output."""
@@ -135,7 +132,6 @@ class Agent:
                 log.warning("not published, next try in %.1f s: %s", pause, error)
             if self._wake.wait(pause):
                 self._fold()
-        self._output.close()
 
     def _fold(self) -> None:
         """Wait until a storm of events has passed, though not for ever."""

@@ -2,11 +2,11 @@
 
 ``key=value`` lines in ``/etc/kubernetes/node-feature-discovery/features.d/``. NFD labels the Node with
 them; its master allows every namespace but kubernetes.io, unless ``denyLabelNs`` says otherwise. A
-NodeFeatureRule makes extended resources of them (manifests/components/labeler-nfd).
+NodeFeatureRule makes extended resources of them (manifests/components/labeler-nfd). The file stays when the
+labeler ends: without it, NFD takes the labels off the node, and with them what they select or make.
 https://kubernetes-sigs.github.io/node-feature-discovery/stable/usage/customization-guide.html
 """
 
-import contextlib
 import logging
 from pathlib import Path
 from typing import Final
@@ -38,11 +38,6 @@ class FeatureFile:
         change = LabelChange(labels=changed | dict.fromkeys(now.keys() - goal.keys()))
         log.info("wrote %s to %s", describe(change), self._path)
         return change
-
-    def close(self) -> None:
-        """Take the file away: without a labeler nobody knows whether its lines still hold."""
-        with contextlib.suppress(FileNotFoundError):
-            self._path.unlink()
 
     def _read(self) -> dict[str, str]:
         try:

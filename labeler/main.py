@@ -221,9 +221,6 @@ class Printer:
             print(f"annotation {key}={value}")
         return LabelChange()
 
-    def close(self) -> None:
-        """Nothing was opened."""
-
 
 if __name__ == "__main__":
     sys.exit(main())

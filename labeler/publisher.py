@@ -71,9 +71,6 @@ class NodePublisher:
         except NodeApiError as error:
             log.warning("the Event of it was not taken: %s", error)
 
-    def close(self) -> None:
-        """What was published stays: the node is what it is without a labeler, too."""
-
 
 def difference(metadata: Mapping[str, Any], want: Wanted, levels: Sequence[str]) -> LabelChange:
     """What to change on a Node with this metadata (pure)."""

@@ -41,9 +41,6 @@ class ResourcePublisher:
             log.info("wrote capacity %s", resources)
         return change
 
-    def close(self) -> None:
-        """What was published stays."""
-
 
 def resource_changes(capacity: Mapping[str, Any], labels: Mapping[str, str]) -> dict[str, str | None]:
     """What to change in a capacity (pure): all three resources, or none where a node has no usable cards."""

@@ -84,9 +84,6 @@ class Teller:
         send({"published": dict(want.labels)})
         return LabelChange()
 
-    def close(self) -> None:
-        pass
-
 
 _lock = threading.Lock()
 

@@ -195,9 +195,6 @@ class Recorder:
             self._news.notify_all()
         return LabelChange()
 
-    def close(self) -> None:
-        pass
-
     def wait_for(self, labels: dict[str, str], seconds: float = 90) -> None:
         with self._news:
             came = self._news.wait_for(

@@ -1,9 +1,13 @@
-"""Labels for Node Feature Discovery: a file that is whole, current, and gone when its writer is."""
+"""Labels for Node Feature Discovery: a file that is whole, current, and there also without its writer."""
 
+import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from labeler.agent import Agent
+from labeler.facts import Facts, Gpu, SourceError
 from labeler.feature_file import FeatureFile
 from labeler.labels import Wanted
 
@@ -41,12 +45,32 @@ def test_a_machine_without_labels_has_an_empty_file(path: Path) -> None:
     assert path.read_text() == ""
 
 
-def test_the_file_is_removed_with_its_writer(path: Path) -> None:
-    file = FeatureFile(path)
-    file.publish(Wanted(LABELS, {}))
-    file.close()
-    file.close()
-    assert not path.exists()
+class Source:
+    """Reports these facts, or fails; the labeler is stopped with the first look."""
+
+    def __init__(self, facts: Facts | None) -> None:
+        self._facts = facts
+
+    def discover(self) -> Facts:
+        if self._facts is None:
+            raise SourceError("out of order")
+        return self._facts
+
+    def watch(self, changed: Callable[[], None], stop: threading.Event) -> None:
+        """Nothing changes."""
+
+
+def test_a_rollout_of_the_labeler_removes_no_label(path: Path) -> None:
+    """NFD takes off the node what it does not find: the file outlives its writer, and a failing successor."""
+
+    def after_a_run(facts: Facts | None) -> str:
+        agent = Agent({"udev": Source(facts)}, FeatureFile(path))
+        agent.run(3600, lambda problem: agent.stop())
+        return path.read_text()
+
+    written = after_a_run(Facts(topology=("c", "r", "h"), gpus=(Gpu(0, "intel"),)))
+    assert "gpu.topogate.io/vendor.intel=1\n" in written
+    assert after_a_run(None) == written
 
 
 def test_a_missing_folder_is_an_error_that_the_loop_retries(tmp_path: Path) -> None:
