@@ -397,6 +397,24 @@ def test_the_nodes_of_a_model_are_those_with_its_labels_for_time_sliced_gpus_too
     assert {"nvidia.com/gpu.product": "NVIDIA-H100"} in [each.value for each in decision.operations]
 
 
+@pytest.mark.parametrize(
+    ("offered", "resource", "is_served"),
+    [
+        ("nvidia.com/gpu.shared", "nvidia.com/gpu.shared", True),
+        ("nvidia.com/gpu.shared", "nvidia.com/gpu", False),
+        ("nvidia.com/mig-*.shared", "nvidia.com/mig-1g.5gb.shared", True),
+        ("nvidia.com/mig-*.shared", "nvidia.com/mig-1g.5gb", False),
+        ("nvidia.com/mig-1g.5gb", "nvidia.com/mig-1g.5gb.shared", True),
+        ("amd.com/gpu", "nvidia.com/gpu.shared", False),
+    ],
+)
+def test_a_model_may_offer_its_gpus_only_shared(offered: str, resource: str, is_served: bool) -> None:
+    a100 = GpuModel("A100", {"nvidia.com/gpu.product": "NVIDIA-A100"}, resources=(offered,))
+    pod = gpu_pod(resource=resource, annotations={keys.GPU_MODEL_ANNOTATION: "a100"})
+    decision = decided(pod, policy=Policy(gpu_models=(a100,)))
+    assert (decision.reason != "model-resource") is is_served
+
+
 def test_the_default_model_of_a_namespace_yields_to_a_pod_that_selects_another_with_a_warning() -> None:
     h100 = GpuModel("H100", {"nvidia.com/gpu.product": "NVIDIA-H100"})
     policy = Policy(gpu_models=(h100,), namespaces={"team": NamespaceRules(default_gpu_model="H100")})

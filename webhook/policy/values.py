@@ -68,9 +68,9 @@ class GpuModel:
         return _any_of(self.resources)
 
     def serves(self, resource: str) -> bool:
-        """Whether this model offers that GPU resource; a time-sliced one counts as the whole."""
-        whole = resource.removesuffix(SHARED_RESOURCE)
-        return not self.resources or self._resource_pattern.match(whole) is not None
+        """Whether this model offers that GPU resource; if it offers the whole, also its shares."""
+        either = (resource, resource.removesuffix(SHARED_RESOURCE))
+        return not self.resources or any(self._resource_pattern.match(name) for name in either)
 
     def obstacle(self, resources: Collection[str], selector: Mapping[str, str]) -> tuple[str, str]:
         """Why a pod that asks for these GPU resources can never run on the model, "" if it can.
