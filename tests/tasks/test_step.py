@@ -197,6 +197,18 @@ def test_a_task_is_deleted_when_its_time_after_the_end_is_over() -> None:
     assert next_step(ObservedTask(made), rules(), later(60)).act == EXPIRE
 
 
+@pytest.mark.parametrize(
+    "edit", ["", "yesterday", "2026-11-21t11:59:00z", "0000-01-01T00:00:00Z", "9999-12-31T23:59:59Z"]
+)
+def test_an_edited_finish_time_is_replaced_by_the_present_one(edit: str) -> None:
+    ended = {"phase": SUCCEEDED, "attempt": 0, "finishTime": edit, "observedGeneration": 1}
+    made = task({"ttlSecondsAfterFinished": 60}, ended)
+    step = step_of(made)
+    assert (step.act, step.due, step.status.finish_time) == ("", later(60), "2026-11-21T12:00:00Z")
+    repaired = replace(made, status=step.status)
+    assert next_step(ObservedTask(repaired), rules(), later(60)).act == EXPIRE
+
+
 # --- the status --------------------------------------------------------------------------------------
 
 

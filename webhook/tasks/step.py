@@ -10,7 +10,7 @@ since it then takes both for one changed object.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from msgspec.structs import replace
@@ -19,6 +19,7 @@ from labeler.contract import keys
 from labeler.contract.event_reasons import EventReason
 from webhook.kube.complaints import Complaint
 from webhook.kube.placements import Placement
+from webhook.kube.times import since_1970
 from webhook.tasks import status
 from webhook.tasks.desired_job import RefusedError, TaskRules, job_wanted
 from webhook.tasks.status import StatusContext
@@ -103,9 +104,13 @@ def _after_the_end(task: Task, time: datetime) -> TaskStep:
     if seen.observed_generation != task.metadata.generation:
         seen = replace(seen, observed_generation=task.metadata.generation)
     seconds = task.spec.ttl_seconds_after_finished
-    if seconds is None or not seen.finish_time:
+    if seconds is None:
         return TaskStep("", "it has ended", seen)
-    due = datetime.fromisoformat(seen.finish_time) + timedelta(seconds=seconds)
+    finished_at = since_1970(seen.finish_time)
+    if finished_at is None or finished_at > time.timestamp():
+        # An edit, or the clock of the Job controller is ahead.
+        finished_at, seen = time.timestamp(), replace(seen, finish_time=status.rfc3339(time))
+    due = datetime.fromtimestamp(finished_at, UTC) + timedelta(seconds=seconds)
     if time < due:
         return TaskStep("", "it has ended, and is deleted later", seen, due=due)
     return TaskStep(EXPIRE, "its time to live after the end is over", seen)
