@@ -5,7 +5,7 @@ import functools
 import threading
 import time
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol, TypeVar
 
 import msgspec
@@ -90,14 +90,22 @@ class ClusterReading:
         )
 
     @classmethod
-    def read_usage(cls, api: Api) -> "ClusterReading":
-        """Only nodes and pods, and devices as far as they may be read: what is in use. Raises ApiError."""
+    def read_nodes(cls, api: Api) -> "ClusterReading":
+        """Only nodes, and devices as far as they may be read: what is there. Raises ApiError."""
         return cls(
-            tuple(read_all(api, PODS, Pod, fieldSelector=UNFINISHED)),
+            (),
             {node.metadata.name: node for node in read_all(api, NODES, Node)},
             {},
             lambda key: OwnerFacts(None),
             read_objects=functools.cache(lambda collection: _objects(api, collection)),
+        )
+
+    @classmethod
+    def read_usage(cls, api: Api) -> "ClusterReading":
+        """The same with pods: what is in use. Raises ApiError."""
+        return replace(
+            cls.read_nodes(api),
+            pods=tuple(read_all(api, PODS, Pod, fieldSelector=UNFINISHED)),
             read_lost_owners=lambda pods: _lost_owners(api, lambda *_: None, pods),
         )
 
