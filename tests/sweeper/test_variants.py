@@ -8,6 +8,7 @@ import pytest
 from labeler.contract import keys
 from tests.sweeper.cluster import Nodes, Placing, divided, gpu_pod, places
 from tests.sweeper.moves import Scattered, moved
+from tests.sweeper.subblocks import subblocks
 from webhook.configuration.settings import Settings
 from webhook.inquiry.move_answer import what_moves_would_do
 from webhook.sweeper.decide.node_rules import NodeRule, NodeRules
@@ -95,3 +96,14 @@ def test_gangs_are_moved_for_the_variant_that_then_fits(closed: tuple[list[str],
     made.one()
     sentence = next(what_moves_would_do(made.waiting_attempt(), made.state))
     assert sentence == "It would fit if 1 gang, 1 pod, moved: ns/Job/small."
+
+
+@pytest.mark.parametrize("closed", [(named(0), named(1, 2)), (named(1, 2), named(0))])
+def test_a_gang_is_recreated_where_any_variant_has_capacity_for_all_of_it(
+    closed: tuple[list[str], ...],
+) -> None:
+    """a runs on n0, alone in its subblock; a and b fit on n1 and n2."""
+    made = placing_of(subblocks(1, 2), *closed)
+    assert places(made.one()) == {}
+    (waiting,) = made.gangs()
+    assert made.place_again(waiting) == "1 block, 1 subblock, 2 hosts, 2 nodes"

@@ -442,6 +442,7 @@ def reserve_again(
 def _again(
     gang: PodGang, part: Sequence[Pod], now: PassState, ledger: ReservationLedger
 ) -> Assignment | None:
+    """The place in the first variant of the gang that has one."""
     settings, view = now.settings, now.view
     given = DivisionInput(gang, view, now.plans, settings.topology)
     found = divided(given, now.given.divide)
@@ -449,11 +450,15 @@ def _again(
     # for nothing.
     then = now.given.rules.on(without_part(part, view, now.snapshot))
     now = replace(now, given=replace(now.given, rules=then), ledger=ledger)
-    avoid = now.nodes_for(gang, (*gang.gated, *part), found.rules[0]).hard
     budget = Budget(QUESTIONS * settings.options.bound)
-    return place_again(
-        found.gang, part, view, now.snapshot, avoid, settings.options, budget, now.near, now.class_of
-    )
+    for rule in found.rules:
+        avoid = now.nodes_for(gang, (*gang.gated, *part), rule).hard
+        answer = place_again(
+            found.gang, part, view, now.snapshot, avoid, settings.options, budget, now.near, now.class_of
+        )
+        if answer is not None:
+            return answer
+    return None
 
 
 def _waiting(gang: PodGang, view: View) -> list[Pod]:
