@@ -119,7 +119,9 @@ class PlacementSpec(Struct, frozen=True, omit_defaults=True):
         return {**rest, "packed": pack(self.pods)}
 
 
-_MAPS: Final = ("domains", "avoided")
+_MAPS: Final = tuple(
+    each.name for each in msgspec.structs.fields(PlacementSpec) if each.default_factory is dict
+)
 """The fields of a plan that are maps."""
 
 _V01_STATUS: Final = ("held", "heldUntil", "turn")
@@ -265,20 +267,22 @@ def write_plan(
         "resourceVersion": before.metadata.resource_version,
         "ownerReferences": metadata.get("ownerReferences"),
     }
-    gone = {name: None for name in PlacementSpec.__struct_encode_fields__ if name not in fields}
-    # A merge patch merges maps: of one that stays, the keys that go are removed one by one.
-    maps = {
-        name: {**dict.fromkeys(getattr(before.spec, name)), **fields[name]}
-        for name in _MAPS
-        if name in fields
-    }
     answer = api.request(
         "PATCH",
         path(before.metadata.namespace, before.metadata.name),
-        body={"metadata": guard, "spec": fields | gone | maps},
+        body={"metadata": guard, "spec": _replacing(before.spec, fields)},
         content_type=MERGE_PATCH,
     )
     return _answered(answer)
+
+
+def _replacing(before: PlacementSpec, fields: dict[str, Any]) -> dict[str, Any]:
+    """The merge patch for a plan of these fields: of maps it merges the keys, so each is removed."""
+    gone = {name: None for name in PlacementSpec.__struct_encode_fields__ if name not in fields}
+    maps = {
+        name: {**dict.fromkeys(getattr(before, name)), **fields[name]} for name in _MAPS if name in fields
+    }
+    return fields | gone | maps
 
 
 def write_status(api: Api, placement: Placement, status: PlacementStatus) -> Placement:
