@@ -3,7 +3,9 @@
 import random
 from dataclasses import replace
 from itertools import combinations
+from math import ceil
 
+import numpy as np
 import pytest
 
 from hack.benchmarks.placement_rows import instances
@@ -21,7 +23,7 @@ from webhook.placement import (
 )
 from webhook.placement.heterogeneous.arrays import GangArrays
 from webhook.placement.heterogeneous.first_fit_decreasing import FirstFitDecreasing
-from webhook.placement.heterogeneous.joint_bounds import Candidate, JointBounds
+from webhook.placement.heterogeneous.joint_bounds import Candidate, ChosenDomains, JointBounds, least_slots
 from webhook.placement.question import ask
 from webhook.placement.tree import build
 
@@ -59,6 +61,30 @@ def test_no_filled_set_of_parts_costs_less_than_the_bound_of_their_domain(seed: 
             if filled is not None:
                 assert inside is not None
                 assert arrays.base(domain) + inside <= filled[0]
+
+
+@pytest.mark.parametrize("seed", seeds(40))
+def test_the_bound_of_so_many_nodes_is_their_least_capacity_on_a_line(seed: int) -> None:
+    dice = random.Random(seed)
+    slots = np.array([dice.randint(0, 8) for _ in range(9)])
+    amounts = np.array([dice.randint(0, 6) for _ in range(9)])
+    number = dice.randint(1, 4)
+    sets = {
+        ChosenDomains(int(slots[list(each)].sum()), int(amounts[list(each)].sum()))
+        for each in combinations(range(9), number)
+    }
+    few, many = min(sets), max(sets, key=lambda each: (each.amount, -each.slots))
+    for need in range(few.amount + 1, many.amount + 1):
+        lines = [
+            one.slots + (other.slots - one.slots) * (need - one.amount) / (other.amount - one.amount)
+            for one in sets
+            for other in sets
+            if one.amount < need <= other.amount
+        ]
+        found = least_slots(slots, amounts, need, number, few, many, few.slots)
+        least = ceil(min(lines) - 1e-6)
+        assert found == (least if least > few.slots else 0)
+        assert found <= min(each.slots for each in sets if each.amount >= need)
 
 
 @pytest.fixture(scope="module")

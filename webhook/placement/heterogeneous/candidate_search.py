@@ -46,17 +46,26 @@ FILLING: Final = 4
 POOLING: Final = 4
 """Computing the costs of filled sets of nodes has one part in so many of the steps for filling."""
 
+BOUND: Final = 12
+"""Steps per measure of the joint bound of a candidate."""
+
+SORTED: Final = 24
+"""Nodes of a candidate that are sorted by a measure in one step."""
+
 LISTING: Final = 2
 """The patterns of nodes have one part in so many of the steps."""
 
 
 class _Entry(NamedTuple):
-    """least: a lower bound of its cost."""
+    """least: a lower bound of its cost. candidate: a candidate, or a single node.
+
+    is_raised: whether the bound is the joint one, not only the cost of the parts that are surely used.
+    """
 
     least: int
     number: int
     candidate: Candidate | int
-    """A candidate, or a single node."""
+    is_raised: bool
 
 
 class CandidateSearch:
@@ -83,7 +92,11 @@ class CandidateSearch:
             self._push(candidate)
         self._fill_levels()
         while self._heap and self._may_be_better(self._heap[0].least):
-            self._look_at(heapq.heappop(self._heap))
+            entry = heapq.heappop(self._heap)
+            if not entry.is_raised:
+                self._raise(entry)
+                continue
+            self._look_at(entry)
             if self.budget.exhausted:
                 self.is_certain &= not self._heap or not self._may_be_better(self._heap[0].least)
                 break
@@ -130,18 +143,26 @@ class CandidateSearch:
     # --- candidates ----------------------------------------------------------------------------------
 
     def _push(self, candidate: Candidate | int) -> None:
-        """Add a candidate, unless the bounds exclude it."""
+        """Add a candidate."""
         arrays = self.arrays
+        is_node = isinstance(candidate, int)
         if isinstance(candidate, int):
             least = arrays.base(self._outside(candidate)) + arrays.node_cost(candidate)
         else:
-            inside = self.bounds.least_cost(candidate) if self.bounds.may_hold(candidate.ranges) else None
-            if inside is None:
-                return
-            least = arrays.base(candidate.domain) + inside
+            least = arrays.base(candidate.domain) + self.bounds.used_cost(candidate)
         self._entries += 1
-        self.budget.take(len(self.bounds.measures))
-        heapq.heappush(self._heap, _Entry(least, self._entries, candidate))
+        heapq.heappush(self._heap, _Entry(least, self._entries, candidate, is_node))
+
+    def _raise(self, entry: _Entry) -> None:
+        """Add an entry again with the joint bound of its candidate, unless that excludes it."""
+        candidate = entry.candidate
+        assert isinstance(candidate, Candidate)
+        inside = self.bounds.least_cost(candidate)
+        nodes = sum(end - first for first, end in candidate.ranges)
+        self.budget.take(len(self.bounds.needs) * (BOUND + nodes // SORTED))
+        if inside is not None:
+            least = max(entry.least, self.arrays.base(candidate.domain) + inside)
+            heapq.heappush(self._heap, entry._replace(least=least, is_raised=True))
 
     def _outside(self, node: int) -> DomainRange | None:
         """The domain around a node whose cost is not in the node's own cost."""
@@ -154,8 +175,8 @@ class CandidateSearch:
         Of domains that differ only in their names, it is the first one. around: the cost of the domains
         around it.
         """
-        self.budget.take(len(self.bounds.measures))
-        if not self.bounds.may_hold(((domain.first, domain.end),)) or self._is_repeated(domain, around):
+        self.budget.take(len(self.bounds.needs))
+        if not self.bounds.may_hold(domain) or self._is_repeated(domain, around):
             return
         required = self.question.required
         if domain.is_node:

@@ -3,15 +3,17 @@
 A measure is a sum to which each node contributes at most some amount, with the need of the gang. There is a
 measure for the pods of each class, and one for the total request of each resource. Domains whose
 contributions fall short in any measure cannot fit the gang. At each level the gang uses at least as many
-domains as the largest contributions need to reach the sum.
+domains as the largest contributions need to reach the sum. In exactly so many domains, the need has a price
+in their capacity (see least_slots).
 
-Source: Glover, Surrogate constraints, Operations Research 16 (1968).
+Sources: Glover, Surrogate constraints, Operations Research 16 (1968); Geoffrion, Lagrangean relaxation for
+integer programming, Mathematical Programming Study 2 (1974).
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -38,16 +40,8 @@ MOST_BESIDE: Final = 200
 ROUNDING: Final = 1e-3
 """Far more than errors of floating-point numbers."""
 
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Measure:
-    """of_nodes: the largest contribution of each; sums: their prefix sums; need: the need of the gang."""
-
-    of_nodes: Ints
-    need: int
-    sums: Ints
-    of_domains: tuple[Ints, ...]
-    """The contributions of the domains of each level."""
+EXACT: Final = 1 << 40
+"""Sums of floating-point numbers up to this size have errors below ROUNDING."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -83,22 +77,31 @@ class Candidate:
 
 
 class JointBounds:
-    """The measures of one gang and their bounds."""
+    """The measures of one gang and their bounds.
+
+    amounts: [measure, node], the largest contribution of each. needs: the gang's need in each measure.
+    sums: the prefix sums of the amounts. of_domains: for each level [measure, domain].
+    """
 
     def __init__(self, arrays: GangArrays) -> None:
         self.arrays = arrays
-        self.measures: list[Measure] = []
+        rows, needs = [], []
         for number in self._scarcest():
-            self._add(arrays.slots_of(number).astype(np.int64), arrays.question.counts[number])
-        if arrays.classes > 1:
-            for number, total in enumerate(arrays.totals.tolist()):
-                if total:
-                    self._add(self._most_used(number), total)
+            rows.append(arrays.slots_of(number).astype(np.int64))
+            needs.append(arrays.question.counts[number])
+        for number, total in enumerate(arrays.totals.tolist() if arrays.classes > 1 else ()):
+            if total:
+                rows.append(self._most_used(number))
+                needs.append(total)
+        nodes = len(arrays.states)
+        self.amounts: Ints = np.array(rows, dtype=np.int64).reshape(len(needs), nodes)
+        self.needs: Ints = np.array(needs, dtype=np.int64)
+        self.sums: Ints = np.cumsum(self.amounts, axis=1)
+        self.sums = np.concatenate((np.zeros((len(needs), 1), dtype=np.int64), self.sums), axis=1)
+        self.of_domains = self._of_domains(self.amounts)
         self.slots = self._of_domains(arrays.reference)
         """The capacity of the domains of each level."""
-        self.needs: Ints = np.array([measure.need for measure in self.measures], dtype=np.int64)
-        nodes = len(arrays.states)
-        self.steps = arrays.steps + len(self.measures) * (MEASURE + nodes // SUMMED)
+        self.steps = arrays.steps + len(needs) * (MEASURE + nodes // SUMMED)
         """Steps to make the arrays and these measures, and to compare the domains."""
 
     def _scarcest(self) -> list[int]:
@@ -116,14 +119,10 @@ class JointBounds:
         requested: Ints = arrays.requests[:, resource] @ arrays.slot_counts
         return np.minimum(free, requested)
 
-    def _add(self, of_nodes: Ints, need: int) -> None:
-        sums = np.concatenate((np.zeros(1, dtype=np.int64), np.cumsum(of_nodes)))
-        self.measures.append(Measure(of_nodes, need, sums, self._of_domains(of_nodes)))
-
     def _of_domains(self, of_nodes: Ints) -> tuple[Ints, ...]:
         """The sums of amounts of nodes in the domains of each level."""
         return tuple(
-            np.add.reduceat(of_nodes, starts) if len(starts) else of_nodes[:0]
+            np.add.reduceat(of_nodes, starts, axis=-1) if len(starts) else of_nodes[..., :0]
             for starts in self.arrays.starts
         )
 
@@ -131,14 +130,12 @@ class JointBounds:
         """The contribution of each domain to each measure."""
         firsts = np.array([part.first for part in parts], dtype=np.int64)
         ends = np.array([part.end for part in parts], dtype=np.int64)
-        return np.stack([measure.sums[ends] - measure.sums[firsts] for measure in self.measures], axis=1)
+        found: Ints = (self.sums[:, ends] - self.sums[:, firsts]).T
+        return found
 
-    def may_hold(self, ranges: Ranges) -> bool:
-        """Whether no measure excludes that the gang fits on these nodes."""
-        return all(
-            sum(int(measure.sums[end] - measure.sums[first]) for first, end in ranges) >= measure.need
-            for measure in self.measures
-        )
+    def may_hold(self, domain: DomainRange) -> bool:
+        """Whether no measure excludes that the gang fits into a domain."""
+        return bool((self.sums[:, domain.end] - self.sums[:, domain.first] >= self.needs).all())
 
     def pools(self, level: int, steps: int) -> list[Ranges]:
         """The anchored domains of a level, alone and with each of the others, where they may fit the gang.
@@ -147,15 +144,13 @@ class JointBounds:
         """
         nodes = len(self.arrays.states)
         if level < 0:
-            return [((0, nodes),)] if nodes and self.may_hold(((0, nodes),)) else []
+            return [((0, nodes),)] if nodes and self.may_hold(self.arrays.root) else []
         starts, paid = self.arrays.starts[level], self.arrays.paid[level]
         ends = np.append(starts[1:], nodes)
-        fits, is_enough = ~paid, bool(paid.any())
-        for measure in self.measures:
-            amounts = measure.of_domains[level]
-            missing = measure.need - int(amounts[paid].sum())
-            fits &= amounts >= missing
-            is_enough &= missing <= 0
+        amounts = self.of_domains[level]
+        missing = self.needs - amounts[:, paid].sum(axis=1)
+        fits = ~paid & (amounts >= missing[:, None]).all(axis=0)
+        is_enough = bool(paid.any() and (missing <= 0).all())
         here = tuple(zip(starts[paid].tolist(), ends[paid].tolist(), strict=True))
         others = np.flatnonzero(fits)
         most = MOST_BESIDE if here or len(starts) == nodes else MOST_POOLS
@@ -167,79 +162,116 @@ class JointBounds:
 
     def nodes_that_may_hold(self, first: int, end: int) -> Array:
         """The nodes of a range that may fit the gang alone; without cards they do fit it."""
-        fits = np.ones(end - first, dtype=np.bool_)
-        for measure in self.measures:
-            fits &= measure.of_nodes[first:end] >= measure.need
-        return np.flatnonzero(fits) + first
+        return np.flatnonzero((self.amounts[:, first:end] >= self.needs[:, None]).all(axis=0)) + first
 
-    def fewest(self, level: int, ranges: Ranges) -> tuple[int, int] | None:
-        """Lower bounds of the used domains of a level, and of their capacity, without anchored ones.
+    def fewest(self, level: int, ranges: Ranges, number: int = 0) -> tuple[int, int] | None:
+        """Lower bounds of the used domains of a level, and of the capacity of so few, without anchored ones.
 
-        None: the gang does not fit.
+        number: another lower bound of the domains. None: the gang does not fit.
         """
-        at = numbers_between(self.arrays.starts[level], ranges)
-        paid = self.arrays.paid[level][at]
-        slots = self.slots[level][at][~paid]
-        fewest = leftover = 0
-        for measure in self.measures:
-            every = measure.of_domains[level][at]
-            left = measure.need - int(every[paid].sum())
-            if left <= 0:
-                continue
-            amounts = every[~paid]
-            most = np.cumsum(np.sort(amounts)[::-1])
-            count = int(np.searchsorted(most, left)) + 1
-            if count > len(most):
-                return None
-            fewest = max(fewest, count)
-            leftover = max(leftover, _least_slots(slots, amounts, left))
-        return fewest, max(leftover, int(np.sort(slots)[:fewest].sum()))
+        here = numbers_between(self.arrays.starts[level], ranges)
+        paid = self.arrays.paid[level][here]
+        slots, amounts, needs = self.slots[level][here], self.of_domains[level][:, here], self.needs
+        if paid.any():
+            needs = needs - amounts[:, paid].sum(axis=1)
+            slots, amounts = slots[~paid], amounts[:, ~paid]
+        order = np.argsort(-amounts, axis=1, kind="stable")
+        sums = np.cumsum(np.take_along_axis(amounts, order, axis=1), axis=1)
+        counts = np.where(needs > 0, (sums < needs[:, None]).sum(axis=1) + 1, 0)
+        number = max(number, int(counts.max(initial=0)))
+        if number > len(slots):
+            return None
+        smallest = np.argsort(slots, kind="stable")[:number]
+        leftover = least = int(slots[smallest].sum())
+        few = amounts[:, smallest].sum(axis=1)
+        for at in np.flatnonzero(few < needs).tolist():
+            row = amounts[at]
+            ends = ChosenDomains(least, int(few[at])), ChosenDomains.of(slots, row, order[at, :number])
+            leftover = max(leftover, least_slots(slots, row, int(needs[at]), number, *ends, leftover))
+        return number, leftover
 
     def least_fields(self, candidate: Candidate, levels: range) -> dict[int, int] | None:
         """Lower bounds of the fields of the cost of a candidate at some levels, by their first bits.
 
-        None if the gang cannot fit.
+        Those of the leftover are for solutions with the fewest domains. None if the gang cannot fit.
         """
         costs, found = self.arrays.costs, {}
-        bounds = [self.fewest(level, candidate.ranges) for level in levels]
-        known = [bound for bound in bounds if bound is not None]
-        if len(known) < len(bounds):
-            return None
-        for level, (count, leftover) in zip(levels, known, strict=True):
-            if level == candidate.domain.vertex.bottom + 1:
-                count = max(count, candidate.fewest_parts)
-            found[costs.domains[level]], found[costs.leftover[level]] = count, leftover
+        domains, bound = -1, None
+        for level in levels:
+            number = candidate.fewest_parts if level == candidate.domain.vertex.bottom + 1 else 0
+            if self.arrays.question.anchored or len(self.arrays.starts[level]) != domains:
+                bound = self.fewest(level, candidate.ranges, number)
+            if bound is None:
+                return None
+            domains = len(self.arrays.starts[level])  # if each has one domain, theirs have the same bounds
+            found[costs.domains[level]], found[costs.leftover[level]] = bound
         return found
+
+    def used_cost(self, candidate: Candidate) -> int:
+        """The cost of the parts that a solution surely uses: a lower bound that is quickly found."""
+        if not candidate.uses_all:
+            bottom = candidate.domain.vertex.bottom
+            return candidate.fewest_parts << self.arrays.costs.domains[bottom + 1]
+        parts = candidate.parts
+        return sum(
+            part.own or (self.arrays.node_cost(part.first, part) if part.is_node else 0) for part in parts
+        )
 
     def least_cost(self, candidate: Candidate) -> int | None:
         """A lower bound of the cost of the gang in a candidate, without the cost of the domain itself.
 
         None if the gang cannot fit.
         """
-        arrays, total, bottom = self.arrays, 0, candidate.domain.vertex.bottom
+        total, bottom = 0, candidate.domain.vertex.bottom
         if candidate.uses_all:
-            total = sum(
-                part.own or (arrays.node_cost(part.first, part) if part.is_node else 0)
-                for part in candidate.parts
-            )
+            total = self.used_cost(candidate)
             bottom = max(part.vertex.bottom for part in candidate.parts)
-        fields = self.least_fields(candidate, range(bottom + 1, arrays.costs.depth))
+        fields = self.least_fields(candidate, range(bottom + 1, self.arrays.costs.depth))
         return None if fields is None else total + sum(least << shift for shift, least in fields.items())
 
 
-def _least_slots(slots: Ints, amounts: Ints, need: int) -> int:
-    """The fewest slots of domains whose amounts reach a need, if parts of domains could be used."""
-    some = np.flatnonzero(amounts)
-    order = some[np.argsort(slots[some] / amounts[some], kind="stable")]
-    sums = np.cumsum(amounts[order])
-    last = int(np.searchsorted(sums, need))
-    part = 1 - (sums[last] - need) / amounts[order[last]]
-    whole = int(slots[order[:last]].sum())
-    return whole + ceil(float(slots[order[last]] * part) - ROUNDING)
+class ChosenDomains(NamedTuple):
+    """The capacity of some domains, and their contribution to a measure."""
+
+    slots: int
+    amount: int
+
+    @staticmethod
+    def of(slots: Ints, amounts: Ints, numbers: Array) -> "ChosenDomains":
+        """The sums over these domains."""
+        return ChosenDomains(int(slots[numbers].sum()), int(amounts[numbers].sum()))
 
 
-def numbers_between(starts: Ints, ranges: Ranges) -> Ints:
+def least_slots(
+    slots: Ints, amounts: Ints, need: int, number: int, few: ChosenDomains, many: ChosenDomains, known: int
+) -> int:
+    """A lower bound of the capacity of so many domains whose amounts reach a need; 0 if not above `known`.
+
+    few: the domains with the smallest capacity, whose amounts fall short. many: those with the largest
+    amounts, which reach the need.
+
+    Theory (a Lagrangian relaxation). At any price of an amount, the domains with the least capacity minus the
+    price of their amounts bound all others from below. Such choices are corners of a convex curve, and the
+    line between the last one that falls short and the first one that does not bounds what is between.
+    """
+    while True:
+        rise, run, missing = many.slots - few.slots, many.amount - few.amount, need - few.amount
+        least = few.slots + ceil(rise * missing / run - ROUNDING)
+        if least <= known:
+            return 0
+        price = rise / run
+        if price * int(amounts.max()) * number > EXACT:
+            return 0
+        chosen = np.argsort(slots - price * amounts, kind="stable")[:number]
+        found = ChosenDomains.of(slots, amounts, chosen)
+        if (found.slots - few.slots) * run >= (found.amount - few.amount) * rise:
+            return least
+        few, many = (few, found) if found.amount >= need else (found, many)
+
+
+def numbers_between(starts: Ints, ranges: Ranges) -> Array | slice:
     """The numbers of the domains that start in some ranges of nodes."""
-    return np.concatenate([
-        np.arange(*np.searchsorted(starts, (first, end))) for first, end in ranges
-    ])  # fmt: skip
+    bounds = [np.searchsorted(starts, each).tolist() for each in ranges]
+    if len(bounds) == 1:
+        return slice(*bounds[0])
+    return np.concatenate([np.arange(*each) for each in bounds])

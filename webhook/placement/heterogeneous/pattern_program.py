@@ -250,21 +250,29 @@ class PatternProgram:
     def solve(self, limit: int | None, least: Mapping[int, int]) -> Found:
         """The best solution below the limit, a cost without the domains around the candidate.
 
-        least: lower bounds of fields, by their first bits.
+        least: lower bounds of fields, by their first bits: see JointBounds.least_fields.
         """
         if limit is not None and limit <= 0:
             return Found(None, exact=True)
         search = LexicographicSearch(self.program, self.budget)
         progress = _Progress(search, self.budget, self.exact, limit is None)
-        for each in self._fields():
-            costs = [float(value_of(cost, each)) for cost in self.costs]
-            most = 0 if limit is None else value_of(limit, each)
-            if not progress.take(costs, most, least.get(each[0], 0)):
-                break
+        self._decide(progress, limit, least)
         if progress.values is None or not progress.is_better:
             return Found(None, progress.is_proven)
         taken = self._taken(progress.values)
         return Found(taken, progress.exact and taken is not None)
+
+    def _decide(self, progress: "_Progress", limit: int | None, least: Mapping[int, int]) -> None:
+        """Decide field after field. limit, least: see `solve`."""
+        is_fewest = True
+        for shift, bits in self._fields():
+            costs = [float(value_of(cost, (shift, bits))) for cost in self.costs]
+            most = 0 if limit is None else value_of(limit, (shift, bits))
+            floor = least.get(shift, 0) if is_fewest else 0
+            if not progress.take(costs, most, floor):
+                break
+            if shift in self.arrays.costs.domains:
+                is_fewest &= progress.at_most(costs, most) <= floor
 
     def _fields(self) -> list[tuple[int, int]]:
         """The fields that the program decides: see fields_of."""
@@ -400,6 +408,10 @@ class _Progress:
     def is_proven(self) -> bool:
         """Whether it is proven, after the last field, that no solution is better."""
         return self.exact and (self.is_hopeless or not self.is_better)
+
+    def at_most(self, costs: list[float], most: int) -> float:
+        """The value at which a field is fixed. most: see `take`."""
+        return most if self.values is None else self._total(costs)
 
     def _total(self, costs: list[float]) -> float:
         return 0.0 if self.values is None else float(np.dot(costs, self.values))
