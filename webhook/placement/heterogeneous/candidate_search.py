@@ -53,7 +53,7 @@ SORTED: Final = 24
 """Nodes of a candidate that are sorted by a measure in one step."""
 
 LISTING: Final = 2
-"""The patterns of nodes have one part in so many of the steps."""
+"""The patterns of the nodes of a candidate have one part in so many of the steps left."""
 
 
 class _Entry(NamedTuple):
@@ -222,7 +222,10 @@ class CandidateSearch:
             return
         if self.fills_only:
             self.is_certain = False
-        elif not self._split(candidate):
+            return
+        listing = max(self.patterns.budget.left, self.budget.left // LISTING)
+        self.patterns.budget = self.budget.part(listing)  # earlier candidates may have spent it
+        if not self._split(candidate):
             self._solve(candidate)
 
     def _solve(self, candidate: Candidate) -> None:
