@@ -1,5 +1,6 @@
 """Pods whose controller is gone are no gang: they are neither placed nor released, and evict nobody."""
 
+import functools
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, cast
@@ -34,6 +35,7 @@ from webhook.sweeper.observe.snapshotter import Snapshotter
 from webhook.workloads import marks
 
 SETTINGS = Settings(settle_seconds=0, patience_seconds=0)
+JOBSET_UID = "jobset.sigs.k8s.io/jobset-uid"
 DELETED = LostOwner("its controller Job/big is deleted")
 
 
@@ -95,8 +97,9 @@ def test_one_pod_of_each_owner_stands_for_the_others(lost: Sequence[str]) -> Non
     pods = pods_of_many_owners()
     jobs = pods[:6]
     for some in (pods, pods[::-1], jobs):
-        expected = {pod.metadata.uid: each for pod in some if (each := answer(pod)) is not None}
-        assert lost_owners([some], answer).by_uid == expected
+        assert lost_owners([some], answer).by_uid == lost_owners([some], answer, tuple).by_uid
+    expected = {pod.metadata.uid: each for pod in jobs if (each := answer(pod)) is not None}
+    assert lost_owners([jobs], answer).by_uid == expected
     asked.clear()
     lost_owners([jobs], answer)
     assert len(asked) == 2 or lost, "of many pods with one owner, one is asked about"
@@ -202,6 +205,64 @@ def test_pods_of_a_deleted_owner_are_no_members_of_the_gang_that_takes_its_name(
     lost = {"old": DELETED}
     gangs = gather([old, new], [], facts, lost_owner=lambda pod: lost.get(pod.metadata.name))
     assert [[pod.metadata.name for pod in gang.pods] for gang in gangs] == [["new"]]
+
+
+@pytest.mark.promise("R331")
+@pytest.mark.parametrize("is_asked", [True, False], ids=["asked for", "being deleted"])
+@pytest.mark.parametrize(
+    ("kind", "marks_of_gang", "is_owned"),
+    [
+        pytest.param(
+            "JobSet",
+            {"labels": {marks.JOBSET_NAME_LABEL: "s", JOBSET_UID: "uid-s"}},
+            True,
+            id="Jobs of a JobSet",
+        ),
+        pytest.param(
+            "JobSet",
+            {
+                "labels": {marks.JOBSET_NAME_LABEL: "s", JOBSET_UID: "uid-s"},
+                "annotations": {keys.GANG_ANNOTATION: "g"},
+            },
+            True,
+            id="Jobs of a JobSet in a gang of their author's",
+        ),
+        pytest.param(
+            "Workflow", {"annotations": {keys.GANG_ANNOTATION: "g"}}, False, id="pods of a Workflow"
+        ),
+        pytest.param(
+            "Workflow",
+            {"annotations": {keys.GANG_ANNOTATION: "g", keys.GANG_SIZE_ANNOTATION: "4"}},
+            False,
+            id="pods of a Workflow that state their number",
+        ),
+    ],
+)
+def test_pods_that_are_left_behind_wait_until_the_last_of_their_gang_is(
+    kind: str, marks_of_gang: dict[str, Any], is_owned: bool, is_asked: bool
+) -> None:
+    """However long the garbage collector takes; then they are a gang as they are."""
+
+    def with_owner(number: int, is_left: bool) -> Pod:
+        above = owner("Job", f"j{number}") if is_owned else owner(kind, "s")
+        owners = [] if is_left and not is_owned else [above]
+        return gpu_pod(f"big-{number}", metadata=marks_of_gang | {"ownerReferences": owners})
+
+    for left in range(5):
+        jobs = {f"j{n}": found(f"j{n}", "", False, *[owner(kind, "s")] * (n >= left)) for n in range(4)}
+        objects = {**jobs, "s": OwnerState.UNCONFIRMED if is_asked else found("s", "", True)}
+        pods = [with_owner(number, number < left) for number in range(4)]
+        facts = Placing(Nodes(0), SETTINGS).owner_facts
+
+        def find(
+            _: str, of: OwnerReference, objects: Mapping[str, Metadata | OwnerState] = objects
+        ) -> Metadata | OwnerState:
+            return objects[of.name]
+
+        lost = functools.partial(lost_owner, find=find)
+        (gang,) = gather(pods, [], facts, lost_owner=lost)
+        assert len(gang.pods) == 4
+        assert (gang.lost_owner is None) == (left == 4)
 
 
 # --- asking the API server ----------------------------------------------------------------------------

@@ -62,7 +62,7 @@ def _of_no_gang(pod: Pod, made: NextPass) -> str:
     if namespace in made.settings.excluded_namespaces:
         rule = f"the configuration leaves namespace {namespace} alone (namespaces.excluded)"
         return f"Pod {name} has a gate of topogate, and waits for ever: {rule}."
-    lost = made.view.lost_owners.of(pod)
+    lost = made.view.lost_owners.by_uid.get(pod.metadata.uid)
     why = lost.sentence if lost is not None else "the sweeper has not seen it yet"
     return f"Pod {name} waits for topogate, apart from its gang. Now: {why}."
 

@@ -3,7 +3,8 @@
 The only owner of an object counts as its controller, as the garbage collector deletes the object after it.
 
 A pod that its controller has left behind (orphan deletion) is recognized by its labels. It waits too, unless
-an annotation states the size of its gang: pods lose their owner reference one by one.
+an annotation states the size of its gang: pods, or the Jobs of a JobSet, lose their owner reference one by
+one. Until all of a gang have lost it, those that have wait with the others, whatever they state.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -89,9 +90,29 @@ def lost_owners(
 
     One pod of each owner is asked about where none of a group is lost.
     """
-    asked = [pods for pods in groups if any(of(pod) is not None for pod in one_of_each(pods))]
-    found = {pod.metadata.uid: each for pods in asked for pod in pods if (each := of(pod)) is not None}
+    found = dict[str, LostOwner]()
+    for pods in groups:
+        if any(of(pod) is not None for pod in one_of_each(pods)):
+            found |= _lost_of_group(pods, of)
     return LostOwners(of, found, one_of_each)
+
+
+def _lost_of_group(pods: Sequence[Pod], of: Callable[[Pod], LostOwner | None]) -> Mapping[str, LostOwner]:
+    """The answers for the pods of one gang, and for those that a lost controller of others has left behind.
+
+    These have no owner any more, or only one that has none, below the controller that their labels name.
+    """
+    found = {pod.metadata.uid: each for pod in pods if (each := of(pod)) is not None}
+    lost = {each.uid: each for each in found.values() if each.uid}
+    for pod in pods if lost else ():
+        if pod.metadata.uid in found:
+            continue
+        marked = made_by(pod)
+        if owner_of(pod.metadata) is None:
+            found[pod.metadata.uid] = next(iter(lost.values()))
+        elif marked is not None and marked.id in lost:
+            found[pod.metadata.uid] = lost[marked.id]
+    return found
 
 
 def owner_of(metadata: Metadata) -> OwnerReference | None:
@@ -109,11 +130,11 @@ def lost_above(namespace: str, reference: OwnerReference | None, find: FindOwner
         name = printable(f"{reference.kind}/{reference.name}")
         owner = f"its {'controller' if reference.controller else 'owner'} {name}"
         if found is OwnerState.UNCONFIRMED:
-            return LostOwner(f"the API server is asked whether {owner} exists", False)
+            return LostOwner(f"the API server is asked whether {owner} exists", False, reference.uid)
         if isinstance(found, OwnerState):
-            return LostOwner(f"{owner} {_DELETED[found]}, {SO}")
+            return LostOwner(f"{owner} {_DELETED[found]}, {SO}", True, reference.uid)
         if found.deletion_timestamp:
-            return LostOwner(f"{owner} is being deleted, {SO}")
+            return LostOwner(f"{owner} is being deleted, {SO}", True, reference.uid)
         reference = owner_of(found)
     return None
 

@@ -59,11 +59,13 @@ class LostOwner(NamedTuple):
     """A pod's controller, at some level, does not exist: the pod is neither placed nor released.
 
     Pods of a deleted controller are deleted one by one: those that are left are no smaller gang.
-    is_confirmed: whether the API server says so, else it has not answered yet.
+    is_confirmed: whether the API server says so, else it has not answered yet. uid: of the controller, ""
+    where only a label names it.
     """
 
     sentence: str
     is_confirmed: bool = True
+    uid: str = ""
 
 
 def has_owners(pod: Pod) -> LostOwner | None:
