@@ -22,6 +22,7 @@ from webhook.placement.model import Objective
 from webhook.sweeper.context import Pass
 from webhook.sweeper.decide.core_questions import fewer, has_enough, needed
 from webhook.sweeper.decide.gang_question import GangQuestion, question
+from webhook.sweeper.decide.orders import Cause
 from webhook.sweeper.metrics import Metrics
 from webhook.sweeper.observe.gangs import OwnerFacts, PodGang, gather
 from webhook.sweeper.observe.view import Moment, View
@@ -223,9 +224,10 @@ def test_what_runs_is_not_undone_for_the_rest_at_or_above_the_minimum(minimum: i
     placement = Placement(metadata=Metadata(name="g"), spec=PlacementSpec(pods=planned))
     view = View(waiting, running, {}, {gang.key.placement_key: placement})
     settings = Settings(rollback_seconds=10)
-    _, broken = partly_released({}, view, [gang], settings, frozenset())
+    causes = {gang.key: Cause.INSUFFICIENT_CAPACITY}
+    _, broken = partly_released({}, view, [gang], causes, frozenset(), settings, frozenset())
     later = dataclasses.replace(view, now=Moment(10))
-    due, _ = partly_released(broken, later, [gang], settings, frozenset())
+    due, _ = partly_released(broken, later, [gang], causes, frozenset(), settings, frozenset())
     assert bool(due) == is_undone
 
 

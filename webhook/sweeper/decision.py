@@ -317,15 +317,10 @@ def evict_incomplete(seen: Observation, now: Decided) -> Decided:
     # Who has a place is not broken, also where its plan will not be written.
     found = {plan.gang.key for plan in placed.plans}
     without = [gang for gang in seen.gangs if gang.key not in found]
-    unasked = placed.unasked | now.without_model_labels
-    if _PLACE in now.failed:
-        unasked = frozenset(gang.key for gang in seen.gangs)
-    reasons = now.memory.report.reasons
-    for orders in now.orders.values():
-        reasons = reasons_after(reasons, orders)
+    causes, unasked = _causes(seen, now)
     orders, broken = evict_broken(
-        seen.view, without, causes_of(reasons), unasked, now.memory.broken,
-        _allowance(seen, now).why_not_evicted, now.settings,
+        seen.view, without, causes, unasked, now.memory.broken, _allowance(seen, now).why_not_evicted,
+        now.settings,
     )  # fmt: skip
     return _with_orders(replace(now, memory=replace(now.memory, broken=broken)), "evict-incomplete", orders)
 
@@ -338,9 +333,10 @@ def rollback(seen: Observation, now: Decided) -> Decided:
         return reserve_again(gang, part, state, ledger) if state is not None else ("", ledger)
 
     going = {identity(each.pod) for each in now.evictions}
+    causes, unasked = _causes(seen, now)
     orders, repairs, ledger = roll_back(
-        seen.view, seen.gangs, now.memory.repairs, _allowance(seen, now), now.settings, going, placing.ledger,
-        again, seen.watch.seconds,
+        seen.view, seen.gangs, causes, unasked, now.memory.repairs, _allowance(seen, now), now.settings,
+        going, placing.ledger, again, seen.watch.seconds,
     )  # fmt: skip
     memory = replace(now.memory, repairs=repairs, placing=replace(placing, ledger=ledger))
     return _with_orders(replace(now, memory=memory), "rollback", orders)
@@ -414,6 +410,16 @@ def _pass_input(seen: Observation, now: Decided) -> PassInput:
         node_rules(seen, now).on(seen.snapshot), seen.usage_version, now.preempting.going, now.memory.retries,
         _keeps(seen, allowance), allowance.why_not_evicted, seen.divide, seen.freed_version,
     )  # fmt: skip
+
+
+def _causes(seen: Observation, now: Decided) -> tuple[Mapping[GangKey, Cause], Set[GangKey]]:
+    """Why gangs wait, as last reported, and the gangs whose cause may no longer be valid."""
+    reasons = now.memory.report.reasons
+    for orders in now.orders.values():
+        reasons = reasons_after(reasons, orders)
+    if _PLACE in now.failed:
+        return causes_of(reasons), frozenset(gang.key for gang in seen.gangs)
+    return causes_of(reasons), now.orders.get(_PLACE, Orders()).unasked | now.without_model_labels
 
 
 def _with_orders(now: Decided, step: str, orders: Orders) -> Decided:

@@ -15,7 +15,7 @@ from webhook.configuration.settings import Settings
 from webhook.kube.objects import Node, Pod, PodSpec
 from webhook.scheduling import unmodelled_rules
 from webhook.sweeper.decide.node_rules import NodeRule, RuleKind
-from webhook.sweeper.decide.orders import Done, Eviction, Orders, Warn
+from webhook.sweeper.decide.orders import NO_PLACE_FOUND, Cause, Done, Eviction, Orders, Warn
 from webhook.sweeper.decide.refusing_nodes import RefusingNodes
 from webhook.sweeper.decide.reservations import ReservationLedger
 from webhook.sweeper.observe.gangs import GangKey, PodGang
@@ -200,31 +200,61 @@ class PartialRelease:
 
 
 PartlyReleased = Mapping[GangKey, PartialRelease]
-"""Since when each gang has been half released; losing it only delays."""
+"""Since when the rest of each partially released gang has found no place; losing it only delays."""
+
+_FITS_NOWHERE: Final = NO_PLACE_FOUND | {Cause.INVALID_REQUEST}
+"""The rest of a gang finds no place, be it only because its released pods are in several domains."""
+
+_UNKNOWN: Final = frozenset({Cause.INCOMPLETE, Cause.INTERNAL_ERROR})
+"""For the moment it is not known whether the rest finds a place: some pods are about to come or to end."""
 
 
 def partly_released(
-    partly: PartlyReleased, view: View, gangs: Sequence[PodGang], settings: Settings, at_once: Set[GangKey]
+    partly: PartlyReleased,
+    view: View,
+    gangs: Sequence[PodGang],
+    causes: Mapping[GangKey, Cause],
+    unasked: Set[GangKey],
+    settings: Settings,
+    at_once: Set[GangKey],
 ) -> tuple[list[tuple[PodGang, list[Pod]]], PartlyReleased]:
-    """The gangs whose time is over, each with its released part. Each gang's time then starts again.
+    """The gangs whose rest has found no place for long enough, each with its released part.
 
-    at_once: gangs that do not wait for their time.
+    Each gang's time then starts again; it continues while nothing is known. It ends for any other cause:
+    also where a place was found and could not be taken, and where pods are missing for long. causes: why
+    gangs wait. unasked: gangs whose cause may no longer be valid. at_once: gangs of which some pods are
+    deleted already, so that they wait for neither.
     """
     now = view.now.seconds
     known: dict[GangKey, PartialRelease] = {}
     found: list[tuple[PodGang, list[Pod]]] = []
     for gang in gangs:
-        released = _released_part(gang, view)
-        if not released:
+        released, is_due = _released_part(gang, view), gang.key in at_once
+        finds_none = is_due or _finds_none(causes.get(gang.key), gang.key in unasked)
+        partial = _partial_release(gang, partly.get(gang.key), finds_none, now) if released else None
+        if partial is None:
             continue
-        partial = partly.get(gang.key)
-        shrank = partial is None or len(gang.gated) < partial.unreleased
-        since = now if partial is None or shrank else partial.since
-        if gang.key in at_once or now - since >= settings.rollback_seconds:
-            since = now
+        if is_due or (finds_none and now - partial.since >= settings.rollback_seconds):
+            partial = replace(partial, since=now)
             found.append((gang, released))
-        known[gang.key] = PartialRelease(len(gang.gated), since)
+        known[gang.key] = partial
     return found, known
+
+
+def _finds_none(cause: Cause | None, is_unasked: bool) -> bool | None:
+    """Whether the rest of a gang finds no place; None if that is not known at the moment."""
+    return None if is_unasked or cause in _UNKNOWN else cause in _FITS_NOWHERE
+
+
+def _partial_release(
+    gang: PodGang, before: PartialRelease | None, finds_none: bool | None, now: float
+) -> PartialRelease | None:
+    """Since when the rest of a gang finds no place, None if it may find one. finds_none: see _finds_none."""
+    if not finds_none:
+        return before if finds_none is None else None
+    unreleased = len(gang.gated)
+    since = now if before is None or unreleased < before.unreleased else before.since
+    return PartialRelease(unreleased, since)
 
 
 def still_due(partly: PartlyReleased, gangs: Iterable[GangKey]) -> PartlyReleased:
@@ -443,6 +473,8 @@ in the ledger."""
 def roll_back(
     view: View,
     gangs: Sequence[PodGang],
+    causes: Mapping[GangKey, Cause],
+    unasked: Set[GangKey],
     memory: RepairMemory,
     allowance: Allowance,
     settings: Settings,
@@ -451,15 +483,18 @@ def roll_back(
     place_again: PlaceAgain,
     seconds: Callable[[], float],
 ) -> tuple[Orders, RepairMemory, ReservationLedger]:
-    """Delete the released part of gangs that have waited too long for the rest, if that helps them.
+    """Delete the released part of gangs whose rest finds no place for too long, if that helps them.
 
-    going: pods that are deleted in this pass. ledger: of the pass. seconds: by a clock; gangs are asked about
-    as long as a pass may last, and the others in the next one.
+    causes, unasked: see partly_released. going: pods that are deleted in this pass. ledger: of the pass.
+    seconds: by a clock; gangs are asked about as long as a pass may last, and the others in the next one.
     """
     evictions: list[Eviction] = []
     warnings: list[Warn] = []
-    # This also runs while deleted pods are not recreated, say: the rest is released once there is capacity.
-    due, partly = partly_released(memory.partly, view, gangs, settings, memory.partly_evicted)
+    # What is deleted in part is deleted whole, also while deleted pods are not recreated: otherwise the rest
+    # would be released alone once there is capacity.
+    due, partly = partly_released(
+        memory.partly, view, gangs, causes, unasked, settings, memory.partly_evicted
+    )
     partly_evicted, started = memory.partly_evicted.intersection(partly), seconds()
     rolling_back: dict[str, GangKey] = {}
     for number, (gang, part) in enumerate(due):
