@@ -223,7 +223,7 @@ KEY_USES: Final[Mapping[str, tuple[KeyUse, ...]]] = {
             (f"{keys.DEVICE_CLASS}NAME",),
             "pod, resource",
             "Kubernetes",
-            "sweeper; webhook, where `gpus.resources` names it",
+            "sweeper; webhook, where `gpus.deviceClasses` or `gpus.resources` names it",
             "devices of that DeviceClass",
         ),
         KeyUse(

@@ -77,9 +77,13 @@ object.spec.?schedulingGates.orValue([]).exists(g, g.name.startsWith('{{ .gatePr
 {{- end }}
 {{- /* Whether a container asks for a GPU. It takes a list: what decides, and further conditions. */ -}}
 {{- define "topogate.asksForGpu" -}}
-{{- $gpus := (index . 0).gpus -}}
+{{- $gpus := (index . 0).gpus }}
+{{- $resources := $gpus.resources }}
+{{- range ternary (list "*") $gpus.deviceClasses (has "*" $gpus.deviceClasses) }}
+{{- $resources = append $resources (print "deviceclass.resource.kubernetes.io/" .) }}
+{{- end -}}
 (dyn(object.spec.containers) + dyn(object.spec.?initContainers.orValue([]))).exists(c, c.?resources.?requests.orValue({}).exists(k, (
-{{- include "topogate.matches" $gpus.resources }}{{ index . 1 -}}
+{{- include "topogate.matches" $resources }}{{ index . 1 -}}
 ) && string(c.?resources.?requests.orValue({})[k]) != '0'))
 {{- if $gpus.deviceClasses }} || object.spec.?resourceClaims.orValue([]).size() > 0{{ end }}
 {{- end }}

@@ -18,6 +18,7 @@ apiVersion: topogate.io/v1beta1
 kind: Configuration
 gpus:
   resources: [nvidia.com/gpu, nvidia.com/mig-*, amd.com/gpu, gpu.intel.com/i915, gpu.intel.com/xe]
+  deviceClasses: [gpu.example.com, mig-*.example.com]
 tiers:
   - {{name: low, priorityClassName: gpu-low-priority}}
   - {{name: medium, priorityClassName: gpu-medium-priority}}
@@ -183,6 +184,9 @@ RESOURCES: Final = [
     Shape("no gpu", pod(NONE), gated=False),
     Shape("cpu and memory only", pod({"cpu": "1", "memory": "1Gi"}), gated=False),
     Shape("a device that is no gpu", pod({"rdma/hca": "1"}), gated=False),
+    Shape(
+        "devices of a class that is no gpu", pod({keys.DEVICE_CLASS + "rdma.example.com": "1"}), gated=False
+    ),
     Shape("gpu in the second container", pod(containers=[container("a"), container("b", GPU)])),
     Shape("gpu in an init container", pod(NONE, initContainers=[container("warm-up", GPU)])),
     Shape("gpu in a sidecar", pod(NONE, initContainers=[container("side", GPU, restartPolicy="Always")])),

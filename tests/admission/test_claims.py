@@ -6,10 +6,11 @@ import msgspec
 import pytest
 
 from labeler.contract import keys
-from webhook.admission.decide import LEFT_ALONE, MUTATED, decide
+from webhook.admission.decide import DENIED, LEFT_ALONE, MUTATED, decide
 from webhook.admission.review import NewPod
 from webhook.configuration.document import ConfigurationError
 from webhook.configuration.file import parse
+from webhook.kube.objects import PriorityClass
 from webhook.policy import rendering
 from webhook.policy.values import Policy
 
@@ -66,6 +67,35 @@ def test_a_pod_with_a_resource_that_a_class_stands_for_is_gated_where_the_policy
     asking = pod(containers=[{"name": "c", "resources": {"limits": {resource: "1"}}}])
     text = f"gpus: {{resources: ['{resource}']}}\n" if named else ""
     assert decide(asking, "demo", parse(HEAD + text).policy, {}).outcome == outcome
+
+
+@pytest.mark.promise("R125", "S32")
+@pytest.mark.parametrize(
+    ("classes", "outcome"),
+    [
+        ("[]", LEFT_ALONE),
+        ("[rdma.example.com]", LEFT_ALONE),
+        ("[gpu.example.com]", DENIED),
+        ("['gpu.*']", DENIED),
+        ("['*']", DENIED),
+    ],
+)
+def test_devices_that_a_pod_requests_without_a_claim_are_gpus_by_the_name_of_their_class(
+    classes: str, outcome: str
+) -> None:
+    """Any pod may ask for the devices of any DeviceClass like this, so the maximum counts such a pod too."""
+    text = (
+        f"{HEAD}gpus: {{deviceClasses: {classes}}}\n"
+        "tiers: [{name: low, priorityClassName: low}, {name: high, priorityClassName: high}]\n"
+        "namespaces: {rules: {demo: {maximumTier: low}}}\n"
+    )
+    resources = {"limits": {f"{keys.DEVICE_CLASS}gpu.example.com": "8"}}
+    asking = pod(containers=[{"name": "c", "resources": resources}], priorityClassName="high")
+    known = {
+        name: msgspec.convert({"metadata": {"name": name}, "value": value}, PriorityClass)
+        for name, value in (("low", 1), ("high", 2))
+    }
+    assert decide(asking, "demo", parse(text).policy, known).outcome == outcome
 
 
 def test_a_pod_of_a_gang_with_claims_is_no_cpu_only_pod() -> None:

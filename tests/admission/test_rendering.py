@@ -147,7 +147,8 @@ def test_config_render_writes_what_config_check_then_finds_in_step(
 _AMOUNTS: Final = ("0", "1", "2", 3, "1k")
 _RESOURCES: Final = (
     "nvidia.com/gpu", "nvidia.com/mig-1g.10gb", "nvidia.com/mig-7g.80gb", "amd.com/gpu", keys.I915, keys.XE,
-    keys.MILLICORES, "rdma/hca",
+    keys.MILLICORES, "rdma/hca", keys.DEVICE_CLASS + "gpu.example.com",
+    keys.DEVICE_CLASS + "mig-1g.example.com", keys.DEVICE_CLASS + "rdma.example.com",
 )  # fmt: skip
 _ANNOTATIONS: Final = {
     **dict.fromkeys(sorted(keys.REQUEST_ANNOTATIONS), "x"),
@@ -375,7 +376,12 @@ def test_a_pod_that_the_webhook_would_not_change_costs_no_call(ruled: Ruled, ans
     assert asked & NEVER_ASKED == set()
 
 
-NEVER_ASKED: Final = {"no gpu", "cpu and memory only", "a device that is no gpu"}
+NEVER_ASKED: Final = {
+    "no gpu",
+    "cpu and memory only",
+    "a device that is no gpu",
+    "devices of a class that is no gpu",
+}
 """Shapes without GPUs and annotations of ours."""
 
 
@@ -440,6 +446,13 @@ EVASIONS: Final = {
     "of another scheduler": {
         "metadata": {"generateName": "s-"},
         "spec": {**above()["spec"], "schedulerName": "x"},
+    },
+    "for devices of a class, without a claim": {
+        "metadata": {"generateName": "e-"},
+        "spec": {
+            **above()["spec"],
+            "containers": [shapes.container("c", {keys.DEVICE_CLASS + "gpu.example.com": "8"})],
+        },
     },
     "in a scheduling group": {
         "metadata": {"generateName": "g-"},

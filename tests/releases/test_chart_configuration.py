@@ -32,6 +32,8 @@ CONFIGURATIONS: Final[dict[str, dict[str, Any]]] = {
     },
     "patterns alone": {"gpus": {"resources": ["nvidia.com/mig-[1-3]g.*"]}},
     "claims": {"gpus": {"deviceClasses": ["gpu.nvidia.com"]}},
+    "claims by patterns": {"gpus": {"deviceClasses": ["gpu.*", "[!r]*.example.com"]}},
+    "all claims": {"gpus": {"deviceClasses": ["*", "gpu.nvidia.com"]}},
     "namespaces left alone": {"namespaces": {"excluded": ["z-ci", "a-ci", "kube-system"]}},
     "schedulers": {"schedulerNames": ["second", "default-scheduler"]},
     "groups left alone": {"gangs": {"native": "leave"}},

@@ -63,8 +63,8 @@ class GpuKeys(Section, frozen=True):
     """What counts as a GPU.
 
     resources: A pod that asks for one of these in any container is a GPU pod; metrics count them as GPUs.
-    deviceClasses: Pods with ResourceClaims on these DeviceClasses are GPU pods too; `*` stands for every
-        claim.
+    deviceClasses: Pods with ResourceClaims on these DeviceClasses, or requests of
+        `deviceclass.resource.kubernetes.io/NAME`, are GPU pods too; `*` stands for every class.
     modelLabel: The node label that names the model of its GPUs in the metrics, before those that are usual.
     """
 

@@ -215,7 +215,7 @@ def asks_for_gpu(policy: Policy, *more: str) -> str:
 
     The API server has already copied limits to requests.
     """
-    is_gpu = " || ".join([*matches("k", policy.gpu_resources), *more])
+    is_gpu = " || ".join([*matches("k", policy.gpu_requests), *more])
     requests = "c.?resources.?requests.orValue({})"
     asks = f"{_CONTAINERS}.exists(c, {requests}.exists(k, ({is_gpu}) && string({requests}[k]) != '0'))"
     claims = " || object.spec.?resourceClaims.orValue([]).size() > 0"

@@ -149,12 +149,21 @@ class Policy(CommonFacts):
         return self.gate_prefix + keys.GATE_NAME
 
     @cached_property
+    def gpu_requests(self) -> tuple[str, ...]:
+        """The resources, names or shell patterns, of which a GPU pod requests one.
+
+        gpu_resources, and those by which any pod may request devices of a DeviceClass without a claim.
+        """
+        classes = self.device_classes if self.resource_claims else ()
+        return (*self.gpu_resources, *(keys.DEVICE_CLASS + name for name in classes))
+
+    @cached_property
     def _gpu_names(self) -> frozenset[str]:
-        return frozenset(self.gpu_resources)
+        return frozenset(self.gpu_requests)
 
     @cached_property
     def _gpu_pattern(self) -> re.Pattern[str]:
-        return _any_of(tuple(name for name in self.gpu_resources if _is_pattern(name)))
+        return _any_of(tuple(name for name in self.gpu_requests if _is_pattern(name)))
 
     @cached_property
     def _models(self) -> dict[str, GpuModel]:

@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import pytest
 
+from labeler.contract import keys
 from tests.devices.bodies import NAMESPACE, claim, claim_spec, exactly, supply
 from tests.extensions.made import none_failed
 from tests.sweeper.clock import Clock
@@ -179,6 +180,13 @@ def test_a_claim_on_devices_counts_as_a_gpu_where_claims_make_gpu_pods(
 ) -> None:
     claims = runs("a", gpus=0, resourceClaims=[{"name": "gpu", "resourceClaimName": "mine"}])
     assert Case(*WAITING, claims, resource_claims=claims_make_gpu_pods).order()[0] == first
+
+
+@pytest.mark.promise("O65")
+def test_devices_that_a_pod_requests_without_a_claim_count_as_gpus() -> None:
+    resources = {"requests": {f"{keys.DEVICE_CLASS}gpu.example.com": "2"}}
+    runs_devices = runs("a", gpus=0, initContainers=[{"name": "i", "resources": resources}])
+    assert Case(*WAITING, runs_devices, resource_claims=True).order() == ["b1", "a1"]
 
 
 @pytest.mark.promise("O65")

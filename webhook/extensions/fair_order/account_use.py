@@ -237,6 +237,7 @@ class GpuCounts:
     def __init__(self, policy: Policy, counting: Counting) -> None:
         self.policy = policy
         self._counting = counting
+        self._requests = Counting(policy.gpu_requests)
         self._gpus = IdentityCache[str, int]()
         self._models = IdentityCache[str, str]()
         self._sizes = IdentityCache[str, int]()
@@ -320,7 +321,7 @@ class GpuCounts:
 
     def _count(self, pod: Pod) -> int:
         try:
-            return self._counting.gpus(convert.requests_of(pod.spec))
+            return self._requests.gpus(convert.requests_of(pod.spec))
         except ValueError:
             return 0  # unreadable requests: kube-scheduler does not bind the pod either
 
