@@ -9,7 +9,7 @@ from tests.ui.scenes import cluster_of, page_of, scene_of
 from tests.ui.viewers import MINE, Granted
 from webhook.admission import worker
 from webhook.configuration.store import ConfigurationStore
-from webhook.ui.rights import Viewer
+from webhook.kube.access import UserInfo
 from webhook.ui.serve_page import PageServer, options
 
 
@@ -20,8 +20,8 @@ def report(arbiter: Any) -> None:
 class Named(Granted):
     """Viewers who say their names."""
 
-    def viewer(self) -> Viewer:
-        return Viewer(request.headers.get("X-Name", "somebody"))
+    def viewer(self) -> UserInfo:
+        return UserInfo(request.headers.get("X-Name", "somebody"))
 
 
 if __name__ == "__main__":

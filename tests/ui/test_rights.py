@@ -34,6 +34,7 @@ from tests.ui.viewers import MINE, Granted
 from webhook.admission import worker
 from webhook.extensions.fair_order.account_use import NAME as ACCOUNT_USE
 from webhook.extensions.fair_order.account_use import encode
+from webhook.kube.access import UserInfo
 from webhook.kube.client import Api
 from webhook.kube.disruption_budgets import PodDisruptionBudget
 from webhook.kube.placements import Placement
@@ -44,7 +45,7 @@ from webhook.sweeper.observe.membership import key_of
 from webhook.ui import viewer_access as access_room
 from webhook.ui.pages import MOST_STREAMS_A_VIEWER
 from webhook.ui.redact import HIDDEN, Rights, gangs_for, node_for
-from webhook.ui.rights import BELIEVED_SECONDS, UNKNOWN_TOKENS_A_SECOND, Answers, Gatekeeper, Viewer
+from webhook.ui.rights import BELIEVED_SECONDS, UNKNOWN_TOKENS_A_SECOND, Answers, Gatekeeper
 from webhook.ui.viewer_access import SESSION_SECONDS, ClusterAccess, CurrentViewer, NoViewerError, Proxy
 from webhook.workloads import marks
 
@@ -170,7 +171,7 @@ def test_a_namespace_without_a_gang_is_asked_about_as_well() -> None:
     asked: list[str] = []
 
     class Noting(Granted):
-        def seen(self, viewer: Viewer, namespaces: Iterable[str]) -> CurrentViewer:
+        def seen(self, viewer: UserInfo, namespaces: Iterable[str]) -> CurrentViewer:
             asked.extend(sorted(namespaces))
             return super().seen(viewer, namespaces)
 
@@ -394,6 +395,39 @@ def test_a_stream_ends_with_its_viewer_s_session(monkeypatch: pytest.MonkeyPatch
     wait_until(lambda: not access.sessions, "its token to be forgotten")
 
 
+class Scoped:
+    """An API server that limits a token by what its review says of it besides user and groups."""
+
+    def json(self, method: str, path: str, body: Any = None, **options: Any) -> Any:
+        if path.endswith("tokenreviews"):
+            user = {"username": "ann", "groups": ["dev"], "uid": "1"}
+            if body["spec"]["token"] == "other uid":
+                user["uid"] = "2"
+            scopes = [] if body["spec"]["token"] == "scoped" else ["user:full"]
+            extra = {"scopes.example.com": scopes, "other": ["x"]}
+            return {"status": {"authenticated": True, "user": {**user, "extra": extra}}}
+        asked = body["spec"]
+        is_allowed = asked["uid"] == "1" and asked["extra"] == {
+            "scopes.example.com": ["user:full"],
+            "other": ["x"],
+        }
+        return {"status": {"allowed": is_allowed}}
+
+
+@pytest.mark.promise("R196")
+@pytest.mark.parametrize("others", [["scoped", "other uid"], ["other uid", "scoped"]])
+def test_a_token_shows_no_more_than_it_may_list_although_another_of_its_user_may(others: list[str]) -> None:
+    gatekeeper = Gatekeeper(cast(Api, Scoped()))
+
+    def rights(token: str) -> Rights:
+        viewer = gatekeeper.viewer(token)
+        assert viewer is not None
+        return gatekeeper.rights(viewer, ["mine"])
+
+    assert rights("full") == Rights(None, nodes=True)
+    assert [rights(each) for each in others] == [Rights(frozenset(), nodes=False)] * 2
+
+
 @pytest.mark.promise("R196")
 def test_the_api_server_decides_who_a_token_is_and_what_it_may_list(cluster: Cluster) -> None:
     api = cluster.api()
@@ -425,17 +459,17 @@ def test_the_api_server_decides_who_a_token_is_and_what_it_may_list(cluster: Clu
 @pytest.mark.parametrize(
     ("proxy", "headers", "user"),
     [
-        (Proxy("X-User", "X-Groups"), {"X-User": "ann", "X-Groups": "a,b"}, Viewer("ann", ("a", "b"))),
-        (Proxy("X-User"), {"X-User": "ann", "X-Groups": "a,b"}, Viewer("ann")),
+        (Proxy("X-User", "X-Groups"), {"X-User": "ann", "X-Groups": "a,b"}, UserInfo("ann", ("a", "b"))),
+        (Proxy("X-User"), {"X-User": "ann", "X-Groups": "a,b"}, UserInfo("ann")),
         (Proxy("X-User"), {"X-Other": "ann"}, None),
         (Proxy("X-User"), {"Authorization": "Bearer good"}, None),
         (None, {"X-User": "ann"}, None),
-        (None, {"Authorization": "Bearer good"}, Viewer("good")),
+        (None, {"Authorization": "Bearer good"}, UserInfo("good")),
     ],
     ids=["named", "no groups are believed", "not named", "a token beside it", "no proxy", "a token"],
 )
 def test_a_header_names_the_viewer_where_a_proxy_is_believed_and_nowhere_else(
-    proxy: Proxy | None, headers: dict[str, str], user: Viewer | None
+    proxy: Proxy | None, headers: dict[str, str], user: UserInfo | None
 ) -> None:
     access = ClusterAccess(Gatekeeper(cast(Api, Counted()), clock=lambda: 0.0), proxy)
     with Flask("page").test_request_context(headers=headers):

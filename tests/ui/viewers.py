@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterable
 
 from flask import Response
 
+from webhook.kube.access import UserInfo
 from webhook.ui.redact import Rights
-from webhook.ui.rights import Viewer
 from webhook.ui.viewer_access import CurrentViewer
 
 
@@ -18,13 +18,13 @@ class Granted:
     def refusal(self) -> Response | None:
         return None
 
-    def viewer(self) -> Viewer:
-        return Viewer("somebody")
+    def viewer(self) -> UserInfo:
+        return UserInfo("somebody")
 
     def watched(self) -> Callable[[], bool]:
         return lambda: True
 
-    def seen(self, viewer: Viewer, namespaces: Iterable[str]) -> CurrentViewer:
+    def seen(self, viewer: UserInfo, namespaces: Iterable[str]) -> CurrentViewer:
         return CurrentViewer(viewer.user, self._rights, frozenset())
 
     def login(self, token: str) -> Response:

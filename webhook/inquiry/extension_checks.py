@@ -10,7 +10,7 @@ import msgspec
 from webhook.configuration.cluster import read_configuration
 from webhook.extensions.known import SWITCHES
 from webhook.inquiry.findings import SYSTEM, Check, Finding, State, found, some
-from webhook.kube.access import may
+from webhook.kube.access import UserInfo, may
 from webhook.kube.client import Api, ApiError
 from webhook.kube.decoding import key_of
 from webhook.kube.state_config_map import path_of
@@ -23,7 +23,9 @@ from webhook.sweeper.extension import (
 from webhook.sweeper.observe.view import Moment, View
 from webhook.sweeper.observe.watches import WatchedCollection
 
-_GROUPS: Final = ("system:serviceaccounts", "system:authenticated")
+_SWEEPER: Final = UserInfo(
+    f"system:serviceaccount:{SYSTEM}:sweeper", ("system:serviceaccounts", "system:authenticated")
+)
 
 
 def extension_checks() -> dict[str, Check]:
@@ -89,5 +91,5 @@ def missing_rights(api: Api, collection: WatchedCollection[Any]) -> Iterator[str
     resource = collection.path.rpartition("/")[2]
     for verb in ("list", "watch", *sorted(collection.verbs)):
         attributes = {"group": group, "version": version, "resource": resource, "verb": verb}
-        if not may(api, f"system:serviceaccount:{SYSTEM}:sweeper", _GROUPS, attributes):
+        if not may(api, _SWEEPER, attributes):
             yield f"{verb} {resource}"

@@ -9,10 +9,9 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
-from webhook.kube.access import may
+from webhook.kube.access import UserInfo, may
 from webhook.kube.client import Api
 from webhook.ui.redact import Rights
 
@@ -26,14 +25,6 @@ UNKNOWN_TOKENS_A_SECOND: Final = 20
 
 MOST_NAMESPACES: Final = 500
 """The most namespaces that are checked for one viewer; names in further namespaces stay hidden."""
-
-
-@dataclass(frozen=True)
-class Viewer:
-    """A user of the API server."""
-
-    user: str
-    groups: tuple[str, ...] = ()
 
 
 class Answers:
@@ -112,24 +103,24 @@ class Gatekeeper:
         self._tokens = Answers(clock, MOST_TOKENS)
         self._unknown_tokens = UnknownTokens(clock)
 
-    def viewer(self, token: str) -> Viewer | None:
+    def viewer(self, token: str) -> UserInfo | None:
         """The user of a token, None if the API server does not accept it.
 
         Raises ApiError, and TooManyError if too many unknown tokens are being checked.
         """
         digest = _digest(token)
 
-        def ask() -> Viewer | None:
+        def ask() -> UserInfo | None:
             self._unknown_tokens.let_in(digest)
             found = self._review(token)
             if found is not None:
                 self._unknown_tokens.know(digest)
             return found
 
-        viewer: Viewer | None = self._tokens.get(digest, ask)
+        viewer: UserInfo | None = self._tokens.get(digest, ask)
         return viewer
 
-    def rights(self, viewer: Viewer, namespaces: Iterable[str]) -> Rights:
+    def rights(self, viewer: UserInfo, namespaces: Iterable[str]) -> Rights:
         """The viewer's rights to list nodes, and pods of these namespaces. Raises ApiError."""
         nodes = self._may(viewer, "nodes", "")
         if self._may(viewer, "pods", ""):
@@ -137,28 +128,27 @@ class Gatekeeper:
         asked = sorted(set(namespaces))[:MOST_NAMESPACES]
         return Rights(frozenset(name for name in asked if self._may(viewer, "pods", name)), nodes)
 
-    def may_see(self, viewer: Viewer, resource: str, namespace: str) -> bool:
+    def may_see(self, viewer: UserInfo, resource: str, namespace: str) -> bool:
         """Whether the viewer may list a core resource of a namespace. Raises ApiError."""
         return self._may(viewer, resource, namespace)
 
-    def _may(self, viewer: Viewer, resource: str, namespace: str) -> bool:
+    def _may(self, viewer: UserInfo, resource: str, namespace: str) -> bool:
         question = (viewer, resource, namespace)
         return bool(self._answers.get(question, lambda: self._ask(viewer, resource, namespace)))
 
-    def _review(self, token: str) -> Viewer | None:
+    def _review(self, token: str) -> UserInfo | None:
         body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {"token": token}}
         answer = self._api.json("POST", "/apis/authentication.k8s.io/v1/tokenreviews", body=body)
         status: Mapping[str, Any] = answer.get("status") or {}
         if not status.get("authenticated"):
             return None
-        user = status.get("user") or {}
-        return Viewer(str(user.get("username", "")), tuple(user.get("groups") or ()))
+        return UserInfo.of(status.get("user") or {})
 
-    def _ask(self, viewer: Viewer, resource: str, namespace: str) -> bool:
+    def _ask(self, viewer: UserInfo, resource: str, namespace: str) -> bool:
         attributes = {"verb": "list", "resource": resource, "version": "v1"}
         if namespace:
             attributes["namespace"] = namespace
-        return may(self._api, viewer.user, viewer.groups, attributes)
+        return may(self._api, viewer, attributes)
 
 
 def _digest(token: str) -> str:

@@ -17,9 +17,10 @@ from typing import Final, Protocol
 
 from flask import Response, redirect, request
 
+from webhook.kube.access import UserInfo
 from webhook.kube.client import ApiError
 from webhook.ui.redact import EVERYTHING, Rights
-from webhook.ui.rights import Gatekeeper, TooManyError, Viewer
+from webhook.ui.rights import Gatekeeper, TooManyError
 
 COOKIE: Final = "topogate-ui"
 """The name of the cookie; on a laptop the port is appended, so that one page does not log out of another."""
@@ -54,13 +55,13 @@ class Access(Protocol):
     def refusal(self) -> Response | None:
         """The answer if the request is refused before its route, None otherwise."""
 
-    def viewer(self) -> Viewer:
+    def viewer(self) -> UserInfo:
         """The viewer of the request. Raises NoViewerError."""
 
     def watched(self) -> Callable[[], bool]:
         """A function: whether the viewer still has access. It can be called after the request."""
 
-    def seen(self, viewer: Viewer, namespaces: Iterable[str]) -> CurrentViewer:
+    def seen(self, viewer: UserInfo, namespaces: Iterable[str]) -> CurrentViewer:
         """The viewer with rights for these namespaces. Raises ApiError."""
 
     def login(self, token: str) -> Response:
@@ -73,7 +74,7 @@ class LaptopAccess:
     def __init__(self, name: str, secret: str | None = None) -> None:
         """name: of the kubeconfig's user, displayed on the page."""
         self.secret = secret or secrets.token_urlsafe(24)
-        self._viewer = Viewer(name)
+        self._viewer = UserInfo(name)
 
     def refusal(self) -> Response | None:
         """Refuse a Host that is not loopback, such as a site's name that resolves here (DNS rebinding)."""
@@ -89,7 +90,7 @@ class LaptopAccess:
             return answer
         return None
 
-    def viewer(self) -> Viewer:
+    def viewer(self) -> UserInfo:
         """The user, if the request has the secret."""
         if not hmac.compare_digest(request.cookies.get(_own_cookie(), "").encode(), self.secret.encode()):
             raise NoViewerError("Open the address that `topogate ui` printed: it carries the secret.")
@@ -99,7 +100,7 @@ class LaptopAccess:
         """The secret is valid for as long as the process lives."""
         return lambda: True
 
-    def seen(self, viewer: Viewer, namespaces: Iterable[str]) -> CurrentViewer:
+    def seen(self, viewer: UserInfo, namespaces: Iterable[str]) -> CurrentViewer:
         """All rights, since this process lists everything as the user."""
         return CurrentViewer(viewer.user, EVERYTHING)
 
@@ -122,7 +123,7 @@ class _EventNamespaces:
     """The namespaces where a viewer may list Events, checked on demand."""
 
     gatekeeper: Gatekeeper
-    viewer: Viewer
+    viewer: UserInfo
 
     def __contains__(self, namespace: object) -> bool:
         return self.gatekeeper.may_see(self.viewer, "events", str(namespace))
@@ -157,7 +158,7 @@ class ClusterAccess:
         """No request is refused before its route."""
         return None
 
-    def viewer(self) -> Viewer:
+    def viewer(self) -> UserInfo:
         """The proxy's user, else the user of the token in the request or its session."""
         if self._proxy is not None:
             return self._proxied(self._proxy)
@@ -187,7 +188,7 @@ class ClusterAccess:
             return lambda: header[7:].strip()
         return lambda: self._of_session(session)
 
-    def seen(self, viewer: Viewer, namespaces: Iterable[str]) -> CurrentViewer:
+    def seen(self, viewer: UserInfo, namespaces: Iterable[str]) -> CurrentViewer:
         """The viewer with the rights that the API server grants."""
         rights = self._gatekeeper.rights(viewer, namespaces)
         return CurrentViewer(viewer.user, rights, _EventNamespaces(self._gatekeeper, viewer))
@@ -236,10 +237,10 @@ class ClusterAccess:
             return len(self._sessions)
 
     @staticmethod
-    def _proxied(proxy: Proxy) -> Viewer:
+    def _proxied(proxy: Proxy) -> UserInfo:
         user = request.headers.get(proxy.user_header, "")
         if not user:
             raise NoViewerError(f"The proxy in front gave no {proxy.user_header}.")
         groups = request.headers.get(proxy.groups_header, "") if proxy.groups_header else ""
         named = tuple(group.strip() for group in groups.split(",") if group.strip())
-        return Viewer(user, (*named, "system:authenticated"))
+        return UserInfo(user, (*named, "system:authenticated"))
