@@ -185,6 +185,62 @@ def test_that_a_gang_was_bound_as_a_whole_is_remembered_until_it_starts_again(
     assert bool(status["complete"]) == is_complete
 
 
+class Ending:
+    """Passes on a plan for pods p0 to p3, of which some are bound, some are not, and the others are gone."""
+
+    def __init__(self, size: int = 4) -> None:
+        self.api, self.copy = Answers(), Copy()
+        self.entries = [PlannedPod(f"p{number}", f"uid-p{number}", "n1") for number in range(4)]
+        self.replan(self.entries, size)
+        self.new_leader()
+
+    def new_leader(self) -> None:
+        cache: Any = self.copy
+        self.reports = Reports(Pass(self.api, cache, Settings()))
+
+    def replan(self, entries: list[PlannedPod], size: int) -> None:
+        spec = PlacementSpec(gang="Job/j", size=size, pods=entries)
+        self.copy.placements = {"ns/p": Placement(Metadata("p", "ns", "u"), spec)}
+
+    def is_complete_after(self, bound: str, unbound: str = "", evicted: str = "") -> bool:
+        """Whether the gang is complete after a pass with these pods, given by their numbers."""
+        pods = [decode(pod_json(f"p{number}", nodeName="n1", schedulingGates=[])) for number in bound]
+        pods += [decode(pod_json(f"p{number}", schedulingGates=[])) for number in unbound]
+        self.api.bodies.clear()
+        deleted = {("ns", f"uid-p{number}") for number in evicted}
+        self.reports.report(View([], pods, {}, self.copy.placements), [], evicted=deleted)
+        (body,) = self.api.bodies
+        return bool(body["status"].get("complete"))
+
+
+@pytest.mark.promise("O97")
+@pytest.mark.parametrize("size", [4, 0], ids=["known size", "unknown size"])
+def test_a_gang_is_not_complete_while_pods_that_were_never_bound_are_gone(size: int) -> None:
+    """As after repair has deleted them, until their Job recreates them; a new leader knows nothing of it."""
+    ending = Ending(size)
+    assert not ending.is_complete_after(bound="01", unbound="23")
+    assert not ending.is_complete_after(bound="01")
+    ending.new_leader()
+    assert not ending.is_complete_after(bound="01")
+    recreated = [PlannedPod(f"p{number}", f"uid-p{number}", "n1") for number in (4, 5)]
+    ending.replan([*ending.entries[:2], *recreated], size)
+    assert not ending.is_complete_after(bound="014", unbound="5")
+    assert ending.is_complete_after(bound="0145")
+
+
+def test_pods_that_have_run_and_ended_count_for_a_complete_gang() -> None:
+    ending = Ending()
+    assert not ending.is_complete_after(bound="01", unbound="23")
+    assert not ending.is_complete_after(bound="2", unbound="3")
+    assert ending.is_complete_after(bound="23")
+
+
+def test_a_bound_pod_that_was_deleted_because_its_node_is_gone_has_not_run() -> None:
+    ending = Ending()
+    assert not ending.is_complete_after(bound="012", unbound="3")
+    assert not ending.is_complete_after(bound="123", evicted="0")
+
+
 def test_a_reason_is_of_bounded_length_whatever_it_repeats() -> None:
     api, copy, (gang,) = Answers(), Copy(), gangs_of("a")
     cache: Any = copy

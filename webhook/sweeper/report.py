@@ -137,7 +137,7 @@ class StatusWriter:
 class _GangProgress:
     """How many pods of a gang exist, or will exist (count), and how many of its plan are released and bound.
 
-    others: pods that ran without the plan, or are gone. least: how many are enough, 0 for all.
+    others: pods that ran without the plan, or have run and are gone. least: how many are enough, 0 for all.
     """
 
     plan: PlacementSpec
@@ -163,15 +163,17 @@ class _GangProgress:
         """Whether it has run as a whole, or with enough. members: pods of its plan that are there."""
         if self.has_enough and self.bound == members:
             return True
-        return self.bound == self.count and self.bound + self.others >= self.plan.size
+        return self.bound == self.count and self.bound + self.others >= max(
+            self.plan.size, len(self.plan.pods)
+        )
 
 
 @dataclass(frozen=True)
 class _Report:
     """The input of the reports of one pass.
 
-    reservations, positions, evicted: see Reporter.report. unmanaged: how many bound pods of each gang
-    topogate did not place.
+    memory: with the pods that are bound now. reservations, positions, evicted: see Reporter.report.
+    unmanaged: how many bound pods of each gang topogate did not place.
     """
 
     view: View
@@ -191,8 +193,13 @@ class _Report:
         return {"reserved_nodes": sorted(reservation.nodes), "reserved_until": ends}
 
     def others(self, placement: Placement, members: Sequence[Pod]) -> int:
-        """How many pods of a gang ran without its plan, or are gone."""
-        finished = _finished(placement, members, self.evicted)
+        """How many pods of a gang ran without its plan, or have run and are gone.
+
+        A pod that is gone may never have run: it is deleted if it is not bound, so that it is recreated.
+        """
+        gone = {each.uid for each in placement.spec.pods} - {pod.metadata.uid for pod in members}
+        ran = gone if placement.is_complete else gone & self.memory.bound.get(placement.key, frozenset())
+        finished = sum((placement.metadata.namespace, uid) not in self.evicted for uid in ran)
         return finished + self.unmanaged.get(_gang_of(placement), 0)
 
 
@@ -273,6 +280,7 @@ class Reporter:
         self._still_bound = self._unchanged.get(None, _none, view.index, view.domains_of(view.nodes))
         due = self._due(current, by_name.keys() | (reservations or {}).keys())
         unmanaged = self._bound_beside_plans(view, due)
+        memory = memory.with_bound(due.values(), view)
         writer = StatusWriter(self._pass, memory.failed_writes)
         now = _Report(view, memory, writer, reservations or {}, positions or {}, evicted, unmanaged)
         states = [placements.BOUND] * (len(current) - len(due))
@@ -415,12 +423,6 @@ class Reporter:
             now.memory.sentence(gang.key) if gang else _lacking(placement, there),
             **now.holding(placement.key),
         )
-
-
-def _finished(placement: Placement, members: Sequence[Pod], evicted: Set[PodId]) -> int:
-    """How many pods of a plan have finished, or were deleted by others: these have run."""
-    missing = {each.uid for each in placement.spec.pods} - {pod.metadata.uid for pod in members}
-    return sum((placement.metadata.namespace, uid) not in evicted for uid in missing)
 
 
 def _nodes_of(placement: Placement, members: Sequence[Pod]) -> list[str]:

@@ -6,7 +6,7 @@ first of the delayed pods.
 """
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Final, NamedTuple
@@ -15,6 +15,7 @@ from labeler.contract.event_reasons import EventReason
 from webhook.configuration.settings import Settings
 from webhook.kube.events import shortened
 from webhook.kube.objects import Pod
+from webhook.kube.placements import Placement
 from webhook.sweeper.decide.orders import Cause, Delay, Done, Orders, Warn
 from webhook.sweeper.observe.gangs import GangKey, PodGang
 from webhook.sweeper.observe.view import View
@@ -174,7 +175,8 @@ class ReportMemory:
 
     reasons: why gangs wait. delays: of their pods. waiters: sentences on the unconfirmed releases for which
     they wait. notes: of extensions. failed_writes: by Placement, the kind of error that was logged. first:
-    the Placement with which the next pass begins to write, "" for the first one.
+    the Placement with which the next pass begins to write, "" for the first one. bound: by Placement, the
+    uids of pods that have been bound, until all have; without it, those that are gone count as never bound.
     """
 
     reasons: GangReasons = field(default_factory=dict)
@@ -183,6 +185,7 @@ class ReportMemory:
     notes: Mapping[GangKey, str] = field(default_factory=dict)
     failed_writes: Mapping[str, str] = field(default_factory=dict)
     first: str = ""
+    bound: Mapping[str, Set[str]] = field(default_factory=dict)
 
     def after(self, news: Orders | Done, now: float) -> "ReportMemory":
         """With these decisions or results."""
@@ -199,6 +202,16 @@ class ReportMemory:
             reasons={key: each for key, each in self.reasons.items() if key in living},
             delays=self.delays.current(view, gangs, since),
         )
+
+    def with_bound(self, unfinished: Iterable[Placement], view: View) -> "ReportMemory":
+        """With the pods of these plans that are bound now; of other plans they are forgotten."""
+        bound = {
+            plan.key: self.bound.get(plan.key, frozenset())
+            | {pod.metadata.uid for pod in view.pods_of(plan) if pod.spec.node_name}
+            for plan in unfinished
+            if not plan.is_complete
+        }
+        return replace(self, bound=bound)
 
     def sentence(self, key: GangKey) -> str:
         """The reason why a gang waits, and its other reports."""
