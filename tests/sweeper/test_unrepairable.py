@@ -7,10 +7,11 @@ import pytest
 
 from tests.sweeper.cluster import Nodes, Placing, gpu_pod, places
 from tests.sweeper.pods import decode, pod_json
-from tests.sweeper.repairs import ABANDON, BIND, GANG, Repairs
+from tests.sweeper.repairs import ABANDON, BIND, GANG, SETTINGS, Repairs, job_with
 from webhook.configuration.settings import Settings
 from webhook.kube.objects import Pod
 from webhook.sweeper.decide.orders import Done
+from webhook.sweeper.repair.allowance import Allowance
 from webhook.sweeper.repair.repair import STAYS_SECONDS, Repaired
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -18,9 +19,17 @@ TERM = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n
 PINNED = {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [TERM]}}}
 
 
-def released(name: str, *, tried: bool = True, scheduler: str = "default-scheduler", gang: str = "") -> Pod:
-    """A bare pod that was sent to n1 and is not bound."""
-    metadata = {"annotations": {"topogate.io/gang": gang}} if gang else {}
+def released(
+    name: str,
+    *,
+    tried: bool = True,
+    scheduler: str = "default-scheduler",
+    gang: str = "",
+    owner: dict[str, Any] | None = None,
+) -> Pod:
+    """A pod that was sent to n1 and is not bound, bare unless it has an owner."""
+    metadata: dict[str, Any] = {"annotations": {"topogate.io/gang": gang}} if gang else {}
+    metadata |= {"ownerReferences": [owner]} if owner is not None else {}
     terms = [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]}]
     affinity = {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": terms}}}
     body = pod_json(name, schedulingGates=[], affinity=affinity, schedulerName=scheduler, metadata=metadata)
@@ -80,6 +89,20 @@ def test_a_pod_that_cannot_be_bound_is_deleted_in_the_end_though_no_controller_r
 def test_nothing_that_may_still_help_a_running_gang_is_deleted_so(others: list[Pod]) -> None:
     tried = [released("a", gang="g")] if others[0].status.phase == "Running" else []
     assert not after(ABANDON, *tried, *others).orders.evictions
+
+
+@pytest.mark.promise("O90", "O94")
+@pytest.mark.parametrize(("failures_left", "deleted"), [(0, []), (1, ["a"])])
+def test_a_pod_of_a_job_that_would_fail_by_its_deletion_is_never_deleted(
+    failures_left: int, deleted: list[str]
+) -> None:
+    job = {"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "j", "controller": True}
+    repairs = Repairs(released("a", owner=job))
+    repairs.allowance = Allowance(SETTINGS, job_with(failures_left))
+    repairs.at(0.0)
+    orders = repairs.at(10 * ABANDON).orders
+    assert [each.pod.metadata.name for each in orders.evictions] == deleted
+    assert ["backoffLimit" in each.note for each in orders.warnings] == ([] if deleted else [True])
 
 
 EVICTED, DENIED, PUT_OFF = "evicted", "denied", "put off"

@@ -22,7 +22,14 @@ from webhook.sweeper.observe.gangs import GangKey, PodGang
 from webhook.sweeper.observe.plans import PodId, scheduler_of
 from webhook.sweeper.observe.pods import ENDING_SECONDS, PodTrait
 from webhook.sweeper.observe.view import View, identity, is_ready, is_usable, why_not_accepted
-from webhook.sweeper.repair.allowance import Allowance, Deletions, after_deletion, by_owner, deletions_of
+from webhook.sweeper.repair.allowance import (
+    Allowance,
+    Deletions,
+    after_deletion,
+    by_owner,
+    can_come_again,
+    deletions_of,
+)
 from webhook.workloads.native_gangs import group_name
 
 # --- pods in trouble ----------------------------------------------------------------------------------
@@ -429,12 +436,14 @@ def _judged(
 
 
 def _are_abandoned(together: Sequence[NeededRepair], view: View, settings: Settings) -> bool:
-    """Whether these have waited for too long, and the deletion would end no running pod."""
+    """Whether these have waited for too long, nothing recreates them, and their deletion ends no gang."""
     limit = settings.abandon_seconds
     if not settings.repair or not all(
         repair.cause == NOT_BOUND and repair.seconds >= limit for repair in together
     ):
         return False
+    if any(can_come_again(repair.pod, settings.repair_owners) for repair in together):
+        return False  # its Job would fail by that
     gangs = {view.gang_of(repair.pod) for repair in together}
     return not any(pod.status.phase == "Running" for gang in gangs for pod in view.index.mates.get(gang, ()))
 
