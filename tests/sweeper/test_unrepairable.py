@@ -1,15 +1,17 @@
 """Released pods that will not run and that nobody makes again: what they keep from others, and how long."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
+import msgspec
 import pytest
 
 from tests.sweeper.cluster import Nodes, Placing, gpu_pod, places
 from tests.sweeper.pods import decode, pod_json
 from tests.sweeper.repairs import ABANDON, BIND, GANG, SETTINGS, Repairs, job_with
 from webhook.configuration.settings import Settings
-from webhook.kube.objects import Pod
+from webhook.kube.objects import Node, Pod
 from webhook.sweeper.decide.orders import Done
 from webhook.sweeper.repair.allowance import Allowance
 from webhook.sweeper.repair.repair import STAYS_SECONDS, Repaired
@@ -89,6 +91,37 @@ def test_a_pod_that_cannot_be_bound_is_deleted_in_the_end_though_no_controller_r
 def test_nothing_that_may_still_help_a_running_gang_is_deleted_so(others: list[Pod]) -> None:
     tried = [released("a", gang="g")] if others[0].status.phase == "Running" else []
     assert not after(ABANDON, *tried, *others).orders.evictions
+
+
+def node(**spec: Any) -> dict[str, Node]:
+    ready = {"conditions": [{"type": "Ready", "status": "True"}]}
+    return {"n1": msgspec.convert({"metadata": {"name": "n1"}, "spec": spec, "status": ready}, Node)}
+
+
+TAINTED = node(taints=[{"key": "k", "value": "v", "effect": "NoSchedule"}])
+CORDONED = node(taints=[{"key": "k", "value": "v", "effect": "NoSchedule"}], unschedulable=True)
+
+
+@pytest.mark.promise("O94", "I35")
+@pytest.mark.parametrize(
+    ("nodes", "deleted"), [(TAINTED, ["a"]), (CORDONED, [])], ids=["accepts others", "accepts nobody"]
+)
+def test_a_pod_that_nobody_recreates_is_deleted_from_a_node_that_accepts_others_but_not_it(
+    nodes: dict[str, Node], deleted: list[str]
+) -> None:
+    repairs = Repairs(released("a"))
+    repairs.view = replace(repairs.view, nodes=nodes)
+    repairs.at(0.0)
+    assert not repairs.at(ABANDON - 1).orders.evictions
+    assert [each.pod.metadata.name for each in repairs.at(ABANDON).orders.evictions] == deleted
+
+
+@pytest.mark.promise("O94")
+def test_a_taint_that_outlasts_the_cordon_of_its_node_for_a_moment_deletes_nothing() -> None:
+    repairs = Repairs(released("a"))
+    for second, nodes in ((0, CORDONED), (ABANDON, TAINTED), (ABANDON + 5, node())):
+        repairs.view = replace(repairs.view, nodes=nodes)
+        assert not repairs.at(second).orders.evictions
 
 
 @pytest.mark.promise("O90", "O94")

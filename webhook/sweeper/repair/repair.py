@@ -47,6 +47,9 @@ _NO_NODE: Final = " nodes are available"
 NOT_BOUND: Final = "not-bound"
 """The cause of a pod that kube-scheduler has tried to bind without success."""
 
+_NOT_ACCEPTED: Final = "not-accepted"
+"""How a pod is counted that is not bound, and that its node does not accept though it accepts others."""
+
 
 @dataclass(frozen=True)
 class NeededRepair:
@@ -63,6 +66,11 @@ class NeededRepair:
     patience: float
     counted_as: str = ""
     seconds: float = 0.0
+
+    @property
+    def keeps_capacity(self) -> bool:
+        """Whether other pods could use the capacity that it does not use."""
+        return self.cause == NOT_BOUND or self.counted_as == _NOT_ACCEPTED
 
 
 Troubles = Mapping[tuple[str, str], float]
@@ -112,24 +120,24 @@ def _trouble(
     if node is None:
         # Pods and nodes are watched apart: the one may be behind the other for a moment.
         return NeededRepair(pod, name, "node-gone", f"its node {name} was deleted", NODE_GONE_SECONDS)
-    if what := _why_unusable(node, pod, why_not):
+    if what := _why_unusable(node, pod):
         reason = f"its node {name} is {what}"
         return NeededRepair(pod, name, "node-unusable", reason, settings.not_ready_seconds)
+    if not is_bound and (why := why_not(node, pod.spec)):
+        reason = f"its node {name} is not allowed for it any more ({why})"
+        return NeededRepair(pod, name, "node-unusable", reason, settings.not_ready_seconds, _NOT_ACCEPTED)
     if is_bound or pod.spec.scheduling_gates:  # others may delay it as long as they like
         return None
     return _not_bound(pod, name, emptying, settings)
 
 
-def _why_unusable(node: Node, pod: Pod, why_not: Callable[[Node, PodSpec], str]) -> str:
-    """Why a pod cannot run there, or cannot be bound there if it is not bound yet; "" if it can."""
+def _why_unusable(node: Node, pod: Pod) -> str:
+    """Why no pod can run there, or be bound there if this one is not bound yet; "" if one can."""
     if not is_ready(node):
         return "not ready"
-    if pod.spec.node_name:
+    if pod.spec.node_name or is_usable(node):
         return ""
-    if not is_usable(node):
-        return "cordoned" if node.spec.unschedulable else "being removed"
-    why = why_not(node, pod.spec)
-    return f"not allowed for it any more ({why})" if why else ""
+    return "cordoned" if node.spec.unschedulable else "being removed"
 
 
 def _not_bound(pod: Pod, node: str, emptying: Set[str], settings: Settings) -> NeededRepair:
@@ -437,13 +445,11 @@ def _judged(
 
 def _are_abandoned(together: Sequence[NeededRepair], view: View, settings: Settings) -> bool:
     """Whether these have waited for too long, nothing recreates them, and their deletion ends no gang."""
+    if not settings.repair or any(can_come_again(each.pod, settings.repair_owners) for each in together):
+        return False  # else its Job would fail by that
     limit = settings.abandon_seconds
-    if not settings.repair or not all(
-        repair.cause == NOT_BOUND and repair.seconds >= limit for repair in together
-    ):
+    if not all(repair.keeps_capacity and repair.seconds >= limit for repair in together):
         return False
-    if any(can_come_again(repair.pod, settings.repair_owners) for repair in together):
-        return False  # its Job would fail by that
     gangs = {view.gang_of(repair.pod) for repair in together}
     return not any(pod.status.phase == "Running" for gang in gangs for pod in view.index.mates.get(gang, ()))
 
