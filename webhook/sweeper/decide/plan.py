@@ -19,6 +19,7 @@ from webhook.kube.placements import Placement, PlacementSpec, VictimGroup
 from webhook.kube.plan_pods import PlannedPod
 from webhook.placement import Assignment, Placed, Snapshot, Topology, Usage
 from webhook.placement.cards.state import overbooked_cards
+from webhook.placement.snapshot import NodeState
 from webhook.sweeper.decide.attempt import Attempt, PassState
 from webhook.sweeper.decide.gang_question import GangQuestion
 from webhook.sweeper.decide.kubelet_refusals import NONE_REFUSED, KubeletRefusals
@@ -420,7 +421,13 @@ def _is_overbooked(
     going = [use.requests for use in state.usages if is_going(use)] if short else []
     if any(state.free[name] + sum(requests.get(name, 0) for requests in going) < 0 for name in short):
         return True
-    return bool(planned.annotations) and bool(overbooked_cards(state.node, state.usages))
+    return bool(planned.annotations) and _is_on_overbooked_card(state, pod.metadata.uid)
+
+
+def _is_on_overbooked_card(state: NodeState, uid: str) -> bool:
+    """A card that has broken stays overbooked as long as a pod runs on it, beside pods on other cards."""
+    own = {card for use in state.usages if use.uid == uid for card in use.cards.keys() | use.tiles.keys()}
+    return not own.isdisjoint(overbooked_cards(state.node, state.usages))
 
 
 def unfinished(
