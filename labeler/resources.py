@@ -18,8 +18,6 @@ from labeler.publisher import LabelChange, NodePublisher
 
 log: Final = logging.getLogger(__name__)
 
-RESOURCES: Final = (keys.MILLICORES, keys.MEMORY_MAX, keys.TILES)
-
 
 class ResourcePublisher:
     """Publishes labels, then the resources of the same names."""
@@ -44,8 +42,8 @@ class ResourcePublisher:
 
 def resource_changes(capacity: Mapping[str, Any], labels: Mapping[str, str]) -> dict[str, str | None]:
     """What to change in a capacity (pure): all three resources, or none where a node has no usable cards."""
-    complete = all(key in labels for key in RESOURCES)
-    goal = {key: labels[key] if complete else None for key in RESOURCES}
+    complete = all(key in labels for key in keys.CARD_AMOUNTS)
+    goal = {key: labels[key] if complete else None for key in keys.CARD_AMOUNTS}
     return {key: value for key, value in goal.items() if _amount(capacity.get(key)) != _amount(value)}
 
 

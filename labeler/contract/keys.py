@@ -162,6 +162,8 @@ GPU_NUMBERS_LABEL: Final = INTEL_PREFIX + "gpu-numbers"
 MILLICORES: Final = INTEL_PREFIX + "millicores"
 MEMORY_MAX: Final = INTEL_PREFIX + "memory.max"
 TILES: Final = INTEL_PREFIX + "tiles"
+CARD_AMOUNTS: Final = (MILLICORES, MEMORY_MAX, TILES)
+"""What a node's usable cards have together: labels, and resources of the same names."""
 NUMA_MAP_LABEL: Final = INTEL_PREFIX + "numa-gpu-map"
 PCI_GROUPS_LABEL: Final = INTEL_PREFIX + "pci-groups"
 XE_LINKS_LABEL: Final = INTEL_PREFIX + "xe-links"

@@ -9,9 +9,9 @@ import yaml
 
 from hack.local.cluster import Cluster
 from labeler.config import parse_config
+from labeler.contract.keys import CARD_AMOUNTS
 from labeler.facts import Gpu
 from labeler.labels import intel_labels
-from labeler.resources import RESOURCES
 from labeler.sources import Context, create_source
 from tests.labeler.installed import ROOT, wait_for_namespace
 
@@ -97,14 +97,14 @@ def test_the_rule_for_nfd_makes_resources_of_just_the_labels_of_the_feature_file
     """A value that begins with "@" is a feature's, by domain, feature and element; all three or none."""
     objects = build(module_cluster, tmp_path, NFD)
     (rule,) = one(objects, "NodeFeatureRule")["spec"]["rules"]
-    assert rule["extendedResources"] == {key: f"@local.label.{key}" for key in RESOURCES}
+    assert rule["extendedResources"] == {key: f"@local.label.{key}" for key in CARD_AMOUNTS}
     (match,) = rule["matchFeatures"]
     assert match == {
         "feature": "local.label",
-        "matchExpressions": {key: {"op": "Exists"} for key in RESOURCES},
+        "matchExpressions": {key: {"op": "Exists"} for key in CARD_AMOUNTS},
     }
     labels = intel_labels([Gpu(0, "intel", memory_bytes=16 << 30)], pci_group_level=0)
-    assert all(int(labels[key]) > 0 for key in RESOURCES)
+    assert all(int(labels[key]) > 0 for key in CARD_AMOUNTS)
 
 
 def test_with_nfd_the_labeler_writes_the_feature_file_into_a_folder_that_it_may_write(

@@ -80,3 +80,30 @@ def test_monitoring_is_the_node_s_and_not_the_cards(cards: int) -> None:
     assert all("gpu.intel.com/i915_monitoring" not in card.capacity for card in made.cards)
     pod = gpu_pod({"i915": cards, "i915_monitoring": 1})
     assert text_of(node, pod) == ",".join(f"card{number}" for number in range(cards))
+
+
+@pytest.mark.parametrize(
+    ("label", "asked"),
+    [
+        ({"millicores": "1000"}, {"i915": 1, "millicores": 1001}),
+        ({"memory.max": "16"}, {"i915": 1, "memory_max": 17}),
+        ({"tiles": "1"}, {"i915": 1, "tiles": 2}),
+    ],
+)
+def test_a_card_does_not_get_the_part_of_another_that_has_just_left_the_labels(
+    label: dict[str, str], asked: dict[str, int]
+) -> None:
+    """The kubelet copies the smaller capacity to the allocatable amounts seconds later."""
+    before = gpu_node("1", i915="2", millicores="2000", memory_max="32", tiles="2")
+    assert text_of(before, gpu_pod(asked)) != "no"
+    assert text_of(labelled(before, **label), gpu_pod(asked)) == "no"
+
+
+@pytest.mark.parametrize(
+    "label", [{"millicores": "4000"}, {"millicores": "many"}, {"tiles": "1", "millicores": "?"}]
+)
+def test_a_label_that_is_larger_or_unreadable_leaves_the_amounts_of_the_node(label: dict[str, str]) -> None:
+    node = labelled(gpu_node("0.1", i915="2", millicores="2000", tiles="2"), **label)
+    assert node_of(node).problem == ""
+    assert text_of(node, gpu_pod({"i915": 1, "millicores": 1000})) != "no"
+    assert text_of(node, gpu_pod({"i915": 1, "millicores": 1001})) == "no"

@@ -10,6 +10,7 @@ resource that offers each card.
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Final, TypeVar
 
 from labeler.contract import keys
@@ -22,7 +23,7 @@ from labeler.contract.label_codecs import (
     decode_xe_links,
 )
 from labeler.contract.offers import CardOffer, decode_offers, decode_unmanaged
-from labeler.contract.quantities import QuantityError, in_units, parse_all
+from labeler.contract.quantities import QuantityError, in_units, parse, parse_all
 from webhook.kube import objects
 from webhook.placement.eligibility import Taint
 from webhook.placement.model import Card, NodeInfo
@@ -110,8 +111,9 @@ def _cards(labels: Labels, notes: Mapping[str, str], allocatable: Mapping[str, i
     numbers = decode_cards(labels)
     if not numbers:
         return ()
+    labelled = _labelled_amounts(labels)
     equal = {
-        resource: amount // len(numbers)
+        resource: min(amount, labelled.get(resource, amount)) // len(numbers)
         for resource, amount in allocatable.items()
         if resource.startswith(keys.INTEL_PREFIX) and resource not in keys.MONITORING_RESOURCES
     }
@@ -133,6 +135,19 @@ def _cards(labels: Labels, notes: Mapping[str, str], allocatable: Mapping[str, i
         )
         for number in numbers
     )
+
+
+def _labelled_amounts(labels: Labels) -> dict[str, int]:
+    """The amounts of the cards that are labelled now; unreadable ones are left out.
+
+    A card that breaks leaves the labels at once. The Node's allocatable amounts still contain its part until
+    the kubelet has copied the new capacity, and another card must not get that part.
+    """
+    found: dict[str, int] = {}
+    for key in keys.CARD_AMOUNTS:
+        with suppress(KeyError, QuantityError):
+            found |= in_units({key: parse(labels[key])})
+    return found
 
 
 def _capacity(
