@@ -243,6 +243,12 @@ def test_the_patch_of_a_pod_adds_to_the_selector_that_its_author_wrote_and_repla
     }
 
 
+def test_a_later_pod_of_the_same_name_gets_no_selector() -> None:
+    operations = model_labels_patch(decode(pod_json("p")), LABELS)
+    with pytest.raises(jsonpatch.JsonPatchTestFailed):
+        jsonpatch.apply_patch(pod_json("p", metadata={"uid": "later"}), operations)
+
+
 @pytest.mark.promise("O325")
 def test_members_that_nobody_gated_are_reported_and_counted() -> None:
     past = pod("past", gated=False)
