@@ -7,8 +7,9 @@ import msgspec
 
 from webhook.kube.client import Api
 from webhook.kube.placements import Placement
-from webhook.sweeper.context import Pass
+from webhook.sweeper.context import Pass, Retries
 from webhook.sweeper.decide.orders import Done, Orders
+from webhook.sweeper.decide.retries import RetryTable
 from webhook.sweeper.observe.gangs import PodGang
 from webhook.sweeper.observe.view import View
 from webhook.sweeper.report import Reporter
@@ -54,11 +55,14 @@ class Reports:
     def __init__(self, surroundings: Pass) -> None:
         self.reporter = Reporter(surroundings)
         self.memory = ReportMemory()
+        self._surroundings, self._table = surroundings, RetryTable()
 
     def on_result(self, news: Orders | Done) -> None:
         self.memory = self.reporter.on_result(news, self.memory)
 
     def report(self, view: View, gangs: Sequence[PodGang], **rest: Any) -> bool:
         """Returns whether all was written."""
-        is_whole, self.memory = self.reporter.report(view, gangs, self.memory, **rest)
+        retries = Retries(self._surroundings, self._table)
+        is_whole, self.memory = self.reporter.report(view, gangs, self.memory, retries, **rest)
+        self._table = retries.table
         return is_whole

@@ -21,7 +21,7 @@ from webhook.kube.objects import Node, Pod
 from webhook.kube.plan_pods import PlannedPod
 from webhook.placement import Assignment, place
 from webhook.sweeper.apply import patches
-from webhook.sweeper.apply.release import PARALLEL, Outcome, Releaser, round_robin
+from webhook.sweeper.apply.release import PARALLEL, Outcome, Releaser
 from webhook.sweeper.decide.gang_question import question
 from webhook.sweeper.observe.plans import is_gated
 from webhook.sweeper.observe.snapshotter import Snapshotter
@@ -94,14 +94,6 @@ def test_pods_of_a_namespace_whose_releases_fail_delay_none_of_others() -> None:
     found = {each.planned.name: each.outcome for each in done}
     assert len(found) == 80
     assert all((found[name] is Outcome.RELEASED) is name.startswith("well") for name in found)
-
-
-def test_namespaces_are_served_round_robin_and_those_that_failed_come_last() -> None:
-    lines = [[pair] for pair in of_namespaces("failed", "a", "b", count=2)]
-    positions = {"failed": (5.0, 0.0), "a": (0.0, 0.0), "b": (0.0, 0.0)}
-    found = round_robin(lines, lambda pod: positions[pod.metadata.namespace])
-    names = [planned.name for ((_, planned),) in found]
-    assert names == ["a-0", "b-0", "a-1", "b-1", "failed-0", "failed-1"]
 
 
 @pytest.mark.parametrize(

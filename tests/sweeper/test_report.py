@@ -46,9 +46,12 @@ class Passes:
         self.metrics = Metrics()
         self._gangs = gangs_of(*names)
         cache: Any = Copy()
-        self._reporter = Reports(Pass(self.api, cache, Settings(), self.metrics))
+        self.clock = Clock()
+        self._reporter = Reports(Pass(self.api, cache, Settings(), self.metrics, clock=self.clock))
 
-    def one(self, answer: Exception | None) -> None:
+    def one(self, answer: Exception | None, after: float = Settings().interval_seconds) -> None:
+        """A pass, by default so long after the one before that all is tried again that has failed."""
+        self.clock.now += after
         self.api.answer = answer
         for gang in self._gangs:
             self._reporter.on_result(waits(gang, "no capacity", Cause.INSUFFICIENT_CAPACITY))
@@ -85,6 +88,15 @@ def test_a_status_that_cannot_be_written_is_logged_once_until_that_changes(
     assert len(failures(caplog)) == len(expected), failures(caplog)
     for line, words in zip(failures(caplog), expected, strict=True):
         assert words in line
+
+
+def test_a_status_that_cannot_be_written_is_tried_less_and_less_often() -> None:
+    passes, tried = Passes("a"), list[float]()
+    for _ in range(100):
+        before = len(passes.api.writes)
+        passes.one(FORBIDDEN, after=1)
+        tried += [passes.clock.now] * (len(passes.api.writes) - before)
+    assert tried == [1, 2, 4, 8, 16, 32, 62, 92]
 
 
 def test_a_gang_that_comes_back_after_it_was_gone_is_reported_again(caplog: pytest.LogCaptureFixture) -> None:

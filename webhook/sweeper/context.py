@@ -1,20 +1,24 @@
-"""The surroundings of all steps of a pass, and when its failed writes are retried."""
+"""The surroundings of all steps of a pass, and when and in which order it writes."""
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeVar
 
 from labeler.contract.event_reasons import EventReason
 from webhook.configuration.settings import Settings
+from webhook.grouping import round_robin
 from webhook.kube.client import Api, ApiError
 from webhook.kube.objects import Node, Pod
 from webhook.policy.values import Policy
-from webhook.sweeper.decide.retries import Key, RetryTable
+from webhook.sweeper.decide.retries import Key, RetryTable, Write
 from webhook.sweeper.extension import Switch
 from webhook.sweeper.metrics import Metrics
 from webhook.sweeper.observe.cache import ClusterCache
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 
 class Announcer(Protocol):
@@ -102,9 +106,12 @@ class Retries:
         """The API server's last answer, "" if it has not failed."""
         return self._waits[key].error if key in self._waits else ""
 
-    def failed(self, key: Key, error: ApiError | None = None, asked: float = 0.0) -> Retry:
-        """It has failed. error: the API server's answer, or asked: the seconds that it asks to wait."""
-        text = "" if error is None else str(error)
+    def failed(self, key: Key, error: ApiError | None = None, asked: float = 0.0, text: str = "") -> Retry:
+        """It has failed. error: the API server's answer, or asked: the seconds that it asks to wait.
+
+        text: returned by `error`, instead of the answer.
+        """
+        text = text or ("" if error is None else str(error))
         asked = asked if error is None else error.retry_after or 0.0
         now = self.surroundings.clock()
         with self._lock:
@@ -116,3 +123,49 @@ class Retries:
         """It has succeeded, or is refused for good."""
         with self._lock:
             self._waits.pop(key, None)
+
+    def forget(self, write: Write, living: Container[object]) -> None:
+        """Forget such writes but for these objects: the others are gone."""
+        with self._lock:
+            for key in [key for key in self._waits if key[0] is write and key[1] not in living]:
+                del self._waits[key]
+
+    def round_robin(self, items: Iterable[T], namespace_of: Callable[[T], str]) -> list[T]:
+        """One of each namespace before a second one of any; where a write has failed, after the others."""
+        return round_robin(
+            items, namespace_of, lambda each: self.position((Write.NAMESPACE, namespace_of(each)))
+        )
+
+
+# --- namespaces share the time of a pass --------------------------------------------------------------
+# A webhook of one namespace may take seconds for each write, or refuse it: no other namespace waits for that.
+
+
+class Run(Protocol):
+    """Calls a function for each of these items: `map`, or that of a thread pool."""
+
+    def __call__(self, work: Callable[[T], R], items: Iterable[T], /) -> Iterator[R]: ...
+
+
+def failing_last(
+    run: Run,
+    items: Sequence[T],
+    namespace_of: Callable[[T], str],
+    work: Callable[[T], R],
+    has_failed: Callable[[R], bool],
+) -> list[R]:
+    """The results of work on each item; once one of a namespace has failed, its others come after all."""
+    failing = set[str]()
+
+    def first(item: T) -> R | None:
+        namespace = namespace_of(item)
+        if namespace in failing:
+            return None
+        result = work(item)
+        if has_failed(result):
+            failing.add(namespace)
+        return result
+
+    results = list(run(first, items))
+    late = [item for item, result in zip(items, results, strict=True) if result is None]
+    return [*(each for each in results if each is not None), *run(work, late)]

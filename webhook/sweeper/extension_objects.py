@@ -18,7 +18,7 @@ from typing import Any, Final
 from labeler.contract import keys
 from webhook.kube.client import MERGE_PATCH, ApiError
 from webhook.kube.state_config_map import NAMESPACE, StateConfigMap, path_of
-from webhook.sweeper.context import Pass, Retries
+from webhook.sweeper.context import Pass, Retries, failing_last
 from webhook.sweeper.decide.orders import NO_HURRY
 from webhook.sweeper.decide.retries import Key, Write
 from webhook.sweeper.extension import (
@@ -61,18 +61,22 @@ class ExtensionObjects:
 
     def write(self, writes: Sequence[ObjectWrite], retries: Retries) -> tuple[list[WriteResult], float]:
         """Make these writes; returns their results, and the seconds after which a pass is due."""
-        results: list[WriteResult] = []
         left, deadline = MOST_WRITES, self._pass.clock() + self._pass.settings.pass_seconds
         stuck: set[str] = set()
-        for each in writes:
-            result = _before(each, retries)
-            is_left_out = each.group in stuck or not left or self._pass.clock() >= deadline
+
+        def make(write: ObjectWrite) -> WriteResult:
+            nonlocal left
+            result = _before(write, retries)
+            is_left_out = write.group in stuck or not left or self._pass.clock() >= deadline
             if not result.retry_seconds and not is_left_out and self._pass.may_act():
                 left -= 1
-                result = self._write(each, retries)
-            if each.group and not result.is_done:
-                stuck.add(each.group)
-            results.append(result)
+                result = self._write(write, retries)
+            if write.group and not result.is_done:
+                stuck.add(write.group)
+            return result
+
+        due = retries.round_robin(writes, _namespace_of)
+        results = failing_last(map, due, _namespace_of, make, lambda each: bool(each.error))
         return results, min((each.due_seconds for each in results), default=NO_HURRY)
 
     def _write(self, write: ObjectWrite, retries: Retries) -> WriteResult:
@@ -85,6 +89,8 @@ class ExtensionObjects:
         except ApiError as error:
             self._pass.metrics.errors.labels(str(error.status)).inc()
             logger.warning("write_failed %s reason=%r error=%r", target, write.reason, str(error))
+            if error.is_for_now:
+                retries.failed((Write.NAMESPACE, write.namespace))
             return WriteResult(write, False, str(error), retries.failed(key, error).seconds)
         retries.over(key)
         logger.info("write_done %s reason=%r", target, write.reason)
@@ -124,6 +130,10 @@ class ExtensionObjects:
             if there.get("labels", {}) != labels or there.get("deletionTimestamp"):
                 raise
             return answer
+
+
+def _namespace_of(write: ObjectWrite) -> str:
+    return write.namespace
 
 
 def _digest(body: Mapping[str, Any]) -> str:

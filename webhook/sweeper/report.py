@@ -4,10 +4,11 @@ Nothing is reported twice: a status is written when it differs, an Event when it
 """
 
 import logging
+import operator
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from labeler.contract.event_reasons import EventReason
 from webhook.identity_cache import IdentityCache
@@ -15,11 +16,12 @@ from webhook.kube import placements
 from webhook.kube.client import ApiError
 from webhook.kube.objects import Pod
 from webhook.kube.placements import Placement, PlacementSpec, PlacementStatus
-from webhook.sweeper.context import Pass
+from webhook.sweeper.context import Pass, Retries, failing_last
 from webhook.sweeper.decide import plan
 from webhook.sweeper.decide.moved_gangs import is_needed_by_moves
 from webhook.sweeper.decide.orders import Cause, Done, GangOutcome, Orders, Warn
 from webhook.sweeper.decide.reservations import Reservation
+from webhook.sweeper.decide.retries import Key, Write
 from webhook.sweeper.observe.gangs import GangKey, PodGang
 from webhook.sweeper.observe.membership import cpu_pods
 from webhook.sweeper.observe.plans import PodId, is_gated
@@ -33,26 +35,44 @@ _SETTLING: Final = "Settling"
 """The state of a gang that is not complete, for metrics."""
 _RECORD: Final = "none of its pods exists; this Placement stays for up to a day as a record of moved gangs"
 """The reason in a Placement that is only needed for `makeRoom`."""
+_GONE: Final = (404, 409)
+"""HTTP statuses of a Placement that is gone, or was written since."""
 
 
 # --- statuses of Placements ---------------------------------------------------------------------------
-# Changed statuses are written one by one, for at most the time of a pass. A Placement that cannot be written
-# stops no other; the reason is logged once.
+# Changed statuses are written one by one at the end of a pass, for at most the time of one. A Placement that
+# cannot be written stops no other; the reason is logged once.
+
+
+class _StatusWrite(NamedTuple):
+    """A write for one gang.
+
+    name: of its Placement ("namespace/name"). expected: HTTP statuses that are no failures.
+    """
+
+    name: str
+    send: Callable[[], None]
+    expected: tuple[int, ...]
+
+    @property
+    def key(self) -> Key:
+        return Write.STATUS, self.name
+
+    def namespace_of(self) -> str:
+        return self.name.partition("/")[0]
 
 
 class StatusWriter:
-    """Writes for one pass, for as long as that may last from now on.
+    """The writes of one pass. is_late: whether it had no time for some of them."""
 
-    missed: the first Placement for which it had no time, or "". first: where the next pass begins, or "".
-    failed: by Placement ("namespace/name"), the kind of error that was logged.
-    """
-
-    def __init__(self, surroundings: Pass, failed: Mapping[str, str]) -> None:
+    def __init__(self, surroundings: Pass, retries: Retries) -> None:
         self._pass = surroundings
-        self._deadline = surroundings.clock() + surroundings.settings.pass_seconds
+        self._retries = retries
+        self._writes: list[_StatusWrite] = []
+        self._deadline = 0.0
         self._is_away = False
-        self.failed = dict(failed)
-        self.missed = self.first = ""
+        self._missed: list[str] = []
+        self.is_late = False
 
     def write(self, placement: Placement, status: PlacementStatus) -> None:
         """Write a status that differs."""
@@ -62,7 +82,7 @@ class StatusWriter:
         def write() -> None:
             self._pass.cache.written(placements.write_status(self._pass.api, placement, status))
 
-        self._try(placement, write)
+        self._add(placement, write)
 
     def create(self, gang: PodGang, status: PlacementStatus) -> None:
         """Write a Placement without a plan, which says why the gang waits."""
@@ -73,7 +93,7 @@ class StatusWriter:
             self._pass.cache.written(made)
             self._pass.cache.written(placements.write_status(self._pass.api, made, status))
 
-        self._attempt(gang.key.placement_key, create, expected=(409,))
+        self._writes.append(_StatusWrite(gang.key.placement_key, create, (409,)))
 
     def remove(self, placement: Placement) -> None:
         """Delete a Placement whose gang is gone."""
@@ -82,51 +102,69 @@ class StatusWriter:
             placements.delete(self._pass.api, placement)
             self._pass.cache.forgotten(placement)
 
-        self._try(placement, remove)
+        self._add(placement, remove)
 
-    def _try(self, placement: Placement, action: Callable[[], None]) -> None:
-        # Gone, or written since: then the watch will show it.
-        if self._attempt(placement.key, action, expected=(404, 409)):
-            self._pass.cache.forgotten(placement)
+    def _add(self, placement: Placement, action: Callable[[], None]) -> None:
+        def send() -> None:
+            try:
+                action()
+            except ApiError as error:
+                if error.status in _GONE:  # or written since: then the watch will show it
+                    self._pass.cache.forgotten(placement)
+                raise
 
-    def _attempt(self, name: str, write: Callable[[], None], expected: Sequence[int]) -> bool:
-        """Write for one gang; returns whether the API server refused in an expected way (HTTP status).
+        self._writes.append(_StatusWrite(placement.key, send, _GONE))
 
-        Any other failure is logged once until it changes. After a failure to reach the API server nothing
-        more is written in this pass: each try would wait as long. The next pass begins after that Placement,
-        since the failure may concern its namespace only.
+    def finish(self, missed: Mapping[str, float]) -> Mapping[str, float]:
+        """Make the writes; returns the Placements that it does not come to, and since when that is so.
+
+        missed: those of earlier passes; what was missed the longest comes first in its namespace. After a
+        failure to reach the API server nothing more is written in this pass: each try would wait as long. The
+        next one begins with other namespaces, since the failure may concern one alone.
         """
-        if not self._has_time(name) or not self._pass.may_act():
-            return False
+        now, position = self._pass.clock(), self._retries.position
+        self._deadline = now + self._pass.settings.pass_seconds
+        due = [each for each in self._writes if not self._retries.seconds_left(each.key)]
+        due.sort(key=lambda each: (missed.get(each.name, now), position(each.key), each.name))
+        due = self._retries.round_robin(due, _StatusWrite.namespace_of)
+        failing_last(map, due, _StatusWrite.namespace_of, self._send, operator.not_)
+        return {name: missed.get(name, now) for name in self._missed}
+
+    def _send(self, write: _StatusWrite) -> bool:
+        """Whether the API server took a write, or refused it in an expected way."""
+        self.is_late = self.is_late or self._pass.clock() >= self._deadline
+        if self.is_late or self._is_away:
+            self._missed.append(write.name)
+            return True
+        if not self._pass.may_act():
+            return True
         self._pass.heartbeat()
         try:
-            write()
+            write.send()
         except ApiError as error:
-            if error.status in expected:
-                return True
-            self._is_away = not error.status
-            self._pass.metrics.errors.labels(str(error.status)).inc()
-            # Not distinguished by the message: it has ports, versions and times in it.
-            if self._is_news(name, f"{error.status} {error.reason}"):
-                logger.warning("status_failed placement=%s error=%r", name, str(error))
+            if error.status not in write.expected:
+                return self._failed(write, error)
         except Exception as error:  # the other gangs are still to be reported
-            if self._is_news(name, type(error).__name__):
-                logger.exception("status_failed placement=%s error=%r", name, error)
-        else:
-            self.failed.pop(name, None)
+            if self._note_failure(write, type(error).__name__):
+                logger.exception("status_failed placement=%s error=%r", write.name, error)
+            return False
+        self._retries.over(write.key)
+        return True
+
+    def _failed(self, write: _StatusWrite, error: ApiError) -> bool:
+        self._is_away = not error.status
+        self._pass.metrics.errors.labels(str(error.status)).inc()
+        if error.is_for_now:
+            self._retries.failed((Write.NAMESPACE, write.namespace_of()))
+        # Not distinguished by the message: it has ports, versions and times in it.
+        if self._note_failure(write, f"{error.status} {error.reason}", error.retry_after or 0.0):
+            logger.warning("status_failed placement=%s error=%r", write.name, str(error))
         return False
 
-    def _has_time(self, name: str) -> bool:
-        """Whether a pass has time left, and the API server is there; notes the first that has to wait."""
-        if self._pass.clock() >= self._deadline:
-            self.missed = self.missed or name
-        if not self.missed and not self._is_away:
-            return True
-        self.first = self.first or name
-        return False
-
-    def _is_news(self, name: str, kind: str) -> bool:
-        before, self.failed[name] = self.failed.get(name), kind
+    def _note_failure(self, write: _StatusWrite, kind: str, asked: float = 0.0) -> bool:
+        """Have it retried later; returns whether it has not failed like this before."""
+        before = self._retries.error(write.key)
+        self._retries.failed(write.key, asked=asked, text=kind)
         return before != kind
 
 
@@ -261,6 +299,7 @@ class Reporter:
         view: View,
         gangs: Sequence[PodGang],
         memory: ReportMemory,
+        retries: Retries,
         evicted: Set[PodId] = frozenset(),
         reservations: Mapping[str, Reservation] | None = None,
         positions: Mapping[str, str] | None = None,
@@ -271,7 +310,7 @@ class Reporter:
         evicted: released pods that we have deleted, which therefore did not run. reservations: reserved
         nodes, by the Placements ("namespace/name") of their gangs; positions: likewise, sentences on the fair
         order. waiters: the unconfirmed releases for which gangs wait, with a pod. Writes as long as a pass
-        may last; returns whether all was written. The next pass begins where this one stops.
+        may last; returns whether there was time for all. The next pass begins with the rest.
         """
         memory = memory.current(view, gangs, self._pass.clock(), self._settings)
         memory = self._with_waiters(memory, waiters or {})
@@ -281,22 +320,22 @@ class Reporter:
         due = self._due(current, by_name.keys() | (reservations or {}).keys())
         unmanaged = self._bound_beside_plans(view, due)
         memory = memory.with_bound(due.values(), view)
-        writer = StatusWriter(self._pass, memory.failed_writes)
+        writer = StatusWriter(self._pass, retries)
         now = _Report(view, memory, writer, reservations or {}, positions or {}, evicted, unmanaged)
         states = [placements.BOUND] * (len(current) - len(due))
         is_complete = True
-        for name in sorted(by_name.keys() | due.keys(), key=lambda each: (each < memory.first, each)):
+        for name in sorted(by_name.keys() | due.keys()):
             try:
                 states += self._report_on(by_name.get(name), due.get(name), now)
             except Exception:  # one bad gang never stops the others
                 logger.exception("report_failed placement=%s", name)
                 is_complete = False
+        missed = writer.finish(memory.missed)
         self._bound.end_pass(len(current))
         self._pass.metrics.count_gangs(states)
         self._pass.metrics.count_causes(causes_of(memory.reasons).values(), Cause)
-        names = by_name.keys() | current.keys()
-        failed = {name: kind for name, kind in writer.failed.items() if name in names}
-        return is_complete and not writer.missed, replace(memory, failed_writes=failed, first=writer.first)
+        retries.forget(Write.STATUS, by_name.keys() | current.keys())
+        return is_complete and not writer.is_late, replace(memory, missed=missed)
 
     def _due(self, current: Mapping[str, Placement], concerned: Set[str]) -> Mapping[str, Placement]:
         """Those of these Placements that are concerned, or not known as bound since the last change."""

@@ -174,17 +174,16 @@ class ReportMemory:
     """All that was reported; if it is lost, all is reported once more.
 
     reasons: why gangs wait. delays: of their pods. waiters: sentences on the unconfirmed releases for which
-    they wait. notes: of extensions. failed_writes: by Placement, the kind of error that was logged. first:
-    the Placement with which the next pass begins to write, "" for the first one. bound: by Placement, the
-    uids of pods that have been bound, until all have; without it, those that are gone count as never bound.
+    they wait. notes: of extensions. missed: the Placements that passes did not come to write, and since when.
+    bound: by Placement, the uids of pods that have been bound, until all have; without it, those that are
+    gone count as never bound.
     """
 
     reasons: GangReasons = field(default_factory=dict)
     delays: Delays = field(default_factory=Delays)
     waiters: Mapping[GangKey, str] = field(default_factory=dict)
     notes: Mapping[GangKey, str] = field(default_factory=dict)
-    failed_writes: Mapping[str, str] = field(default_factory=dict)
-    first: str = ""
+    missed: Mapping[str, float] = field(default_factory=dict)
     bound: Mapping[str, Set[str]] = field(default_factory=dict)
 
     def after(self, news: Orders | Done, now: float) -> "ReportMemory":

@@ -113,7 +113,7 @@ class Sweeper:
         if gangs is None:
             return SOON_SECONDS  # the waiting pods are unknown, so nothing is reported or forgotten
         self._after_pass(seen.view, gangs, retries)
-        is_reported = self._report(decided, seen)
+        is_reported = self._report(decided, seen, retries)
         is_whole = is_reported and not decided.failed
         due = min(due, self._hooks.due_seconds)
         return min(due, self._pass.settings.interval_seconds if is_whole else SOON_SECONDS)
@@ -242,17 +242,17 @@ class Sweeper:
 
     # --- report ---------------------------------------------------------------------------------
 
-    def _report(self, decided: Decided, seen: Observation) -> bool:
+    def _report(self, decided: Decided, seen: Observation, retries: Retries) -> bool:
         """Report, and count; returns whether all was reported."""
         is_reported = False
         ledger, view = self._memory.placing.ledger, seen.view
         with self._guarded("report"):
             waiters = decided.queue.waiters.values() if decided.queue is not None else ()
             is_reported, memory = self._reporter.report(
-                view, seen.gangs, self._memory.report, self._memory.repairs.evicted, ledger.reported(),
-                self._hooks.sentences, sentences(waiters, view.gang_of),
+                view, seen.gangs, self._memory.report, retries, self._memory.repairs.evicted,
+                ledger.reported(), self._hooks.sentences, sentences(waiters, view.gang_of),
             )  # fmt: skip
-            self._memory = replace(self._memory, report=memory)
+            self._memory = replace(self._memory, report=memory, retries=retries.table)
         with self._guarded("update-metrics"):
             kinds = (*_KINDS, *(each.kind for each in self._hooks.sources))
             by_kind = {kind.name: ledger.nodes(kind) for kind in kinds}

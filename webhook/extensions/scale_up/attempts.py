@@ -32,7 +32,7 @@ from webhook.extensions.scale_up.provisioning_requests import (
     request_body,
 )
 from webhook.extensions.scale_up.wants import MOST_POD_CLASSES, Want
-from webhook.grouping import grouped
+from webhook.grouping import grouped, round_robin
 from webhook.kube.objects import Metadata
 from webhook.kube.placements import owner_reference
 from webhook.kube.times import since_1970
@@ -112,20 +112,9 @@ def steps(
         decider.count(own, has_nodes=uid in placed and uid not in wanted)
         if uid not in wanted:
             decider.withdraw_unwanted(own, stays=uid in not_withdrawn)
-    for want in _by_namespace(wants):
+    for want in round_robin(wants, lambda each: each.gang.key.namespace):
         decider.decide(want, by_owner.get(want.owner.metadata.uid, []))
     return decider.made.bounded()
-
-
-def _by_namespace(wants: Iterable[Want]) -> list[Want]:
-    """The first of each namespace, then the second of each, and so on."""
-    number: Counter[str] = Counter()
-    ranked: list[tuple[int, int, Want]] = []
-    for rank, want in enumerate(wants):
-        namespace = want.gang.key.namespace
-        ranked.append((number[namespace], rank, want))
-        number[namespace] += 1
-    return [want for _, _, want in sorted(ranked, key=lambda each: each[:2])]
 
 
 @dataclass

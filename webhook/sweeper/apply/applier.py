@@ -20,7 +20,7 @@ from webhook.placement import check
 from webhook.sweeper.apply import patches
 from webhook.sweeper.apply.evictions import Evictor
 from webhook.sweeper.apply.release import Outcome, Release, Releaser
-from webhook.sweeper.context import Pass, Retries, answered
+from webhook.sweeper.context import Pass, Retries, answered, failing_last
 from webhook.sweeper.decide import plan
 from webhook.sweeper.decide.orders import (
     Cause,
@@ -115,7 +115,12 @@ class Applier:
         """Several plans at once, each checked against the changes since; some may no longer fit."""
         plans = [each for each in orders.plans if each.gang.key not in refused]
         deadline = self._pass.clock() + self._pass.settings.pass_seconds
-        found = list(self._pool.map(lambda each: self._carry_out(each, view, deadline), plans))
+
+        def write(order: NewPlan) -> Done:
+            return self._carry_out(order, view, deadline)
+
+        due = self._retries.round_robin(plans, _namespace_of_plan)
+        found = failing_last(self._pool.map, due, _namespace_of_plan, write, lambda done: not done.placed)
         return found if len(plans) == len(orders.plans) else [*found, Done(failed=True)]
 
     # --- plans ----------------------------------------------------------------------------------
@@ -144,6 +149,7 @@ class Applier:
             self._pass.metrics.errors.labels(str(error.status)).inc()
             refusal = (GangOutcome(gang, f"not committed in this pass: {error}", Cause.PLAN_REFUSED),)
             if error.is_for_now:
+                self._retries.failed((Write.NAMESPACE, gang.key.namespace))
                 return Done(outcomes=refusal, again_seconds=self._retries.failed(key, error).seconds)
             # Orders that would be refused for good take time in each pass.
             refused = (ApiRefusal(gang.key),) if error.status != 409 else ()
@@ -319,6 +325,10 @@ class Applier:
         return {uid: annotations[name] for uid, name in found.items() if name in annotations}
 
 
+def _namespace_of_plan(order: NewPlan) -> str:
+    return order.gang.key.namespace
+
+
 def _of_cards(pod: Pod, release: Release, seconds: float) -> tuple[FailedRelease, ...]:
     """A failed release for the release queue: on nodes without cards there is none."""
     planned = release.planned
@@ -363,10 +373,17 @@ class ModelLabelWriter:
         waits = [(order, self._retries.seconds_left(_key(order))) for order in orders]
         due = [order for order, seconds in waits if not seconds]
         due.sort(key=lambda order: self._retries.position(_key(order)))
+        due = self._retries.round_robin(due, _namespace_of_pod)
         done = [Done(again_seconds=seconds) for _, seconds in waits if seconds]
         if len(due) > MOST_LABELS:
             done.append(Done(failed=True))
-        return done + list(self._pool.map(lambda each: self._write(each, deadline), due[:MOST_LABELS]))
+
+        def write(order: ModelLabelOrder) -> Done:
+            return self._write(order, deadline)
+
+        return done + failing_last(
+            self._pool.map, due[:MOST_LABELS], _namespace_of_pod, write, lambda each: not each.labelled
+        )
 
     def _write(self, order: ModelLabelOrder, deadline: float) -> Done:
         metadata = order.pod.metadata
@@ -386,6 +403,8 @@ class ModelLabelWriter:
 
     def _not_written(self, order: ModelLabelOrder, error: ApiError) -> Done:
         again = self._retries.failed(_key(order), error)
+        if error.is_for_now:
+            self._retries.failed((Write.NAMESPACE, order.pod.metadata.namespace))
         done = Done(again_seconds=again.seconds)
         if error.status in (404, 409, 422) and not again.stays:
             return done  # a deleted or replaced pod gets such an answer
@@ -399,6 +418,10 @@ class ModelLabelWriter:
         note = f"without the labels of its GPU model; {retry}: {error}"
         delay = Delay(gang, order.pod, EventReason.LABELS_REFUSED, str(error.status), note)
         return Done(refused=(ApiRefusal(gang),), delays=(delay,))
+
+
+def _namespace_of_pod(order: ModelLabelOrder) -> str:
+    return order.pod.metadata.namespace
 
 
 def _key(order: ModelLabelOrder) -> Key:

@@ -3,25 +3,23 @@
 import logging
 import threading
 import time
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from operator import itemgetter
 from typing import Final
 
 import msgspec
 
 from labeler.contract import keys
-from webhook.grouping import grouped
+from webhook.grouping import grouped, round_robin
 from webhook.kube.client import JSON_PATCH, METADATA_ONLY, Api, ApiError
 from webhook.kube.objects import Pod
 from webhook.kube.paths import pod_path
 from webhook.kube.plan_pods import PlannedPod
 from webhook.scheduling.podrules import needs_release_order
 from webhook.sweeper.apply import patches
-from webhook.sweeper.context import answered
+from webhook.sweeper.context import answered, failing_last
 from webhook.sweeper.observe.plans import is_gated, pinned_node
 
 PARALLEL: Final = 8
@@ -181,28 +179,14 @@ class Releaser:
             )
             for pod, planned in pairs
         )
-        results = self._release_lines(round_robin(by_node.values(), position), also)
-        return [release for found in results for release in found or ()]
-
-    def _release_lines(
-        self, lines: Sequence[Line], also: Mapping[str, Mapping[str, str]]
-    ) -> list[list[Release] | None]:
-        """The outcomes of each line, in some order, and None for each that has been put last."""
+        lines = round_robin(by_node.values(), _namespace_of, lambda own: min(position(pod) for pod, _ in own))
         deadline = time.monotonic() + _TOGETHER_SECONDS
-        failing: set[str] = set()
 
-        def carry_out(own: Line, is_last: bool) -> list[Release] | None:
-            namespace = own[0][0].metadata.namespace
-            if namespace in failing and not is_last:
-                return None
-            found = self._release_in_order(own, deadline, also)
-            if any(each.outcome is Outcome.FAILED for each in found):
-                failing.add(namespace)
-            return found
+        def release(own: Line) -> list[Release]:
+            return self._release_in_order(own, deadline, also)
 
-        results = list(self._pool.map(lambda own: carry_out(own, is_last=False), lines))
-        late = [own for own, found in zip(lines, results, strict=True) if found is None]
-        return [*results, *self._pool.map(lambda own: carry_out(own, is_last=True), late)]
+        results = failing_last(self._pool.map, lines, _namespace_of, release, _has_failed)
+        return [release for found in results for release in found]
 
     def read_back(self, pairs: Iterable[tuple[Pod, PlannedPod]]) -> list[Release]:
         """The outcomes of releases, as read from the pods: FAILED, without an answer, for those that are
@@ -348,16 +332,12 @@ class Releaser:
             raise self._api.unreadable("GET", path, text) from error
 
 
-def round_robin(lines: Iterable[Line], position: Callable[[Pod], tuple[float, ...]]) -> list[Line]:
-    """The lines by the first part of their position; of equal ones a line of each namespace in turn."""
-    placed = sorted(((min(position(pod) for pod, _ in own), own) for own in lines), key=itemgetter(0))
-    numbers: Counter[str] = Counter()
-    numbered = []
-    for at, own in placed:
-        namespace = own[0][0].metadata.namespace
-        numbered.append((at[:1], numbers[namespace], own))
-        numbers[namespace] += 1
-    return [own for _, _, own in sorted(numbered, key=itemgetter(0, 1))]
+def _namespace_of(own: Line) -> str:
+    return own[0][0].metadata.namespace
+
+
+def _has_failed(found: Iterable[Release]) -> bool:
+    return any(each.outcome is Outcome.FAILED for each in found)
 
 
 def _is_the_same(fresh: Pod, pod: Pod) -> bool:

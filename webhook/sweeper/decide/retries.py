@@ -20,8 +20,8 @@ class Write(Enum):
 
     GANG: anything for a gang of which the API server has refused a plan, a release or labels. PLAN, RELEASE,
     EVICTION, LABELS: a write that it had no time for. READ: of a pod whose release is unconfirmed. EVICTIONS:
-    all of them, after a pass that spent its time without one. OBJECT: a write for an extension. NAMESPACE:
-    does not wait; the releases of other namespaces come first for a while.
+    all of them, after a pass that spent its time without one. STATUS: of a Placement. OBJECT: a write for an
+    extension. NAMESPACE: does not wait; the writes of other namespaces come first for a while.
     """
 
     GANG = auto()
@@ -31,6 +31,7 @@ class Write(Enum):
     EVICTION = auto()
     EVICTIONS = auto()
     LABELS = auto()
+    STATUS = auto()
     NAMESPACE = auto()
     OBJECT = auto()
 
