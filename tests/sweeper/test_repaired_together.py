@@ -9,14 +9,15 @@ import pytest
 from tests.sweeper.pods import decode, job_pod
 from tests.sweeper.repairs import job_with
 from webhook.configuration.settings import Settings
-from webhook.kube.objects import Pod
+from webhook.kube.objects import Condition, Metadata, Pod
 from webhook.kube.placements import Placement, PlacementSpec
 from webhook.kube.plan_pods import PlannedPod
 from webhook.sweeper.decide.orders import Orders
 from webhook.sweeper.observe.view import Moment, View
-from webhook.sweeper.repair.allowance import Allowance
+from webhook.sweeper.repair.allowance import Allowance, JobOf, after_deletion
 from webhook.sweeper.repair.repair import RepairMemory, repair_released
 from webhook.workloads import marks
+from webhook.workloads.builtin import FailureCondition, FailureRule, Job, JobSpec, PodFailurePolicy
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
@@ -60,6 +61,50 @@ def test_none_is_deleted_where_the_job_cannot_bear_all_of_them() -> None:
     assert names == []
     assert {each.reason for each in orders.warnings} == {"NotRepaired"}
     assert "backoffLimit" in orders.warnings[0].note
+
+
+IGNORES = PodFailurePolicy([FailureRule("Ignore", on_pod_conditions=[FailureCondition("DisruptionTarget")])])
+DELETED = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
+
+
+def job_of_six_failures(replacement: str, policy: PodFailurePolicy | None = None) -> JobOf:
+    spec = JobSpec(backoff_limit=6, pod_replacement_policy=replacement, pod_failure_policy=policy)
+    return lambda namespace, name, uid: Job(Metadata(name, namespace, uid), spec)
+
+
+def disrupted(pod: Pod) -> Pod:
+    """It was evicted."""
+    status = msgspec.structs.replace(pod.status, conditions=[Condition("DisruptionTarget", "True")])
+    return msgspec.structs.replace(pod, status=status)
+
+
+@pytest.mark.promise("O90")
+@pytest.mark.parametrize(
+    ("job_of", "are_deleted"),
+    [
+        (job_of_six_failures("Failed"), False),
+        (job_of_six_failures("TerminatingOrFailed"), True),
+        (job_of_six_failures("Failed", IGNORES), True),
+    ],
+    ids=["counts what has ended", "counts what is deleted", "ignores evictions"],
+)
+def test_deleted_pods_that_have_not_ended_count_as_failures_of_a_job_that_counts_them_later(
+    job_of: JobOf, are_deleted: bool
+) -> None:
+    """As on a node that is not ready: they may end an hour after they were deleted."""
+    ending = [disrupted(job_pod(index, **DELETED)) for index in range(4)]
+    deletions = after_deletion({}, ending, 0.0)
+    others = [job_pod(index) for index in range(4, 8)]
+    allowance = Allowance(Settings(), job_of, deletions, 61.0, {pod.metadata.uid: pod for pod in ending})
+    assert (allowance.why_not(others) == "") is are_deleted
+
+
+def test_a_deleted_pod_counts_once_though_it_has_not_ended() -> None:
+    ending = [job_pod(index, **DELETED) for index in range(4)]
+    deletions, uids = after_deletion({}, ending, 0.0), {pod.metadata.uid: pod for pod in ending}
+    allowance = Allowance(Settings(), job_of_six_failures("Failed"), deletions, 1.0, uids)
+    assert not allowance.why_not([job_pod(4), job_pod(5)])
+    assert allowance.why_not([job_pod(4), job_pod(5), job_pod(6)])
 
 
 def test_no_pod_of_a_job_that_cannot_be_read_is_deleted() -> None:

@@ -19,7 +19,7 @@ from webhook.sweeper.observe.gangs import OwnerFacts, gather, key_of
 from webhook.sweeper.observe.plans import occupied_node, pinned_node
 from webhook.sweeper.observe.snapshotter import Snapshotter
 from webhook.sweeper.observe.view import View
-from webhook.sweeper.repair.allowance import Allowance, Deletions, after_deletion, by_owner
+from webhook.sweeper.repair.allowance import Allowance, Deletions, after_deletion, by_owner, deletions_of
 from webhook.workloads.builtin import (
     FailureCondition,
     FailureRule,
@@ -186,7 +186,10 @@ def test_deletions_of_a_controller_are_remembered_only_while_they_count() -> Non
     for minute in range(10):
         deletions = after_deletion(deletions, [job_pod(0), job_pod(1)], 60.0 * minute)
     deletions = after_deletion(deletions, [job_pod(0)], 541.0)
-    assert list(deletions.values()) == [(540.0, 540.0, 541.0)]
+    (times,) = deletions.values()
+    assert sorted(times.values()) == [540.0, 541.0]
+    assert not deletions_of(deletions, set(), 601.0)
+    assert deletions_of(deletions, set(), 600.0) == deletions
 
 
 @pytest.mark.promise("O192")

@@ -259,8 +259,14 @@ _SHARED_PARTS: Final = (
 )
 
 
+DISRUPTION: Final = "DisruptionTarget"
+"""The condition of a pod that is evicted, preempted or lost with its node."""
+
+_CONDITIONS: Final = ("PodScheduled", DISRUPTION)
+
+
 class PodStatus(Struct, frozen=True):
-    """A pod's status; of its conditions only PodScheduled, and an infeasible resize.
+    """A pod's status; of its conditions only PodScheduled, DisruptionTarget, and an infeasible resize.
 
     reason, message: why the whole pod failed. start_time: when the kubelet accepted it. These three are kept
     for failed pods only, the last one also for pods that may be moved. resources, allocated_resources: the
@@ -285,7 +291,7 @@ class PodStatus(Struct, frozen=True):
         if self.phase != "Failed":
             force_setattr(self, "reason", "")
             force_setattr(self, "message", "")
-        conditions = [each for each in self.conditions if each.type == "PodScheduled" or _is_infeasible(each)]
+        conditions = [each for each in self.conditions if each.type in _CONDITIONS or _is_infeasible(each)]
         force_setattr(self, "conditions", sharing.part("conditions", conditions))
         force_setattr(self, "phase", sharing.text(self.phase))
 

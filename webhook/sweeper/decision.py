@@ -49,6 +49,7 @@ from webhook.sweeper.decide.waiting_plans import (
     plans_with_victims,
 )
 from webhook.sweeper.observe.gangs import GangKey, PodGang
+from webhook.sweeper.observe.pods import PodTrait
 from webhook.sweeper.observe.view import Moment, View, identity
 from webhook.sweeper.repair.allowance import Allowance, JobOf, after_deletion
 from webhook.sweeper.repair.broken import BrokenSince, evict_broken
@@ -434,9 +435,9 @@ def _release_queue(seen: Observation, now: Decided) -> ReleaseQueue:
 
 def _allowance(seen: Observation, now: Decided) -> Allowance:
     """The failures that Jobs can still take after the evictions ordered so far."""
-    at = seen.view.now.seconds
-    going = [each.pod for each in now.evictions]
-    return Allowance(now.settings, seen.jobs, after_deletion(now.memory.repairs.deletions, going, at), at)
+    at, ending = seen.view.now.seconds, seen.view.index.of[PodTrait.ENDING]
+    deletions = after_deletion(now.memory.repairs.deletions, (each.pod for each in now.evictions), at)
+    return Allowance(now.settings, seen.jobs, deletions, at, ending)
 
 
 def _keeps(seen: Observation, allowance: Allowance) -> Keeps:

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
-from webhook.kube.objects import Condition, Metadata
+from webhook.kube.objects import DISRUPTION, Condition, Metadata
 from webhook.kube.struct import Struct
 from webhook.workloads import marks
 from webhook.workloads.additions import PodTemplate
@@ -195,7 +195,7 @@ def job_ignores_evictions(job: Job) -> bool:
     for rule in policy.rules if policy is not None else ():
         if rule.on_exit_codes is not None:
             return False
-        if any(each.type == "DisruptionTarget" and each.status != "False" for each in rule.on_pod_conditions):
+        if any(each.type == DISRUPTION and each.status != "False" for each in rule.on_pod_conditions):
             return rule.action == "Ignore"
     return False
 

@@ -5,15 +5,17 @@ A Job counts our deletions as failures of its pods, and fails for good at its ba
 
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Final
 
 from webhook.configuration.settings import Settings
 from webhook.grouping import grouped
-from webhook.kube.objects import Pod
+from webhook.kube.objects import DISRUPTION, Pod
 from webhook.sweeper.observe.plans import PodId
 from webhook.workloads import marks
 from webhook.workloads.builtin import (
     Job,
+    job_counts_only_ended,
     job_creates_pods,
     job_failures_left,
     job_has_ended_pods,
@@ -28,18 +30,22 @@ _COUNTED_SECONDS: Final = 60.0
 JobOf = Callable[[str, str, str], Job | None]
 """The facts of a Job, by namespace, name and uid; None if unknown."""
 
-Deletions = Mapping[PodId, tuple[float, ...]]
-"""By controller, when pods of it were deleted; losing it lets a Job fail a minute early."""
+Deletions = Mapping[PodId, Mapping[str, float]]
+"""By controller, when pods of it were deleted, by uid; losing it lets a Job fail a minute early."""
 
 
 @dataclass(frozen=True)
 class Allowance:
-    """Judges deletions before they are ordered. now: seconds of Moment."""
+    """Judges deletions before they are ordered.
+
+    now: seconds of Moment. ending: deleted pods that have not ended yet, by uid.
+    """
 
     settings: Settings
     job_of: JobOf
     deletions: Deletions = field(default_factory=dict)
     now: float = 0.0
+    ending: Mapping[str, Pod] = field(default_factory=dict)
 
     def why_not(self, pods: Sequence[Pod], ordered: Iterable[Pod] = ()) -> str:
         """Why these pods of one gang may not be deleted, all of them together; "" if they may.
@@ -97,29 +103,46 @@ class Allowance:
         assert owner is not None
         if job is None:
             return f"its Job {owner.name} cannot be read, which may allow no more failures"
-        times = self.deletions.get(_controller_of(pods[0]), ())
-        recent = [at for at in times if self.now - at < _COUNTED_SECONDS]
-        if len(pods) + len(recent) + len(ordered) > job_failures_left(job):
+        failing = {pod.metadata.uid for pod in (*pods, *ordered)} | self._uncounted(job, pods[0])
+        if len(failing) > job_failures_left(job):
             return f"its Job {owner.name} would reach its backoffLimit and fail; raise it"
         limit = job.spec.backoff_limit_per_index
         if limit is not None and any(_index_failures(pod) >= limit for pod in pods):
             return f"its index would reach the backoffLimitPerIndex of Job {owner.name} and fail; raise it"
         return ""
 
+    def _uncounted(self, job: Job, pod: Pod) -> set[str]:
+        """The uids of deleted pods of a Job that its status.failed may lack. pod: one of its pods."""
+        controller = _controller_of(pod)
+        times = self.deletions.get(controller, {})
+        found = {uid for uid, at in times.items() if self.now - at < _COUNTED_SECONDS}
+        if job_counts_only_ended(job):  # which may take as long as their grace period
+            is_ignored = job_ignores_evictions(job)
+            ending = self._ending_by_owner.get(controller, ())
+            found |= {each.metadata.uid for each in ending if not (is_ignored and _is_disrupted(each))}
+        return found
+
+    @cached_property
+    def _ending_by_owner(self) -> Mapping[PodId, Sequence[Pod]]:
+        return by_owner(self.ending.values())
+
 
 def after_deletion(deletions: Deletions, deleted: Iterable[Pod], now: float) -> Deletions:
     """With pods that were just deleted; for their controllers, entries that count no longer are dropped."""
     found = dict(deletions)
     for controller, pods in by_owner(pod for pod in deleted if pod.metadata.controller is not None).items():
-        recent = (at for at in found.get(controller, ()) if now - at < _COUNTED_SECONDS)
-        found[controller] = (*recent, *(now for _ in pods))
+        before = found.get(controller, {})
+        recent = {uid: at for uid, at in before.items() if now - at < _COUNTED_SECONDS}
+        found[controller] = {**recent, **{pod.metadata.uid: now for pod in pods}}
     return found
 
 
 def deletions_of(deletions: Deletions, living: Set[PodId], now: float) -> Deletions:
     """Without controllers that have no entries left. living: existing controllers."""
     return {
-        key: times for key, times in deletions.items() if key in living or now - times[-1] < _COUNTED_SECONDS
+        key: times
+        for key, times in deletions.items()
+        if key in living or now - max(times.values()) < _COUNTED_SECONDS
     }
 
 
@@ -145,6 +168,11 @@ def _controller_of(pod: Pod) -> PodId:
 def _is_of_job(pod: Pod) -> bool:
     owner = pod.metadata.controller
     return owner is not None and owner.kind == "Job" and owner.api_version.startswith("batch/")
+
+
+def _is_disrupted(pod: Pod) -> bool:
+    """Whether it was evicted or preempted."""
+    return any(each.type == DISRUPTION and each.status == "True" for each in pod.status.conditions)
 
 
 def _index_failures(pod: Pod) -> int:
