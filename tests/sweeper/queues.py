@@ -209,7 +209,7 @@ class Leader:
             gated, others, self.nodes, {}, dict(self.planned), named=named, written=written
         )
         self.sent = self.sent.seen(view, now)
-        queue = self.queue = ReleaseQueue(view, self.sent, now)
+        queue = self.queue = ReleaseQueue(view, self.sent, self.applier.table, now)
         waiting = [
             (pod, self.planned[pod.metadata.uid])
             for pod in gated

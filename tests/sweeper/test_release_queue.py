@@ -19,6 +19,7 @@ from webhook.sweeper.decide.orders import Pair
 from webhook.sweeper.decide.placement_pass import answer_for
 from webhook.sweeper.decide.plan import stamped, timestamps_of, with_releases
 from webhook.sweeper.decide.release_queue import ReleaseQueue, SentReleases, position_of
+from webhook.sweeper.decide.retries import RetryTable
 
 EARLIER, LATER = 1_764_000_000_000_000_000, 1_764_000_000_000_000_001
 
@@ -81,7 +82,7 @@ def test_a_released_pod_is_first_in_the_queue_of_its_node_until_it_is_bound(carr
     cluster = Nodes(1, sent, with_card("b"))
     cluster.placements = {"ns/p": Placement(metadata=Metadata(name="p", namespace="ns"), spec=plan)}
     view = Placing(cluster, Settings()).view()
-    queue = ReleaseQueue(view, SentReleases(unconfirmed={}), 0.0)
+    queue = ReleaseQueue(view, SentReleases(unconfirmed={}), RetryTable(), 0.0)
     assert queue.take([(view.by_uid["uid-b"], waiting)]) == ()
 
 
@@ -93,7 +94,7 @@ def queue_of(annotations: dict[str, str], *planned: PlannedPod) -> tuple[Release
     cluster.nodes["n0"] = msgspec.structs.replace(node, metadata=metadata)
     view = Placing(cluster, Settings()).view()
     pairs = [(view.by_uid[each.uid], each) for each in planned]
-    return ReleaseQueue(view, SentReleases(unconfirmed={}), 0.0), pairs
+    return ReleaseQueue(view, SentReleases(unconfirmed={}), RetryTable(), 0.0), pairs
 
 
 def planned_with(name: str, annotations: dict[str, str] | None = None) -> PlannedPod:
@@ -163,7 +164,7 @@ def test_asking_where_a_gang_is_placed_gives_no_time_and_takes_no_position_in_th
 def test_of_new_plans_on_a_node_the_pods_of_the_first_are_released_at_once() -> None:
     placing = on_one_node("a", "b")
     plans, view = placing.one().plans, placing.view()
-    queue, timestamps = ReleaseQueue(view, SentReleases(), 0.0), timestamps_of(view, LATER)
+    queue, timestamps = ReleaseQueue(view, SentReleases(), RetryTable(), 0.0), timestamps_of(view, LATER)
     released = [with_releases(plan, queue, timestamps, view) for plan in plans]
     assert [names(plan.now) for plan in released] == [["a"], []]
     (first, second) = (position_of(plan.entries[0]) for plan in released)

@@ -430,7 +430,8 @@ def _with_orders(now: Decided, step: str, orders: Orders) -> Decided:
 def _release_queue(seen: Observation, now: Decided) -> ReleaseQueue:
     """In which nothing has been taken yet."""
     view = seen.view
-    return ReleaseQueue(view, now.memory.sent, view.now.seconds, now.repaired.unrepairable)
+    memory = now.memory
+    return ReleaseQueue(view, memory.sent, memory.retries, view.now.seconds, now.repaired.unrepairable)
 
 
 def _allowance(seen: Observation, now: Decided) -> Allowance:

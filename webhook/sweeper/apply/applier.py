@@ -244,9 +244,9 @@ class Applier:
         self._retries.over((Write.RELEASE, release.planned.uid))
         if release.outcome is Outcome.REFUSED:
             refused = _refused(pod, self._gang_of(pod), release)
-            return replace(refused, failed_releases=_of_cards(pod, release, 0.0))
+            return replace(refused, failed_releases=_of_cards(pod, release))
         # Whatever the last attempt was answered, one before may arrive still.
-        unconfirmed = _of_cards(pod, release, 0.0) if release.unconfirmed_seconds else ()
+        unconfirmed = _of_cards(pod, release) if release.unconfirmed_seconds else ()
         # A webhook may have undone the release; and a proxy may answer so for a deleted pod.
         released = (release.planned,) if release.outcome is Outcome.RELEASED else ()
         return Done(released=released, failed_releases=unconfirmed)
@@ -295,7 +295,7 @@ class Applier:
         )
         gang = self._gang_of(pod)
         delay = Delay(gang, pod, EventReason.RELEASE_DEFERRED, _UNDONE, note)
-        failed = FailedRelease((pod, planned), done.again_seconds)
+        failed = FailedRelease((pod, planned))
         return replace(done, failed_releases=(failed,), delays=(delay,))
 
     def _again(self, pod: Pod, release: Release) -> Done:
@@ -303,7 +303,7 @@ class Applier:
             return Done(failed=True)  # failed ones come last: else they might take all the time
         self._retries.failed((Write.NAMESPACE, pod.metadata.namespace))
         again = self._retries.failed((Write.RELEASE, release.planned.uid), asked=release.retry_after)
-        failed = _of_cards(pod, release, again.seconds)
+        failed = _of_cards(pod, release)
         # Others may be released to its node before it is tried again.
         due = min(again.seconds, FIRST_SECONDS) if failed else again.seconds
         delays = (self._delay(pod, release),) if release.answer and again.stays else ()
@@ -329,10 +329,10 @@ def _namespace_of_plan(order: NewPlan) -> str:
     return order.gang.key.namespace
 
 
-def _of_cards(pod: Pod, release: Release, seconds: float) -> tuple[FailedRelease, ...]:
+def _of_cards(pod: Pod, release: Release) -> tuple[FailedRelease, ...]:
     """A failed release for the release queue: on nodes without cards there is none."""
     planned = release.planned
-    failed = FailedRelease((pod, planned), seconds, release.unconfirmed_seconds)
+    failed = FailedRelease((pod, planned), release.unconfirmed_seconds)
     return (failed,) if planned.annotations else ()
 
 

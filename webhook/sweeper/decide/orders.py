@@ -277,12 +277,11 @@ class Delay:
 class FailedRelease:
     """A release to a node with cards that did not happen, as far as is known.
 
-    again_seconds: when it may be retried. unconfirmed_seconds: how much longer it may still arrive, 0 if it
-    did not and will not. is_read: whether this refers to earlier attempts, as read from the pod.
+    unconfirmed_seconds: how much longer it may still arrive, 0 if it did not and will not. is_read: whether
+    this refers to earlier attempts, as read from the pod.
     """
 
     pair: Pair
-    again_seconds: float = 0.0
     unconfirmed_seconds: float = 0.0
     is_read: bool = False
 

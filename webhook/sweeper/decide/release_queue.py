@@ -23,6 +23,7 @@ from webhook.grouping import grouped
 from webhook.kube.objects import Pod
 from webhook.kube.plan_pods import PlannedPod
 from webhook.sweeper.decide.orders import NO_HURRY, Done, FailedRelease, Pair, ReadBack
+from webhook.sweeper.decide.retries import RetryTable, Write
 from webhook.sweeper.observe.gangs import GangKey
 from webhook.sweeper.observe.view import View
 
@@ -87,15 +88,15 @@ class SentReleases:
     """What a leader remembers of releases; times are seconds of its clock.
 
     done: by uid, those that were answered as done. unconfirmed: by uid and node, those that may have arrived
-    or may still do so; None before the first pass. retry_at: by uid. failures: by uid, how many. behind: by
-    namespace, the last position in the queue when a release there failed, so that its pods come after it.
+    or may still do so; None before the first pass. failures: by uid, how many. behind: by namespace, the last
+    position in the queue when a release there failed, so that its pods come after it. The retry table has
+    when failed ones are retried.
 
     Without this value the pods are read again, and failures are forgotten.
     """
 
     done: Mapping[str, SentRelease] = field(default_factory=dict)
     unconfirmed: Mapping[tuple[str, str], SentRelease] | None = None
-    retry_at: Mapping[str, float] = field(default_factory=dict)
     failures: Mapping[str, int] = field(default_factory=dict)
     behind: Mapping[str, str] = field(default_factory=dict)
 
@@ -115,7 +116,6 @@ class SentReleases:
         return SentReleases(
             {uid: each for uid, each in _of(self.done, gated).items() if each.read_at > oldest},
             {key: each for key, each in unconfirmed.items() if key[0] in gated},
-            _of(self.retry_at, gated),
             _of(self.failures, gated),
             _of(self.behind, namespaces),
         )
@@ -145,7 +145,6 @@ class SentReleases:
             self,
             done=_of(self.done, self.done.keys() - {planned.uid}),
             unconfirmed=sent,
-            retry_at={**self.retry_at, planned.uid: now + failed.again_seconds},
             failures={**self.failures, planned.uid: self.failures.get(planned.uid, 0) + 1},
             behind={**self.behind, pod.metadata.namespace: behind},
         )
@@ -195,10 +194,15 @@ class ReleaseQueue:
     """
 
     def __init__(
-        self, view: View, sent: SentReleases, now: float, unrepairable: Set[str] = frozenset()
+        self,
+        view: View,
+        sent: SentReleases,
+        retries: RetryTable,
+        now: float,
+        unrepairable: Set[str] = frozenset(),
     ) -> None:
         """sent: as seen in this view. unrepairable: uids of released pods that will never be bound."""
-        self._view, self._sent, self._now = view, sent, now
+        self._view, self._sent, self._retries, self._now = view, sent, retries, now
         self._sent_to: defaultdict[str, dict[str, SentRelease]] = defaultdict(dict)
         """By node, the unconfirmed releases by uid."""
         for (uid, node), each in (sent.unconfirmed or {}).items():
@@ -255,7 +259,7 @@ class ReleaseQueue:
         own, others_wait = sent.get(planned.uid), waiting != {planned.uid}
         if own and others_wait and (own.attempts >= _ATTEMPTS or own.read_at <= self._now):
             return False  # it is read instead
-        seconds = max(0.0, self._sent.retry_at.get(planned.uid, 0.0) - self._now)
+        seconds = self._retries.seconds_left((Write.RELEASE, planned.uid), self._now)
         self._due(seconds or NO_HURRY)
         return not seconds
 
