@@ -10,7 +10,17 @@ from labeler.contract import keys
 from tests.tasks.builders import NOW, job, later, placement, pod, rules, task
 from webhook.kube.complaints import Complaint
 from webhook.tasks.step import CHANGE, CREATE, DELETE, EXPIRE, ObservedTask, TaskStep, next_step
-from webhook.tasks.task_objects import FAILED, PENDING, RUNNING, SUCCEEDED, SUSPENDED, WAITING, Task, TaskPod
+from webhook.tasks.task_objects import (
+    FAILED,
+    PENDING,
+    RUNNING,
+    SUCCEEDED,
+    SUSPENDED,
+    WAITING,
+    Task,
+    TaskJob,
+    TaskPod,
+)
 
 DELETED: dict[str, Any] = {"deletionTimestamp": "2026-11-21T11:00:00Z"}
 COMPLETE = {
@@ -207,6 +217,33 @@ def test_an_edited_finish_time_is_replaced_by_the_present_one(edit: str) -> None
     assert (step.act, step.due, step.status.finish_time) == ("", later(60), "2026-11-21T12:00:00Z")
     repaired = replace(made, status=step.status)
     assert next_step(ObservedTask(repaired), rules(), later(60)).act == EXPIRE
+
+
+@pytest.mark.parametrize("phase", [SUCCEEDED, FAILED])
+@pytest.mark.parametrize("attempt", [0, 1], ids=["this attempt", "a restart"])
+def test_an_edited_phase_ends_no_task_whose_job_is_unfinished(phase: str, attempt: int) -> None:
+    """After its time to live the task would be deleted, and its pods with it while they run."""
+    ended = {
+        "phase": phase,
+        "attempt": attempt,
+        "finishTime": "2026-11-21T11:00:00Z",
+        "observedGeneration": 1,
+    }
+    made = task({"ttlSecondsAfterFinished": 60, "attempt": attempt}, ended)
+    step = step_of(made, job(), [pod(phase="Running", node="n1")])
+    assert (step.act, step.status.phase) == ((DELETE, PENDING) if attempt else ("", RUNNING))
+    assert not step.status.finish_time
+
+
+@pytest.mark.parametrize(
+    "found",
+    [job(status=COMPLETE), job(**DELETED), job(owner="uid-0"), None],
+    ids=["ended", "leaves", "foreign", "none"],
+)
+def test_a_task_that_has_ended_stays_so_whatever_else_exists(found: TaskJob | None) -> None:
+    ended = {"phase": SUCCEEDED, "attempt": 0, "finishTime": "2026-11-21T11:00:00Z", "observedGeneration": 1}
+    made = task({}, ended)
+    assert step_of(made, found) == TaskStep("", "it has ended", made.status)
 
 
 # --- the status --------------------------------------------------------------------------------------

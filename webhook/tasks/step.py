@@ -67,7 +67,7 @@ def next_step(seen: ObservedTask, rules: TaskRules, time: datetime) -> TaskStep:
     task = seen.task
     if task.metadata.deletion_timestamp:
         return TaskStep("", "it is being deleted, and its Job with it", task.status)
-    if task.is_finished:
+    if _has_ended(task, seen.job):
         return _after_the_end(task, time)
     now, body = _judged(task, rules, time)
     if seen.job is None:
@@ -201,6 +201,15 @@ def _gone_first(job: TaskJob, why: str, wanted_status: TaskStatus) -> TaskStep:
 def _is_of(task: Task, job: TaskJob) -> bool:
     owner = job.metadata.controller
     return owner is not None and owner.uid == task.metadata.uid
+
+
+def _has_ended(task: Task, job: TaskJob | None) -> bool:
+    """Whether the end of a task is recorded. While its Job is unfinished, that is an edit: after its time to
+    live, the task would be deleted, and its running pods with it.
+    """
+    if job is None or not _is_of(task, job) or job.metadata.deletion_timestamp:
+        return task.is_finished
+    return task.is_finished and job.end is not None
 
 
 def _owner(pod: TaskPod) -> str:
