@@ -102,6 +102,34 @@ def test_a_gang_that_lost_its_pod_to_nobody_more_important_stays() -> None:
     assert PartlyRunning(priority=1).look() == []
 
 
+def created(pod: Pod, at: str, *, started: str | None = None, phase: str = "Running") -> Pod:
+    metadata = msgspec.structs.replace(pod.metadata, creation_timestamp=at)
+    status = msgspec.structs.replace(pod.status, phase=phase, start_time=started)
+    return msgspec.structs.replace(pod, metadata=metadata, status=status)
+
+
+@pytest.mark.promise("O194")
+@pytest.mark.parametrize(
+    ("other", "expected"),
+    [
+        (("2026-01-01T00:00:00Z", "2026-01-01T00:01:00Z", "Running"), []),
+        (("2026-01-01T00:00:00Z", "2026-01-02T00:01:00Z", "Running"), ["low-1"]),
+        (("2026-01-02T00:00:30Z", None, "Running"), ["low-1"]),
+        (("2026-01-01T00:00:00Z", None, "Pending"), ["low-1"]),
+    ],
+    ids=["its neighbour for a day", "it has waited for a day", "its start is unknown", "it is to start"],
+)
+def test_a_more_important_pod_has_taken_its_place_if_it_started_when_the_pod_was_lost(
+    other: tuple[str, str | None, str], expected: list[str]
+) -> None:
+    """A neighbour that has run beside the lost pod is none; a pod of the same priority may use its GPUs."""
+    gang = PartlyRunning()
+    gang.recreated = created(gang.recreated, "2026-01-02T00:05:00Z", phase="Pending")
+    at, started, phase = other
+    gang.among(created(gang.other, at, started=started, phase=phase))
+    assert gang.look() == expected
+
+
 @pytest.mark.parametrize("cause", [None, Cause.INCOMPLETE, Cause.CONTROLLER_BLOCKED, Cause.OTHER_GATE])
 def test_a_gang_whose_new_pods_wait_for_another_reason_stays(cause: Cause | None) -> None:
     gang = PartlyRunning()

@@ -263,15 +263,16 @@ DISRUPTION: Final = "DisruptionTarget"
 """The condition of a pod that is evicted, preempted or lost with its node."""
 
 _CONDITIONS: Final = ("PodScheduled", DISRUPTION)
+_STARTED: Final = ("Running", "Failed")
 
 
 class PodStatus(Struct, frozen=True):
     """A pod's status; of its conditions only PodScheduled, DisruptionTarget, and an infeasible resize.
 
-    reason, message: why the whole pod failed. start_time: when the kubelet accepted it. These three are kept
-    for failed pods only, the last one also for pods that may be moved. resources, allocated_resources: the
-    pod's actual resources, and those that the kubelet has allocated; kept if they differ from the pod-level
-    requests (spec.resources).
+    reason, message: why the whole pod failed; kept for failed pods only. start_time: when the kubelet
+    accepted it; kept for failed and running pods, and for those that may be moved. resources,
+    allocated_resources: the pod's actual resources, and those that the kubelet has allocated; kept if they
+    differ from the pod-level requests (spec.resources).
     """
 
     phase: str = ""
@@ -294,6 +295,8 @@ class PodStatus(Struct, frozen=True):
         conditions = [each for each in self.conditions if each.type in _CONDITIONS or _is_infeasible(each)]
         force_setattr(self, "conditions", sharing.part("conditions", conditions))
         force_setattr(self, "phase", sharing.text(self.phase))
+        if self.start_time is not None:
+            force_setattr(self, "start_time", sharing.text(self.start_time))
 
     @property
     def resize_is_infeasible(self) -> bool:
@@ -316,8 +319,8 @@ class Pod(Struct, frozen=True):
     def __post_init__(self) -> None:
         """Drop the other statuses."""
         spec, status = self.spec, self.status
-        if status.phase != "Failed" and keys.MOVABLE_ANNOTATION not in self.metadata.annotations:
-            force_setattr(status, "start_time", None)
+        if status.phase not in _STARTED and keys.MOVABLE_ANNOTATION not in self.metadata.annotations:
+            force_setattr(status, "start_time", None)  # else each start would be two changes
         if status.container_statuses:
             force_setattr(
                 status, "container_statuses", _with_trouble(status.container_statuses, spec.containers)

@@ -25,6 +25,8 @@ _FIRST_JOB_DELAY: Final = 10.0
 _LONGEST_JOB_DELAY: Final = 600.0
 _JOB_CREATES_SECONDS: Final = 10.0
 """After the delay, the Job controller creates all missing pods within this time."""
+RECREATED_SECONDS: Final = _LONGEST_JOB_DELAY + _JOB_CREATES_SECONDS
+"""A controller recreates a lost pod within this time."""
 
 _REQUESTS: Final = keys.REQUEST_ANNOTATIONS | marks.ALL | {*keys.CARD_REQUESTS}
 """The annotations by which authors and controllers say what pods need."""

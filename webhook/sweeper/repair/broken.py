@@ -14,6 +14,9 @@ from labeler.contract.event_reasons import EventReason
 from webhook.configuration.settings import Settings
 from webhook.kube.objects import Pod
 from webhook.kube.plan_pods import PlannedPod
+from webhook.kube.times import since_1970
+from webhook.scheduling.gpu_counts import started_at
+from webhook.sweeper.decide.missing_pods import RECREATED_SECONDS
 from webhook.sweeper.decide.orders import NO_PLACE_FOUND, Cause, Eviction, EvictionCause, Orders, Warn
 from webhook.sweeper.observe.gangs import GangKey, PodGang
 from webhook.sweeper.observe.pods import PodTrait
@@ -152,17 +155,28 @@ def _have_ended(gang: PodGang, view: View) -> bool:
 
 
 def _is_lost_to_others(gang: PodGang, left: Sequence[Pod], view: View) -> bool:
-    """Whether a pod of its plan is gone from a node that has, or will have, a pod of higher priority.
+    """Whether a pod of its plan is gone from a node that has, or will have, a pod of higher priority since.
 
-    Pods that are on every such node do not count, as of a DaemonSet, nor those that ask for no scarce
-    resource; and a cordoned node, as for a drain, has lost its pods by that.
+    When it was lost is unknown, but its successor is created soon after that; what has run for longer was its
+    neighbour. Pods that are on every such node do not count, as of a DaemonSet, nor those that ask for no
+    scarce resource; and a cordoned node, as for a drain, has lost its pods by that.
     """
     names = {entry.node for entry in _gone(gang, view)} & view.nodes.keys()
     nodes = {name for name in names if is_usable(view.nodes[name])}
     pods = [pod for pod in _pods_on(nodes, view) if not view.is_lasting(pod)]
     if any(asks_for_devices(pod.spec) for pod in (*left, *gang.gated)):
         pods = [pod for pod in pods if asks_for_devices(pod.spec)]
-    return _highest(pods) > _highest(left)
+    lost_at = max(map(_created_at, gang.gated)) - RECREATED_SECONDS
+    return _highest(pod for pod in pods if not _has_run_since(pod, lost_at)) > _highest(left)
+
+
+def _created_at(pod: Pod) -> float:
+    return since_1970(pod.metadata.creation_timestamp) or 0.0
+
+
+def _has_run_since(pod: Pod, at: float) -> bool:
+    """Whether it was running already then. at: in seconds since 1970."""
+    return pod.status.phase == "Running" and started_at(pod) < at
 
 
 def _highest(pods: Iterable[Pod]) -> float:
