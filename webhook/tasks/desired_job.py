@@ -63,7 +63,7 @@ class TaskRules:
 
 def job_wanted(task: Task, rules: TaskRules) -> dict[str, Any]:
     """The Job, as it is created. Raises RefusedError."""
-    spec, metadata, policy = task.spec, task.metadata, rules.policy
+    policy = rules.policy
     template = _written_template(task, rules)
     tier = _tier(task, template, policy)
     class_name = _class_name(tier, rules)
@@ -74,36 +74,42 @@ def job_wanted(task: Task, rules: TaskRules) -> dict[str, Any]:
     except SpellingError as error:
         raise RefusedError(EventReason.INVALID, str(error)) from None
     labels = model.labels if model is not None else {}
-    job: dict[str, Any] = {
+    template = _template(task, template, policy, class_name, labels, resources)
+    _check_annotations(template["metadata"]["annotations"], task.spec.workers, policy)
+    metadata = _job_metadata(task, class_name)
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": _job_spec(task, template)}
+
+
+def _job_metadata(task: Task, class_name: str) -> dict[str, Any]:
+    return {
+        "name": task.metadata.name,
+        "namespace": task.metadata.namespace,
+        "labels": {
+            keys.TASK_LABEL: task.metadata.name,
+            keys.TASK_UID_LABEL: task.metadata.uid,
+            keys.TASK_ATTEMPT_LABEL: str(task.spec.attempt),
+            keys.TASK_CLASS_LABEL: as_label(class_name),
+        },
+        "ownerReferences": [_owner_reference(task)],
+    }
+
+
+def _job_spec(task: Task, template: Mapping[str, Any]) -> dict[str, Any]:
+    spec = task.spec
+    job = {
         "parallelism": spec.workers,
         "completions": spec.workers,
         "completionMode": "Indexed",
         "suspend": spec.suspend,
-        "template": _template(task, template, policy, class_name, labels, resources),
+        "template": template,
     }
-    _check_annotations(job["template"]["metadata"]["annotations"], spec.workers, policy)
     if spec.backoff_limit is not None:
         job["backoffLimit"] = spec.backoff_limit
     if spec.active_deadline_seconds is not None:
         job["activeDeadlineSeconds"] = spec.active_deadline_seconds
-    if job["template"]["spec"]["restartPolicy"] == NEVER:
+    if template["spec"]["restartPolicy"] == NEVER:
         job["podFailurePolicy"] = {"rules": [_IGNORE_DISRUPTION]}
-    return {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": {
-            "name": metadata.name,
-            "namespace": metadata.namespace,
-            "labels": {
-                keys.TASK_LABEL: metadata.name,
-                keys.TASK_UID_LABEL: metadata.uid,
-                keys.TASK_ATTEMPT_LABEL: str(spec.attempt),
-                keys.TASK_CLASS_LABEL: as_label(class_name),
-            },
-            "ownerReferences": [_owner_reference(task)],
-        },
-        "spec": job,
-    }
+    return job
 
 
 def _owner_reference(task: Task) -> dict[str, Any]:
