@@ -22,14 +22,40 @@ def node(name: str, labels: dict[str, str], **allocatable: str) -> dict[str, Any
     return {"metadata": {"name": name, "labels": labels}, "status": {"allocatable": amounts}}
 
 
-def finding(*nodes: dict[str, Any]) -> tuple[State, str]:
-    class Nodes:
-        def json(self, *_: object, **__: object) -> dict[str, Any]:
-            return {"items": list(nodes)}
+class Cluster:
+    """The boundary to the API server: a configuration, and nodes, with collections that may be refused."""
 
-    api: Any = Nodes()
-    (found,) = card_labels(api, NOW)
+    def __init__(
+        self,
+        configuration: dict[str, Any],
+        *nodes: dict[str, Any],
+        objects: Mapping[str, list[dict[str, Any]]] | None = None,
+        status: int = 0,
+    ) -> None:
+        """objects: those of the collections about devices, by path. status: with which others are refused."""
+        self._text = json.dumps(HEAD | configuration)
+        self._objects = {"/api/v1/nodes": list(nodes), **(objects or {})}
+        self._status = status
+
+    def json(self, method: str, path: str, **_: object) -> dict[str, Any]:
+        if path == path_of():
+            return {"kind": "ConfigMap", "metadata": {"name": NAME}, "data": {KEY: self._text}}
+        if path not in self._objects and self._status:
+            raise ApiError(self._status, "refused", path)
+        return {"metadata": {}, "items": self._objects.get(path, [])}
+
+    def request(self, method: str, path: str, **_: object) -> bytes:
+        return json.dumps(self.json(method, path)).encode()
+
+
+def finding(*nodes: dict[str, Any]) -> tuple[State, str]:
+    (found,) = card_labels(cast(Api, Cluster({}, *nodes)), NOW)
     return found.state, f"{found.sentence} {found.remedy}"
+
+
+def state_of(check: Check, cluster: Cluster) -> tuple[State, str]:
+    (finding,) = check(cast(Api, cluster), NOW)
+    return finding.state, finding.sentence
 
 
 @pytest.mark.promise("O379")
@@ -88,37 +114,6 @@ def in_clique(name: str) -> dict[str, Any]:
 HEAD = {"apiVersion": "topogate.io/v1beta1", "kind": "Configuration"}
 
 
-class Cluster:
-    """The boundary to the API server: a configuration, and a node, with collections that may be refused."""
-
-    def __init__(
-        self,
-        configuration: dict[str, Any],
-        node: dict[str, Any],
-        objects: Mapping[str, list[dict[str, Any]]] | None = None,
-        status: int = 0,
-    ) -> None:
-        """objects: those of the collections about devices, by path. status: with which others are refused."""
-        self._text = json.dumps(HEAD | configuration)
-        self._objects = {"/api/v1/nodes": [node], **(objects or {})}
-        self._status = status
-
-    def json(self, method: str, path: str, **_: object) -> dict[str, Any]:
-        if path == path_of():
-            return {"kind": "ConfigMap", "metadata": {"name": NAME}, "data": {KEY: self._text}}
-        if path not in self._objects and self._status:
-            raise ApiError(self._status, "refused", path)
-        return {"metadata": {}, "items": self._objects.get(path, [])}
-
-    def request(self, method: str, path: str, **_: object) -> bytes:
-        return json.dumps(self.json(method, path)).encode()
-
-
-def state_of(check: Check, cluster: Cluster) -> tuple[State, str]:
-    (finding,) = check(cast(Api, cluster), NOW)
-    return finding.state, finding.sentence
-
-
 BLOCKS = {"topology": {"levels": {"block": "example.com/block"}}}
 CLIQUES = {"topology": {"levels": {"clique": "device:gpu.nvidia.com/cliqueID"}}}
 GKE = {f"topology.gke.io/{level}": "a" for level in ("cluster", "rack", "host")}
@@ -139,7 +134,7 @@ GKE = {f"topology.gke.io/{level}": "a" for level in ("cluster", "rack", "host")}
 def test_topology_labels_are_those_of_the_configured_levels(
     configuration: dict[str, Any], labels: dict[str, str], has_place: bool
 ) -> None:
-    cluster = Cluster(configuration, gpu_node(labels), {devices.SLICES: [in_clique("c7")]})
+    cluster = Cluster(configuration, gpu_node(labels), objects={devices.SLICES: [in_clique("c7")]})
     one = "all 1 GPU nodes have topology labels", "1 of 1 GPU nodes have no topology labels: n0"
     assert state_of(places, cluster) == ((State.WELL, one[0]) if has_place else (State.ODD, one[1]))
 
@@ -176,7 +171,7 @@ def test_a_node_of_which_only_claims_offer_the_gpus_is_a_gpu_node() -> None:
         "spec": {"selectors": [{"cel": {"expression": expression}}]},
     }
     objects = {devices.SLICES: [in_clique("c7")], devices.CLASSES: [gpu_class]}
-    assert state_of(places, Cluster({}, gpu_node(GKE, "a.io/b"), objects))[0] is State.WELL
+    assert state_of(places, Cluster({}, gpu_node(GKE, "a.io/b"), objects=objects))[0] is State.WELL
 
 
 MODELS = {"models": [{"name": "H100", "labels": {"example.com/gpu": "h100"}}]}

@@ -16,33 +16,16 @@ from labeler import agent as agent_module
 from labeler.agent import Agent
 from labeler.api import NodeApi, NodeApiError
 from labeler.contract import keys
-from labeler.facts import Facts, Gpu, SourceError
+from labeler.facts import Facts, Gpu
 from labeler.health import MOST_CONNECTIONS, Health, serve
 from labeler.labels import Wanted
 from labeler.publisher import LabelChange
 from tests.labeler.metadata_server import MetadataService, Reply
+from tests.labeler.reported import Reported
 
 PLACE = Facts(topology=("c", "r", "h"))
 CARD = Facts(gpus=(Gpu(0, "intel"),))
 GPUS = (keys.INTEL_PREFIX, keys.GPU_PREFIX)
-
-
-class Reported:
-    """A source that says what the test wants; None is a failure, with the partial facts if there are any."""
-
-    def __init__(self, word: Facts | None, partial: Facts | None = None) -> None:
-        self.word = word
-        self.partial = partial
-        self.changed: Callable[[], None] | None = None
-
-    def discover(self) -> Facts:
-        if self.word is None:
-            raise SourceError("out of order", self.partial)
-        return self.word
-
-    def watch(self, changed: Callable[[], None], stop: threading.Event) -> None:
-        self.changed = changed
-        stop.wait()
 
 
 class Recorder:

@@ -1,15 +1,14 @@
 """Labels for Node Feature Discovery: a file that is whole, current, and there also without its writer."""
 
-import threading
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from labeler.agent import Agent
-from labeler.facts import Facts, Gpu, SourceError
+from labeler.facts import Facts, Gpu
 from labeler.feature_file import FeatureFile
 from labeler.labels import Wanted
+from tests.labeler.reported import Reported
 
 LABELS = {"gpu.intel.com/cards": "card0", "gpu.intel.com/tiles": "1"}
 
@@ -45,26 +44,11 @@ def test_a_machine_without_labels_has_an_empty_file(path: Path) -> None:
     assert path.read_text() == ""
 
 
-class Source:
-    """Reports these facts, or fails; the labeler is stopped with the first look."""
-
-    def __init__(self, facts: Facts | None) -> None:
-        self._facts = facts
-
-    def discover(self) -> Facts:
-        if self._facts is None:
-            raise SourceError("out of order")
-        return self._facts
-
-    def watch(self, changed: Callable[[], None], stop: threading.Event) -> None:
-        """Nothing changes."""
-
-
 def test_a_rollout_of_the_labeler_removes_no_label(path: Path) -> None:
     """NFD takes off the node what it does not find: the file outlives its writer, and a failing successor."""
 
     def after_a_run(facts: Facts | None) -> str:
-        agent = Agent({"udev": Source(facts)}, FeatureFile(path))
+        agent = Agent({"udev": Reported(facts)}, FeatureFile(path))
         agent.run(3600, lambda problem: agent.stop())
         return path.read_text()
 
