@@ -1,5 +1,6 @@
 """`topogate drain` on a real API server, with the guards that let only the sweeper remove gates."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -8,7 +9,9 @@ import yaml
 from hack.local.build import ROOT
 from hack.local.cluster import Cluster, ClusterError
 from labeler.contract import keys
+from tests.extensions.bound_gangs import GANG, Scene
 from tests.support import create_namespace, delete
+from tests.sweeper.at_work import create_job, template
 from webhook.cli.main import main
 from webhook.kube.client import Api
 
@@ -18,6 +21,19 @@ OTHER = "kueue.x-k8s.io/admission"
 @pytest.fixture
 def guarded(cluster: Cluster) -> Cluster:
     """With the shipped guards, and the sweeper's rights."""
+    return guard(cluster)
+
+
+@pytest.fixture
+def scene(native_cluster: Cluster) -> Iterator[Scene]:
+    """The same where kube-scheduler binds PodGroups, with three nodes."""
+    made = Scene(guard(native_cluster), create_namespace(native_cluster))
+    made.add_nodes()
+    yield made
+    made.clear()
+
+
+def guard(cluster: Cluster) -> Cluster:
     base = ROOT / "manifests" / "base"
     objects = [
         each
@@ -160,3 +176,51 @@ def test_it_lists_the_jobs_that_make_gated_pods_by_themselves(
     reported = [line for line in capsys.readouterr().err.splitlines() if namespace in line]
     assert len(reported) == 1
     assert f"Job {namespace}/of-a-task has the gate in its template" in reported[0]
+
+
+def bound_or_tried(scene: Scene) -> bool:
+    """Whether kube-scheduler has come to a decision on each pod."""
+    return all(name in scene.bound() or scene.is_tried(name) for name in scene.released())
+
+
+@pytest.mark.promise("O232")
+def test_released_pods_of_a_pod_group_that_no_sweeper_has_created_are_bound(
+    scene: Scene, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As with binding.mode: podgroup. The fourth pod, for which no node is left, stops none of the others."""
+    scene.add("a", "b", "c", "too-much")
+    assert drain(scene.cluster, "--release", "--yes", "-n", scene.namespace) == 0
+    assert "4 pods released, 0 still wait." in capsys.readouterr().out
+    scene.cluster.wait_for("kube-scheduler to try all pods", lambda: bound_or_tried(scene), 60)
+    assert len(scene.bound()) == 3
+
+
+def test_the_pod_group_is_deleted_with_the_controllers_of_its_pods(scene: Scene) -> None:
+    body = template(8, annotations=GANG, schedulingGroup={"podGroupName": scene.name})
+    create_job(scene.api, scene.namespace, "train", 2, body)
+    scene.cluster.wait_for("the pods", lambda: len(scene.pods()) == 2, 60)
+    assert drain(scene.cluster, "--release", "--yes", "-n", scene.namespace) == 0
+    job = scene.api.json("GET", f"/apis/batch/v1/namespaces/{scene.namespace}/jobs/train")["metadata"]
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": job["uid"]}
+    assert scene.group()["metadata"]["ownerReferences"] == [owner]
+
+
+def test_pods_wait_on_if_their_pod_group_is_refused(scene: Scene, capsys: pytest.CaptureFixture[str]) -> None:
+    """Once released, they would wait for ever, and nobody would know for what."""
+    scene.add("a", "b")
+    make(scene.api, scene.namespace, "of-no-group", keys.GATE)
+    quota = {"metadata": {"name": "none"}, "spec": {"hard": {"count/podgroups.scheduling.k8s.io": "0"}}}
+    quotas = f"/api/v1/namespaces/{scene.namespace}/resourcequotas"
+    scene.api.request("POST", quotas, body=quota)
+    scene.cluster.wait_for(
+        "the quota to count", lambda: "status" in scene.api.json("GET", f"{quotas}/none"), 60
+    )
+    assert drain(scene.cluster, "--release", "--yes", "-n", scene.namespace) == 1
+    output = capsys.readouterr()
+    assert (
+        f"{scene.namespace}/a: not released: kube-scheduler would wait for PodGroup {scene.name}"
+        in output.err
+    )
+    assert "exceeded quota: none" in output.err
+    assert "1 pod released, 2 still wait." in output.out
+    assert set(gated(scene.api, scene.namespace)) == {"a", "b"}

@@ -5,7 +5,7 @@ command acts as the sweeper's ServiceAccount: its user needs the right to impers
 """
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
@@ -14,12 +14,15 @@ from webhook.cli import session
 from webhook.cli.terminal import complain, print_line
 from webhook.inquiry.cluster_state import read_all
 from webhook.kube.client import JSON_PATCH, Api, ApiError
+from webhook.kube.discovery import served
 from webhook.kube.objects import Pod
 from webhook.kube.paths import pod_path
 from webhook.sweeper.apply.patches import ungate_patch
 from webhook.sweeper.observe.plans import is_gated
 from webhook.text import counted
 from webhook.workloads.builtin import Job, job_size
+from webhook.workloads.native_gangs import GROUP, VERSIONS
+from webhook.workloads.pod_group_names import bind_group_body, bind_group_of
 
 SWEEPER: Final = "system:serviceaccount:topogate-system:sweeper"
 GATES: Final = {
@@ -116,7 +119,9 @@ class _Drain:
         for _ in range(_MOST_ROUNDS):
             waiting = list(self._gated())
             with ThreadPoolExecutor(_PARALLEL) as pool:
-                problems = list(pool.map(self._drain, waiting))
+                unbindable = self._create_groups(waiting, pool) if self._releases else {}
+                known = [unbindable.get(_group(pod), "") for pod in waiting]
+                problems = list(pool.map(self._drain, waiting, known))
             for pod, problem in zip(waiting, problems, strict=True):
                 if problem:
                     complain(f"topogate drain: {_name(pod)}: {problem}")
@@ -135,8 +140,10 @@ class _Drain:
         pods = read_all(self._api, f"/api/v1{self._of_namespace}/pods", Pod, **self._query)
         return (pod for pod in pods if is_gated(pod, self._prefix) and not pod.metadata.deletion_timestamp)
 
-    def _drain(self, pod: Pod) -> str:
-        """Release or delete one pod; returns why that failed, "" if it did not."""
+    def _drain(self, pod: Pod, problem: str) -> str:
+        """Release or delete one pod, unless a problem is known; returns why that failed, "" if it did not."""
+        if problem:
+            return problem
         try:
             if self._releases:
                 self._release(pod)
@@ -146,20 +153,61 @@ class _Drain:
             return "" if error.status == 404 else str(error)
         return ""
 
+    def _create_groups(self, pods: Sequence[Pod], pool: ThreadPoolExecutor) -> Mapping[str, str]:
+        """Create the PodGroups that pods name (binding.mode: podgroup).
+
+        kube-scheduler binds no pod whose PodGroup is missing, and a sweeper creates it only with a plan.
+        These bind each pod by itself. Returns why a PodGroup could not be created, by "namespace/name".
+        """
+        groups: dict[str, list[Pod]] = {}
+        for pod in pods:
+            if name := _group(pod):
+                groups.setdefault(name, []).append(pod)
+        if not groups:
+            return {}
+        version = served(self._api, {(GROUP, "podgroups"): VERSIONS}).get((GROUP, "podgroups"))
+        if version is None:
+            return {}  # nor does kube-scheduler know PodGroups then
+        problems = pool.map(lambda members: self._create_group(version, members), groups.values())
+        return {name: problem for name, problem in zip(groups, problems, strict=True) if problem}
+
+    def _create_group(self, version: str, pods: Sequence[Pod]) -> str:
+        """Create the PodGroup of these pods if it is missing; returns why that failed, "" if it did not."""
+        namespace, name = pods[0].metadata.namespace, bind_group_of(pods[0])
+        owners = {owner.uid: owner for pod in pods if (owner := pod.metadata.controller) is not None}
+        references = [
+            {"apiVersion": each.api_version, "kind": each.kind, "name": each.name, "uid": uid}
+            for uid, each in owners.items()
+        ]
+        body = bind_group_body(namespace, name, references, pods[0].spec.priority_class_name)
+        path = f"/apis/{GROUP}/{version}/namespaces/{namespace}/podgroups"
+        try:
+            self._request("POST", path, body)
+        except ApiError as error:
+            if error.reason != "AlreadyExists":
+                return (
+                    f"not released: kube-scheduler would wait for PodGroup {name}, which is missing: {error}"
+                )
+        return ""
+
     def _release(self, pod: Pod) -> None:
+        self._request("PATCH", pod_path(pod), ungate_patch(pod, self._prefix), JSON_PATCH)
+
+    def _request(self, method: str, path: str, body: object, content_type: str = "application/json") -> None:
         """Send a request as the sweeper, or if its account has no rights any more, as the user.
 
         Raises ApiError.
         """
-        patch = ungate_patch(pod, self._prefix)
         try:
-            self._as_sweeper.request("PATCH", pod_path(pod), body=patch, content_type=JSON_PATCH)
+            self._as_sweeper.request(method, path, body=body, content_type=content_type)
         except ApiError as error:
             if error.status != 403:
                 raise
             try:
-                self._api.request("PATCH", pod_path(pod), body=patch, content_type=JSON_PATCH)
-            except ApiError:
+                self._api.request(method, path, body=body, content_type=content_type)
+            except ApiError as second:
+                if second.reason == "AlreadyExists":
+                    raise
                 raise error from None  # it names the missing right
 
     def _delete(self, pod: Pod) -> None:
@@ -178,6 +226,12 @@ def _still_gating(api: Api) -> Iterator[str]:
                 raise
         else:
             yield name
+
+
+def _group(pod: Pod) -> str:
+    """ "namespace/name" of the PodGroup that topogate's admission gave a pod, "" if it has none."""
+    name = bind_group_of(pod)
+    return f"{pod.metadata.namespace}/{name}" if name else ""
 
 
 def _name(pod: Pod) -> str:

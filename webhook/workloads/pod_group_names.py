@@ -1,4 +1,4 @@
-"""The names of the PodGroups that topogate gives to gangs (policy bind), to bind each as one. Pure.
+"""The PodGroups that topogate gives to gangs (policy bind), to bind each as one: names and contents. Pure.
 
 Admission knows only the pod, and the PodGroup of a pod can never change. So the name follows from the pod
 alone: from the gang that its annotation or its controller's labels name. A pod without either gets no
@@ -7,9 +7,9 @@ PodGroup and is bound by itself.
 
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import Final
+from typing import Any, Final
 
 from labeler.contract import keys
 from webhook.kube.objects import Pod
@@ -94,6 +94,28 @@ def was_nominated(pod: Pod) -> bool:
 def native_group_of(pod: Pod) -> str:
     """The PodGroup that a pod has from others, "" if it has none or one of topogate's."""
     return "" if bind_group_of(pod) else group_name(pod.spec)
+
+
+def bind_group_body(
+    namespace: str, name: str, owners: Sequence[Mapping[str, str]], priority_class: str, min_count: int = 0
+) -> dict[str, Any]:
+    """The PodGroup to create.
+
+    owners: it is deleted with the last of them. min_count: how many pods are bound together, 0 if each is
+    bound by itself.
+    """
+    metadata = {
+        "namespace": namespace,
+        "name": name,
+        "labels": {keys.BIND_LABEL: keys.BIND_POD_GROUP},
+        "ownerReferences": list(owners),
+    }
+    policy = {"gang": {"minCount": min_count}} if min_count else {"basic": {}}
+    spec: dict[str, Any] = {"schedulingPolicy": policy}
+    if priority_class:
+        # kube-scheduler uses it for preemption by and of the group.
+        spec["priorityClassName"] = priority_class
+    return {"metadata": metadata, "spec": spec}
 
 
 @lru_cache(maxsize=4096)

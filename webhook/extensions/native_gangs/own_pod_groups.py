@@ -36,7 +36,7 @@ from webhook.sweeper.observe.view import View
 from webhook.sweeper.observe.watches import Verb, WatchedCollection
 from webhook.sweeper.repair.repair import was_tried
 from webhook.workloads.native_gangs import GROUP, POD_GROUPS, VERSIONS, NativeGroupSpec, NativePodGroup
-from webhook.workloads.pod_group_names import bind_group_of
+from webhook.workloads.pod_group_names import bind_group_body, bind_group_of
 
 FINALIZER: Final = "scheduling.k8s.io/podgroup-protection"
 """It keeps a PodGroup while unfinished pods name it (PodGroupProtection of Kubernetes)."""
@@ -45,9 +45,6 @@ MOST_EVENTS: Final = 20
 """The most Events of one pass; the others follow in later passes."""
 
 _TAKEN: Final = "a PodGroup that is not topogate's has its name; delete it and the pods that keep it"
-
-LABELS: Final = {keys.BIND_LABEL: keys.BIND_POD_GROUP}
-
 
 logger = logging.getLogger(__name__)
 
@@ -454,15 +451,7 @@ def _writes(
 
 
 def _body(need: GroupNeed) -> dict[str, Any]:
-    metadata = {
-        "namespace": need.namespace,
-        "name": need.name,
-        "labels": LABELS,
-        "ownerReferences": [owner_reference(need.owner.metadata)],
-    }
-    policy = {"gang": {"minCount": need.min_count}} if need.min_count else {"basic": {}}
-    spec: dict[str, Any] = {"schedulingPolicy": policy}
-    if priority_class := need.first.spec.priority_class_name:
-        # kube-scheduler uses it for preemption by and of the group.
-        spec["priorityClassName"] = priority_class
-    return {"metadata": metadata, "spec": spec}
+    owners = [owner_reference(need.owner.metadata)]
+    return bind_group_body(
+        need.namespace, need.name, owners, need.first.spec.priority_class_name, need.min_count
+    )
