@@ -226,6 +226,24 @@ def test_of_conditions_those_are_stored_that_are_read() -> None:
     assert [each.type for each in node.status.conditions] == ["Ready"]
 
 
+@pytest.mark.parametrize(
+    ("phase", "status", "is_unready"),
+    [
+        ("Running", "False", True),
+        ("Running", "Unknown", True),
+        ("Running", "True", False),
+        ("Pending", "False", False),
+    ],
+)
+def test_of_a_pod_that_runs_is_stored_whether_it_is_ready(
+    phase: str, status: str, *, is_unready: bool
+) -> None:
+    reported = {"type": "Ready", "status": status, "message": "containers with unready status: [c]"}
+    found = decode(pod_json() | {"status": {"phase": phase, "conditions": [reported]}}).status
+    assert found.is_unready == is_unready
+    assert [each.message for each in found.conditions] == [""] * is_unready
+
+
 def reporting(requests: dict[str, str], **status: Any) -> Pod:
     """A running pod with a container that requests so much, and what its kubelet says of that."""
     container = {"name": "c", "resources": {"requests": requests}}

@@ -267,7 +267,7 @@ _STARTED: Final = ("Running", "Failed")
 
 
 class PodStatus(Struct, frozen=True):
-    """A pod's status; of its conditions only PodScheduled, DisruptionTarget, and an infeasible resize.
+    """A pod's status; its conditions are PodScheduled, DisruptionTarget, an infeasible resize, and not Ready.
 
     reason, message: why the whole pod failed; kept for failed pods only. start_time: when the kubelet
     accepted it; kept for failed and running pods, and for those that may be moved. resources,
@@ -292,11 +292,18 @@ class PodStatus(Struct, frozen=True):
         if self.phase != "Failed":
             force_setattr(self, "reason", "")
             force_setattr(self, "message", "")
-        conditions = [each for each in self.conditions if each.type in _CONDITIONS or _is_infeasible(each)]
-        force_setattr(self, "conditions", sharing.part("conditions", conditions))
+        stored = [each for each in self.conditions if each.type in _CONDITIONS or _is_infeasible(each)]
+        if self.phase == "Running" and any(map(_is_unready, self.conditions)):
+            stored.append(_UNREADY)
+        force_setattr(self, "conditions", sharing.part("conditions", stored))
         force_setattr(self, "phase", sharing.text(self.phase))
         if self.start_time is not None:
             force_setattr(self, "start_time", sharing.text(self.start_time))
+
+    @property
+    def is_unready(self) -> bool:
+        """Whether the kubelet reports that the pod runs and is not ready."""
+        return any(map(_is_unready, self.conditions))
 
     @property
     def resize_is_infeasible(self) -> bool:
@@ -307,6 +314,13 @@ class PodStatus(Struct, frozen=True):
 def _is_infeasible(condition: Condition) -> bool:
     # Like kube-scheduler, ignore the condition's status.
     return condition.type == "PodResizePending" and condition.reason == "Infeasible"
+
+
+_UNREADY: Final = Condition("Ready", "False")
+
+
+def _is_unready(condition: Condition) -> bool:
+    return condition.type == "Ready" and condition.status != "True"
 
 
 class Pod(Struct, frozen=True):

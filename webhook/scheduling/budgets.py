@@ -1,16 +1,21 @@
-"""Whether PodDisruptionBudgets allow the eviction of several pods together. Pure."""
+"""Whether PodDisruptionBudgets allow the eviction of several pods together. Pure.
+
+Source of the rules: the API server's registry/core/pod/storage/eviction.go.
+"""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from typing import Final
 
-from webhook.kube.disruption_budgets import PodDisruptionBudget
+from webhook.kube.disruption_budgets import ALWAYS_ALLOW, PodDisruptionBudget
 from webhook.kube.objects import Pod
 from webhook.placement.eligibility import label_holds
 from webhook.scheduling.antiaffinity import requirements_of
 
 MOST: Final = 64
 """The most budgets that are read per namespace. Users may create more, and the API server enforces all."""
+_UNPROTECTED: Final = ("Pending", "Succeeded", "Failed")
+"""The phases of pods that are evicted whatever budgets select them."""
 
 
 class Budgets:
@@ -34,7 +39,7 @@ class Budgets:
             return "the PodDisruptionBudgets have not been read"
         seen = set[str]()
         for budget, selected in self._selected(pods):
-            count, uids = len(selected), {pod.metadata.uid for pod in selected}
+            count, uids = _number_counted(budget, selected), {pod.metadata.uid for pod in selected}
             if not seen.isdisjoint(uids):
                 return (
                     "several PodDisruptionBudgets select one of its pods, which the eviction API then refuses"
@@ -50,13 +55,18 @@ class Budgets:
         taken = dict(self._taken)
         for budget, selected in self._selected(pods):
             uid = budget.metadata.uid
-            taken[uid] = taken.get(uid, 0) + len(selected)
+            taken[uid] = taken.get(uid, 0) + _number_counted(budget, selected)
         left = copy(self)
         left._taken = taken
         return left
 
     def _selected(self, pods: Sequence[Pod]) -> Iterator[tuple[PodDisruptionBudget, list[Pod]]]:
-        """The budgets that select any of the pods, and those that they select."""
+        """The budgets that select any of the pods, and those that they select and may protect."""
+        pods = [
+            pod
+            for pod in pods
+            if pod.status.phase not in _UNPROTECTED and not pod.metadata.deletion_timestamp
+        ]
         for budget in self._by_namespace.get(pods[0].metadata.namespace, ()) if pods else ():
             if budget.spec.selector is None:
                 continue
@@ -64,3 +74,12 @@ class Budgets:
             found = [pod for pod in pods if all(label_holds(each, pod.metadata.labels) for each in wanted)]
             if found:
                 yield budget, found
+
+
+def _number_counted(budget: PodDisruptionBudget, selected: Sequence[Pod]) -> int:
+    """How many of these evictions the budget must allow: unready pods are no part of its healthy ones."""
+    status = budget.status
+    is_met = status.current_healthy >= status.desired_healthy > 0
+    if is_met or budget.spec.unhealthy_pod_eviction_policy == ALWAYS_ALLOW:
+        return sum(not pod.status.is_unready for pod in selected)
+    return len(selected)
