@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from labeler.contract import keys
 from tests.sweeper.pods import decode, pod_json
 from webhook.configuration.settings import Settings
 from webhook.inquiry.cluster_state import ClusterReading
@@ -22,6 +23,10 @@ def bound(node: str = "n1", phase: str = "Running") -> Pod:
 def node(**changes: Any) -> Node:
     body = {"metadata": {"name": "n1"}, "status": {"allocatable": {"cpu": "1"}}}
     return msgspec.convert(body | changes, Node)
+
+
+def noted(annotation: str) -> Node:
+    return node(metadata={"name": "n1", "annotations": {annotation: "x"}})
 
 
 def resized(cpu: str, *, actual: str, pending: str = "", restarts: int = 0) -> Pod:
@@ -185,6 +190,7 @@ def test_a_heartbeat_concerns_nobody() -> None:
     )
     changes = Changes()
     assert not changes.on_node(node(), heartbeat)
+    assert not changes.on_node(node(), noted("example.com/seen-at"))
     assert changes.usage_version == 0
 
 
@@ -198,6 +204,9 @@ def test_a_heartbeat_concerns_nobody() -> None:
             node(status={"allocatable": {"cpu": "1"}, "conditions": [{"type": "Ready", "status": "False"}]}),
             id="readiness",
         ),
+        pytest.param(noted(keys.OFFERED_CARDS_ANNOTATION), id="the cards that its allocator offers"),
+        pytest.param(noted(keys.UNPLANNED_CARDS_ANNOTATION), id="cards that pods without a plan have got"),
+        pytest.param(noted(keys.IDENTIFIES_PODS_ANNOTATION), id="whether its allocator knows the pods"),
         pytest.param(None, id="it goes"),
     ],
 )

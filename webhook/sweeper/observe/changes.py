@@ -149,5 +149,9 @@ def _same_to_us(before: objects.Pod, after: objects.Pod) -> bool:
 
 def _node_facts(node: objects.Node) -> object:
     ready = [condition.status for condition in node.status.conditions if condition.type == "Ready"]
-    reset_at = node.metadata.annotations.get(keys.RESET_FAILURES_ANNOTATION)
-    return node.metadata.uid, node.metadata.labels, node.spec, node.status.allocatable, ready, reset_at
+    notes = {
+        key: text
+        for key, text in node.metadata.annotations.items()
+        if key == keys.RESET_FAILURES_ANNOTATION or key.startswith(keys.ALLOCATOR_PREFIX)
+    }
+    return node.metadata.uid, node.metadata.labels, node.spec, node.status.allocatable, ready, notes
