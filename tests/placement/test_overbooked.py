@@ -1,10 +1,12 @@
 """Cards on which running pods take more than there is."""
 
+from dataclasses import replace
+
 import pytest
 
 from labeler.contract import keys
 from webhook.placement.cards.state import overbooked_cards
-from webhook.placement.model import Card, NodeInfo, Usage
+from webhook.placement.model import Card, CardRequest, NodeInfo, Usage
 
 MILLI, PLUGIN = keys.MILLICORES, keys.I915
 
@@ -59,3 +61,15 @@ def test_cards_that_are_taken_beyond_what_they_hold_are_named(
 )
 def test_a_pod_that_names_a_card_but_takes_nothing_of_it_overbooks_nothing(usage: Usage) -> None:
     assert overbooked_cards(NODE, [usage]) == []
+
+
+@pytest.mark.parametrize(
+    ("reported", "expected"),
+    [({"u": ("card2",)}, ["card2"]), ({"u": ("card0",)}, []), ({}, [])],
+    ids=["on the card of another", "on a card of its own", "on a card that is not known"],
+)
+def test_a_pod_for_which_nobody_chose_a_card_counts_on_the_card_that_the_node_reports(
+    reported: dict[str, tuple[str, ...]], expected: list[str]
+) -> None:
+    other = Usage({}, uid="u", unmanaged=(CardRequest(1, ((PLUGIN, 1), (MILLI, 600))),))
+    assert overbooked_cards(replace(NODE, unmanaged=reported), [other, use("card2", 600)]) == expected

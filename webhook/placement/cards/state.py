@@ -49,25 +49,23 @@ def card_state(card: Card, used: Mapping[str, int], used_tiles: frozenset[int]) 
     return CardState(card, free, tiles)
 
 
-def overbooked_cards(node: NodeInfo, usages: Iterable[Usage]) -> list[str]:
+def overbooked_cards(node: NodeInfo, usages: Sequence[Usage]) -> list[str]:
     """Names of the cards that these pods over-commit together, by card number.
 
     That is more of a resource than the card has, a tile assigned to two pods, or a card that the node does
-    not have. card_state cannot detect it, since it shows 0 free in all these cases.
+    not have. card_state cannot detect it, since it shows 0 free in all these cases. Pods for which nobody has
+    chosen cards count with those that the node reports; a guess would overbook cards that they may not use.
     """
-    sums: dict[str, Counter[str]] = {}
+    reported = [usage for usage in usages if usage.uid in node.unmanaged]
+    sums = unmanaged_use(node, reported)
     tiles: dict[str, Counter[int]] = {}
     for usage in usages:
         for name, amounts in usage.cards.items():
-            sums.setdefault(name, Counter()).update(amounts)
+            _add(sums, name, amounts.items())
         for name, own in usage.tiles.items():
             tiles.setdefault(name, Counter()).update(own)
     capacity_of = {card.name: card.capacity for card in node.cards}
-    over = {
-        name
-        for name, amounts in sums.items()
-        if any(amount > capacity_of.get(name, {}).get(resource, 0) for resource, amount in amounts.items())
-    }
+    over = {name for name, amounts in sums.items() if not _is_within(amounts, capacity_of.get(name, {}))}
     over |= {
         name
         for name, users in tiles.items()
@@ -200,6 +198,10 @@ def _guessed(
         used.append(name)
         left[name] -= shares[resource]
     return used[len(own) :]
+
+
+def _is_within(amounts: Amounts, capacity: Amounts) -> bool:
+    return all(amount <= capacity.get(resource, 0) for resource, amount in amounts.items())
 
 
 def _add(sums: dict[str, dict[str, int]], card: str, amounts: Iterable[tuple[str, int]]) -> None:
