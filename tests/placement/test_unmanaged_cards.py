@@ -126,6 +126,11 @@ def test_a_card_that_the_allocator_took_out_of_use_is_planned_for_nobody(allocat
     assert text_of(node, ONE, [*pods, running("p9", {"i915": 1}, gas_container_cards="card1")]) == "no"
 
 
+def test_a_card_that_its_allocator_took_back_into_use_leaves_the_others() -> None:
+    """Its devices are missing in the Node's status for seconds."""
+    assert text_of(annotated(gpu_node("0.1.2", i915="2"), offered(1, 1, 1)), gpu_pod({"i915": 2})) != "no"
+
+
 def test_a_card_that_its_allocator_does_not_know_is_planned_for_nobody() -> None:
     assert text_of(annotated(SYNTHETIC_CAPACITY, "card1=gpu.intel.com/i915:1"), ONE) == "card1"
     assert text_of(annotated(SYNTHETIC_CAPACITY, ""), ONE) == "no"

@@ -164,7 +164,10 @@ def _capacity(
     if own is None or not own.shares:
         return others
     offered = sum(1 for each in offers.values() if each.resource == own.resource and each.shares)
-    return others | {own.resource: min(own.shares, allocatable.get(own.resource, 0) // offered)}
+    part = -(
+        -allocatable.get(own.resource, 0) // offered
+    )  # else one card less in the status leaves none at all
+    return others | {own.resource: min(own.shares, part)}
 
 
 def _unmanaged(notes: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
