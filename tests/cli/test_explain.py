@@ -346,6 +346,27 @@ def test_a_gang_that_is_not_placed_though_it_fits_waits_in_the_words_of_the_swee
     assert "places it" not in text
 
 
+@pytest.mark.parametrize(
+    ("more", "is_known"),
+    [({}, False), ({"nodeName": GRID[0].name}, True), ({keys.GAS_TIMESTAMP_ANNOTATION: "1" * 19}, True)],
+    ids=["not bound", "bound", "with the time of its cards"],
+)
+def test_that_nothing_shows_since_when_a_released_pod_waits_for_kube_scheduler_is_stated(
+    more: dict[str, str], is_known: bool
+) -> None:
+    leader, worker = job_pods(2)
+    term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [GRID[0].name]}]}
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
+    raw = msgspec.to_builtins(leader)
+    node, annotations = more.get("nodeName", ""), {k: v for k, v in more.items() if k != "nodeName"}
+    raw["spec"] |= {"schedulingGates": [], "affinity": {"nodeAffinity": required}, "nodeName": node}
+    raw["metadata"]["annotations"] = raw["metadata"].get("annotations", {}) | annotations
+    text = explained(cluster([decode(raw), worker], parallelism=2), "train-1")
+    assert "1 is released" in text
+    sentence = "Since when 1 released pod is not bound is not known here. The sweeper deletes one after 120 s"
+    assert (sentence in text) is not is_known
+
+
 @pytest.mark.promise("R175")
 def test_a_gang_fits_when_pods_of_others_end_and_never_when_its_own_do() -> None:
     """Its other pod runs on one node, and a pod of another gang on each of the others."""

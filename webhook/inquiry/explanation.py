@@ -8,7 +8,7 @@ from labeler.contract import keys
 from webhook.configuration.settings import Settings
 from webhook.extensions.known import all_extensions, with_owners
 from webhook.inquiry.cluster_state import ClusterReading
-from webhook.inquiry.next_pass import NextPass, PassFacts, facts_of, moment, next_pass
+from webhook.inquiry.next_pass import NextPass, PassFacts, facts_of, moment, next_pass, released_at
 from webhook.inquiry.preferences import describe_preferred
 from webhook.inquiry.remedies import answer_now, describe_spread, what_would_help
 from webhook.kube.objects import Pod
@@ -154,6 +154,7 @@ def _about(pod: Pod, gang: PodGang, made: NextPass, named: Callable[[str], str])
         f"Gang: {counted(len(gang.pods), 'pod exists', 'pods exist')}, {expected}; "
         f"{counted(len(gang.gated), 'waits', 'wait')}, {counted(len(gang.released), 'is', 'are')} released."
     )
+    yield from _of_unbound(gang, made.settings)
     known = "" if reason is None else reason.reason
     yield from (f"Note: {problem}." for problem in gang.problems if problem not in known)
     yield from _of_gated_pod(pod, gang, view, made.settings)
@@ -164,6 +165,17 @@ def _about(pod: Pod, gang: PodGang, made: NextPass, named: Callable[[str], str])
         yield f"{placement.status.fair_order[:1].upper()}{placement.status.fair_order[1:]}."
     if holders := _holders(gang, view, named):
         yield f"Nodes reserved for other gangs: {holders}."
+
+
+def _of_unbound(gang: PodGang, settings: Settings) -> Iterator[str]:
+    """What is not known of the gang's pods that wait for kube-scheduler."""
+    untimed = [pod for pod in gang.released if not pod.spec.node_name and released_at(pod) is None]
+    if untimed:
+        waits = counted(len(untimed), "released pod is", "released pods are")
+        yield (
+            f"Since when {waits} not bound is not known here. The sweeper deletes one after "
+            f"{settings.bind_seconds:.0f} s if it is recreated, and then avoids its node for the gang."
+        )
 
 
 def _of_gated_pod(pod: Pod, gang: PodGang, view: View, settings: Settings) -> Iterator[str]:

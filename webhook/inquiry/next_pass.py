@@ -399,12 +399,18 @@ def _troubles(view: View, leads_since: float | None) -> Troubles:
     """Since when released pods wait for their scheduler, where the time of their cards shows it."""
     now, found = view.now, dict[tuple[str, str], float]()
     for pod, _ in view.sent:
-        with suppress(ContractError, KeyError):
-            stamp = annotations.decode_timestamp(pod.metadata.annotations[keys.GAS_TIMESTAMP_ANNOTATION])
-            waited = now.at.timestamp() - max(stamp / 1e9, leads_since or 0.0)
+        if (at := released_at(pod)) is not None:
+            waited = now.at.timestamp() - max(at, leads_since or 0.0)
             for cause in (UNTRIED, NOT_BOUND):
                 found[pod.metadata.uid, cause] = now.seconds - max(0.0, waited)
     return found
+
+
+def released_at(pod: Pod) -> float | None:
+    """When a pod was released, in seconds since 1970; None without cards: no other field shows it."""
+    with suppress(ContractError, KeyError):
+        return annotations.decode_timestamp(pod.metadata.annotations[keys.GAS_TIMESTAMP_ANNOTATION]) / 1e9
+    return None
 
 
 def _age(pod: Pod, now: Moment) -> float:
