@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import accumulate
+from typing import Final
 
 from webhook.placement.bounds import child_slot_counts
 from webhook.placement.budget import PART, Budget
@@ -20,6 +21,7 @@ from webhook.placement.homogeneous.min_plus import (
     Offer,
     State,
     choices,
+    counts_of_nodes,
     offered,
     shifted_back,
 )
@@ -27,6 +29,9 @@ from webhook.placement.homogeneous.minority_pods import SpareSlots
 from webhook.placement.question import Counts
 from webhook.placement.snapshot import NodeState
 from webhook.placement.vertex import Leaves, Vertex
+
+SEARCHED: Final = 60
+"""Capacities for which the nodes are counted in one step."""
 
 
 @dataclass(slots=True, eq=False)  # not frozen: that takes three times as long, and there is one per node
@@ -214,10 +219,15 @@ class DomainKnapsack:
         self.wanted = wanted
         self.least = least
 
-    @property
+    @cached_property
     def counts(self) -> Array:
-        """See lattice.Lattice."""
-        return self.lattice.counts
+        """See lattice.Lattice. Raises OutOfSteps."""
+        leaves, terms = self.vertex.leaves, self.terms
+        if leaves is None or len(self.spare.losses) > 1:
+            return self.lattice.counts
+        narrow, each = terms.counts.fits, terms.counts.pack(leaves.cost_without_penalty(0))
+        terms.budget.spend(3 * PART + self.wanted // SEARCHED)
+        return counts_of_nodes(leaves.every[0], self.unit, each, self.wanted, narrow)
 
     @cached_property
     def items(self) -> list["NodesItem | DomainItem"]:

@@ -87,6 +87,18 @@ class Offer:
     source: OfferSource
 
 
+def counts_of_nodes(slot_counts: Sequence[int], unit: int, each: int, wanted: int, narrow: bool) -> Array:
+    """The only row of Lattice.counts for nodes that all cost `each`: the largest nodes are used first.
+
+    unit: pods per unit. narrow: whether costs fit a machine word.
+    """
+    sums = np.cumsum(-np.sort(-(np.array(slot_counts, dtype=np.int64) // unit)))
+    number = sums.searchsorted(np.arange(wanted + 1)) + 1
+    number[0] = 0
+    counts = number if narrow else number.astype(object)
+    return np.where(number > len(sums), never(narrow), counts * each)[None, :]
+
+
 def offered(rows: Array, first: int, own: int, narrow: bool) -> Choices:
     """The choices of a domain with at least `first` units. rows: least counts [state of spare slots, units].
 
