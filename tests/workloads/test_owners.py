@@ -15,7 +15,7 @@ from tests.definitions import define as install_definition
 from tests.definitions import wait_gone, wait_served
 from tests.support import create_namespace, delete, delete_namespace
 from tests.sweeper.empty_api import Empty
-from webhook.kube.client import Api, ApiError
+from webhook.kube.client import Api, ApiError, Stream
 from webhook.kube.objects import Metadata
 from webhook.sweeper.observe.membership import GangKey
 from webhook.sweeper.observe.owner_sizes import Owners
@@ -279,6 +279,43 @@ def test_a_broken_definition_holds_up_the_start_for_a_few_seconds_and_no_longer(
         cluster.wait_for("the owners", lambda: owners.synced)
         assert size_of(owners, "Job", namespace, "train", uid) == 4
         assert list(owners.refused) == ["statefulsets.apps"]
+    finally:
+        owners.stop()
+
+
+def test_a_kind_that_cannot_be_listed_holds_up_the_start_for_a_few_seconds_and_no_longer(
+    cluster: Cluster, namespace: str
+) -> None:
+    """As where one stored object cannot be converted: the first request may be answered, the list is not."""
+
+    class Unconverted(Api):
+        is_mended = False
+
+        def fail(self, path: str) -> None:
+            if path.endswith("/statefulsets") and not self.is_mended:
+                raise ApiError(500, "InternalError", "conversion webhook failed")
+
+        def request(self, method: str, path: str, **options: Any) -> bytes:
+            if options.get("query", {}).get("limit") != "1":
+                self.fail(path)
+            return super().request(method, path, **options)
+
+        def stream(self, path: str, **options: Any) -> Stream:
+            self.fail(path)
+            return super().stream(path, **options)
+
+    api = Unconverted.connect(cluster.kubeconfig, user_agent="test")
+    assert isinstance(api, Unconverted)
+    owners = Owners(api, lambda: None)
+    try:
+        uid = job(cluster, namespace, 4)
+        owners.start()
+        cluster.wait_for("the owners", lambda: owners.synced)
+        assert size_of(owners, "Job", namespace, "train", uid) == 4
+        assert owners.refused == {"statefulsets.apps": "conversion webhook failed (HTTP 500 InternalError)"}
+        api.is_mended = True
+        cluster.wait_for("the kind to be read after all", lambda: not owners.refused)
+        assert owners.all_of("statefulsets.apps") is not None
     finally:
         owners.stop()
 

@@ -86,6 +86,8 @@ class Informer(Generic[T]):
         self._version = ""
         self._seen = ""
         self._watch_failures = 0
+        self._failures = 0
+        self._error: ApiError | None = None
         self._confirmed_at = 0.0
         self._relist_at = 0.0
         self._is_going_back = False
@@ -100,6 +102,16 @@ class Informer(Generic[T]):
     def silence_seconds(self) -> float:
         """Seconds since the last message of the API server: an event, a bookmark, or the end of a watch."""
         return self._collection.silence_seconds
+
+    @property
+    def failures(self) -> int:
+        """How many lists and watches in a row have failed."""
+        return self._failures
+
+    @property
+    def error(self) -> ApiError | None:
+        """The last error of the API server, None if a watch has ended well since."""
+        return self._error
 
     def start(self) -> None:
         """Start to list and watch."""
@@ -149,7 +161,6 @@ class Informer(Generic[T]):
     # --- the thread -----------------------------------------------------------------------------
 
     def _run(self) -> None:
-        failures = 0
         while not self._stop.is_set():
             retry_after = 0.0
             try:
@@ -157,15 +168,15 @@ class Informer(Generic[T]):
                     self._list()
                     self._watch_failures = 0
                 self._watch()
-                failures = 0
+                self._failures, self._error = 0, None
                 continue
             except ExpiredError:
                 self._version = ""
-                if not failures:  # the first time, list again without a pause
-                    failures = 1
+                if not self._failures:  # the first time, list again without a pause
+                    self._failures = 1
                     continue
             except ApiError as error:
-                retry_after = error.retry_after or 0.0
+                self._error, retry_after = error, error.retry_after or 0.0
                 if error.status == _GONE or self._is_version_doubtful():
                     self._version = ""
                 if not self._stop.is_set():
@@ -176,8 +187,8 @@ class Informer(Generic[T]):
             except Exception:
                 self._version = ""  # a bug of ours must not end the thread
                 logger.exception("informer_failed path=%s", self._path)
-            failures += 1
-            self._stop.wait(max(retry_after, pause_seconds(failures)))
+            self._failures += 1
+            self._stop.wait(max(retry_after, pause_seconds(self._failures)))
 
     def _is_version_doubtful(self) -> bool:
         self._watch_failures += 1

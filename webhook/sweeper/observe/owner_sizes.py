@@ -136,6 +136,13 @@ class _Watched:
         self.known[owner.metadata.uid] = owner, pods
         return pods
 
+    @property
+    def refusal(self) -> str:
+        """The API server's answer to all lists although it answered a first request; "" without one."""
+        error, is_lasting = self.informer.error, self.informer.failures > _PATIENCE
+        is_refused = error is not None and error.status and is_lasting and not self.informer.synced
+        return str(error) if is_refused else ""
+
 
 class Owners:
     """Live copies of the owners of gangs. Safe for use by many threads.
@@ -179,12 +186,12 @@ class Owners:
 
     @property
     def synced(self) -> bool:
-        """Whether the served APIs are known and all of them were read once.
+        """Whether the served APIs are known and all of them were read once, or are refused.
 
         It stays True: an API that is served later only adds sizes.
         """
         if not self._synced and self._complete.is_set():
-            self._synced = all(each.informer.synced for each in self._all())
+            self._synced = all(each.informer.synced or each.refusal for each in self._all())
         return self._synced
 
     @property
@@ -200,8 +207,9 @@ class Owners:
     @property
     def refused(self) -> dict[str, str]:
         """The resources that are served but cannot be read, and why."""
+        of_watched = {each.workload.name: why for each in self._all() if (why := each.refusal)}
         with self._lock:
-            return dict(self._refused)
+            return self._refused | of_watched
 
     @property
     def undecodable(self) -> dict[str, int]:
