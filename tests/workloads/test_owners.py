@@ -15,8 +15,10 @@ from tests.definitions import define as install_definition
 from tests.definitions import wait_gone, wait_served
 from tests.support import create_namespace, delete, delete_namespace
 from tests.sweeper.empty_api import Empty
+from webhook.kube import collection
 from webhook.kube.client import Api, ApiError, Stream
 from webhook.kube.objects import Metadata
+from webhook.sweeper.observe import owner_sizes
 from webhook.sweeper.observe.membership import GangKey
 from webhook.sweeper.observe.owner_sizes import Owners
 from webhook.workloads.builtin import Job, JobSpec
@@ -279,6 +281,38 @@ def test_a_broken_definition_holds_up_the_start_for_a_few_seconds_and_no_longer(
         cluster.wait_for("the owners", lambda: owners.synced)
         assert size_of(owners, "Job", namespace, "train", uid) == 4
         assert list(owners.refused) == ["statefulsets.apps"]
+    finally:
+        owners.stop()
+
+
+def test_a_kind_that_can_no_longer_be_watched_is_named_once_its_copy_is_old(
+    cluster: Cluster, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where an edited ClusterRole takes the right away: the copy stays, and new owners are missing."""
+
+    class Narrowed(Api):
+        is_narrow = False
+
+        def stream(self, path: str, **options: Any) -> Stream:
+            if path.endswith("/statefulsets") and self.is_narrow:
+                raise ApiError(403, "Forbidden", "cannot watch resource")
+            return super().stream(path, **options)
+
+    monkeypatch.setattr(collection, "WATCH_SECONDS", 2)
+    monkeypatch.setattr(owner_sizes, "SILENCE_SECONDS", 4.0)
+    api = Narrowed.connect(cluster.kubeconfig, user_agent="test")
+    assert isinstance(api, Narrowed)
+    owners = Owners(api, lambda: None)
+    try:
+        owners.start()
+        cluster.wait_for("the owners", lambda: owners.synced)
+        assert owners.refused == {}
+        api.is_narrow = True
+        cluster.wait_for("the kind to be named", lambda: bool(owners.refused))
+        assert owners.refused == {"statefulsets.apps": "cannot watch resource (HTTP 403 Forbidden)"}
+        assert owners.all_of("statefulsets.apps") is not None
+        api.is_narrow = False
+        cluster.wait_for("the kind to be watched again", lambda: not owners.refused)
     finally:
         owners.stop()
 

@@ -16,6 +16,7 @@ import msgspec
 
 from labeler.contract import keys
 from webhook.kube.client import Api, ApiError
+from webhook.kube.collection import SILENCE_SECONDS
 from webhook.kube.complaints import Complaint
 from webhook.kube.discovery import served
 from webhook.kube.informer import Informer, pause_seconds
@@ -138,10 +139,13 @@ class _Watched:
 
     @property
     def refusal(self) -> str:
-        """The API server's answer to all lists although it answered a first request; "" without one."""
-        error, is_lasting = self.informer.error, self.informer.failures > _PATIENCE
-        is_refused = error is not None and error.status and is_lasting and not self.informer.synced
-        return str(error) if is_refused else ""
+        """The API server's answer, if it has refused lists or watches for long; "" without one."""
+        error, informer = self.informer.error, self.informer
+        if error is None or not error.status:
+            return ""
+        is_stale = informer.silence_seconds > SILENCE_SECONDS
+        is_lasting = is_stale if informer.synced else informer.failures > _PATIENCE
+        return str(error) if is_lasting else ""
 
 
 class Owners:
@@ -206,7 +210,7 @@ class Owners:
 
     @property
     def refused(self) -> dict[str, str]:
-        """The resources that are served but cannot be read, and why."""
+        """The resources that are served but cannot be read, or no longer, and why."""
         of_watched = {each.workload.name: why for each in self._all() if (why := each.refusal)}
         with self._lock:
             return self._refused | of_watched
