@@ -162,9 +162,8 @@ class World:
     def lead(self) -> None:
         """Another leader begins, without memory."""
         self.cache = ClusterCache(self.api)
-        copies = self.cache.watches._copies
-        for each in (_FAILED, _BUDGETS, REQUESTS, TEMPLATES):
-            copies[each] = self.cache.watches.copy_of(each)  # not started
+        prepare = self.cache.watches.prepare
+        copies = {each: prepare(each, lambda *_: None) for each in (_FAILED, _BUDGETS, REQUESTS, TEMPLATES)}
         if self.budgets is not None:
             copies[_BUDGETS]._replace(Listing("1", {each.metadata.name: each for each in self.budgets}))
             copies[_BUDGETS]._synced.set()

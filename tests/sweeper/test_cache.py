@@ -82,7 +82,7 @@ def test_no_leader_acts_before_the_budgets_are_read_or_have_been_waited_for(
     monkeypatch.setattr(time, "monotonic", lambda: now)
     cache = empty()
     cache._started_at = now
-    budgets = cache.watches._copies[_BUDGETS] = cache.watches.copy_of(_BUDGETS)
+    budgets = cache.watches.prepare(_BUDGETS, lambda *_: None)
     for each in (cache.pods, cache.nodes, cache.placements):
         each._synced.set()
     monkeypatch.setattr(type(cache.owners), "synced", True)

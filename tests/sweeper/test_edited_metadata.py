@@ -16,11 +16,11 @@ from tests.sweeper.preemptions import plan
 from webhook.configuration.settings import Settings
 from webhook.extensions.known import SWITCHES
 from webhook.kube.collection import Listing
-from webhook.kube.informer import Informer
 from webhook.kube.objects import Metadata, Namespace, Node, Pod
 from webhook.sweeper.context import Pass
 from webhook.sweeper.observe.cache import _NAMESPACES, ClusterCache
 from webhook.sweeper.observe.owner_sizes import _Watched
+from webhook.sweeper.observe.watches import WatchedCollection
 from webhook.sweeper.sweep import Sweeper
 from webhook.workloads import marks
 from webhook.workloads.kinds import WORKLOADS
@@ -112,10 +112,11 @@ def owners(draw: st.DrawFn, kind: str) -> Any:
 def watched(cache: ClusterCache, owner: Any, kind: str) -> None:
     """A live copy with this owner."""
     workload = OWNERS[kind]
-    copy = Informer(Empty(), f"/{workload.resource}", workload.struct, on_event=lambda *_: None)
+    collection = WatchedCollection(f"/{workload.resource}", workload.kind, workload.struct)
+    copy = cache.watches.prepare(collection, lambda *_: None)
     copy._replace(Listing("1", {"theirs/o": owner}))
     copy._synced.set()
-    cache.owners._watched[workload.name] = _Watched(workload, workload.versions[0], copy)
+    cache.owners._watched[workload.name] = _Watched(workload, workload.versions[0], collection, copy)
 
 
 @st.composite
@@ -148,7 +149,7 @@ def test_whatever_is_written_on_objects_a_gang_beside_them_is_released_without_a
     api, clock, cache = Stored(), Clock(), NoneFailed(Empty())
     cache.pods._replace(Listing("1", {f"x/{each.metadata.uid}": each for each in (*theirs, gpu_pod("wait"))}))
     cache.nodes._replace(Listing("1", there))
-    namespaces_copy = cache.watches._copies[_NAMESPACES] = cache.watches.copy_of(_NAMESPACES)
+    namespaces_copy = cache.watches.prepare(_NAMESPACES, lambda *_: None)
     namespaces_copy._replace(Listing("1", {"theirs": namespace}))
     namespaces_copy._synced.set()
     for kind, owner in zip(OWNERS, above, strict=True):

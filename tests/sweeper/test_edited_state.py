@@ -146,7 +146,7 @@ def storing(documents: Mapping[str, list[Any]]) -> NoneFailed:
             with suppress(msgspec.DecodeError):  # not even its name can be read
                 item, key, _ = reader.object(msgspec.Raw(msgspec.json.encode(document)))
                 items |= {key: item} if item is not None else {}
-        live = cache.watches._copies[each] = cache.watches.copy_of(each)
+        live = cache.watches.prepare(each, lambda *_: None)
         live._replace(Listing("1", items))
         live._synced.set()
     assert cache.storage(True) is not None

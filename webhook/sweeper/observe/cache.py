@@ -20,7 +20,6 @@ from webhook.kube.complaints import EVENTS, FAILED_CREATE, Complaint
 from webhook.kube.disruption_budgets import BUDGETS, PodDisruptionBudget
 from webhook.kube.informer import Informer, OnEvent
 from webhook.kube.placements import Placement
-from webhook.kube.write_through import WriteThroughInformer
 from webhook.scheduling.antiaffinity import NamespaceLabels
 from webhook.scheduling.budgets import Budgets
 from webhook.scheduling.storage import Storage
@@ -58,6 +57,11 @@ VOLUMES: Final = tuple(
 """All that decides where volumes can be used, in the order of Storage. Nobody waits for these: without the
 right to read them pods are placed as if their volumes were everywhere, and the user is warned."""
 
+_PODS: Final = WatchedCollection(PODS, "Pod", objects.Pod, field_selector=UNFINISHED)
+_NODES: Final = WatchedCollection(NODES, "Node", objects.Node)
+_PLACEMENTS: Final = WatchedCollection(placements.ALL, placements.KIND, Placement)
+"""No pass runs until these three were read once."""
+
 _NAMESPACES: Final = WatchedCollection(
     NAMESPACES, "Namespace", objects.Namespace, frees=lambda before, after: True
 )
@@ -71,33 +75,27 @@ logger = logging.getLogger(__name__)
 
 
 class ClusterCache:
-    """Live copies, and one event that says that something changed.
-
-    Pods, nodes and Placements are outside the registry of watches: no pass runs until all three were read
-    once, so none may be left out, or begin late.
-    """
+    """Live copies, and one event that says that something changed."""
 
     def __init__(self, api: Api, gate_prefix: str = keys.GATE_PREFIX) -> None:
         """Prepare; start() begins to read. gate_prefix: of the gates that hold a pod for us."""
         self.changed = threading.Event()
-        self.pods = Informer(api, PODS, objects.Pod, on_event=self._pod_event, field_selector=UNFINISHED)
-        self.nodes = Informer(api, NODES, objects.Node, on_event=self._node_event)
-        self.owners = Owners(api, self.changed.set)
+        self._changes = Changes(gate_prefix)
+        self.watches = Watches(api, self.served, self.changed.set, self._changes.on_freed)
+        self.pods = self.watches.prepare(_PODS, self._pod_event)
+        self.nodes = self.watches.prepare(_NODES, self._node_event)
+        self.placements = self.watches.prepare(_PLACEMENTS, lambda *_: self.changed.set())
+        self.owners = Owners(api, self.changed.set, self.watches)
         self.existence = OwnerExistence(
             api, self._live_owner, self.changed.set, is_leaving=self._is_leaving_namespace
         )
-        self.placements = WriteThroughInformer(
-            api, placements.ALL, Placement, on_event=lambda *_: self.changed.set()
-        )
-        self._informers: dict[str, Informer[Any]] = {
+        self._core: dict[str, Informer[Any]] = {
             "pods": self.pods, "nodes": self.nodes, "placements": self.placements,
         }  # fmt: skip
         self._started_at = 0.0
         self._failed: deque[objects.Pod] = deque(maxlen=MOST_FAILED)
         self._journals: list[Journal] = []
         self._pod_observers: list[OnEvent[objects.Pod]] = []
-        self._changes = Changes(gate_prefix)
-        self.watches = Watches(api, self.served, self.changed.set, self._changes.on_freed)
 
     @property
     def usage_version(self) -> int:
@@ -116,16 +114,12 @@ class ClusterCache:
     def start(self) -> None:
         """Begin to list and watch."""
         self._started_at = time.monotonic()
-        for informer in self._informers.values():
-            informer.start()
+        self.watches.start((_PODS, _NODES, _PLACEMENTS, _NAMESPACES, _BUDGETS, *VOLUMES))
         self.owners.start()
         self.existence.start()
-        self.watches.start((_NAMESPACES, _BUDGETS, *VOLUMES))
 
     def stop(self) -> None:
         """Ask all copies to stop."""
-        for informer in self._informers.values():
-            informer.stop()
         self.owners.stop()
         self.existence.stop()
         self.watches.stop()
@@ -144,16 +138,16 @@ class ClusterCache:
     @property
     def unsynced(self) -> list[str]:
         """The collections that were not read yet."""
-        missing = [name for name, informer in self._informers.items() if not informer.synced]
+        missing = [name for name, informer in self._core.items() if not informer.synced]
         return missing if self.owners.synced else [*missing, "owners"]
 
     def silences(self) -> dict[str, float]:
         """Seconds since the API server's last answer, by resource."""
-        return {name: informer.silence_seconds for name, informer in self._informers.items()}
+        return {name: informer.silence_seconds for name, informer in self._core.items()}
 
     def unreadable(self) -> dict[str, int]:
         """How many objects could not be decoded, by resource."""
-        counts = {name: len(informer.undecodable) for name, informer in self._informers.items()}
+        counts = {name: len(informer.undecodable) for name, informer in self._core.items()}
         return counts | self.owners.undecodable
 
     def oldest_gated_seconds(self, prefix: str) -> float:

@@ -24,6 +24,7 @@ from webhook.kube.jitter import jitter
 from webhook.kube.objects import Metadata, OwnerReference
 from webhook.sweeper.observe.delayed_jobs import DelayedJobs
 from webhook.sweeper.observe.gangs import GangKey, OwnerFacts
+from webhook.sweeper.observe.watches import WatchedCollection, Watches
 from webhook.text import printable, sentence_list
 from webhook.workloads.builtin import Job, Owner
 from webhook.workloads.kinds import WORKLOADS, Workload
@@ -125,6 +126,7 @@ class _Watched:
 
     workload: Workload[Any]
     version: str
+    collection: WatchedCollection[Any]
     informer: Informer[Any]
     known: dict[str, tuple[Owner, OwnedPods]] = field(default_factory=dict)
 
@@ -151,15 +153,23 @@ class _Watched:
 class Owners:
     """Live copies of the owners of gangs. Safe for use by many threads.
 
-    They are outside the registry of watches: a thread of their own discovers which kinds and versions are
-    served, so that a slow answer delays no pass.
+    A thread discovers which kinds and versions are served, so that a slow answer delays no pass.
     """
 
     def __init__(
-        self, api: Api, on_change: Callable[[], None], *, check_seconds: float = CHECK_SECONDS
+        self,
+        api: Api,
+        on_change: Callable[[], None],
+        watches: Watches | None = None,
+        *,
+        check_seconds: float = CHECK_SECONDS,
     ) -> None:
-        """Prepare; start() begins. on_change is called, in some thread, when a size may have changed."""
+        """Prepare; start() begins. on_change is called, in some thread, when a size may have changed.
+
+        watches: the registry, None for one of its own.
+        """
         self._api = api
+        self._watches = watches or Watches(api)
         self._on_change = on_change
         self._check_seconds = check_seconds
         self._lock = threading.Lock()
@@ -185,8 +195,7 @@ class Owners:
         self._wake.set()
         if self._thread.is_alive():
             self._thread.join()
-        for each in list(self._watched.values()):
-            each.informer.stop()
+        self._watches.drop([each.collection for each in self._watched.values()])
 
     @property
     def synced(self) -> bool:
@@ -365,7 +374,7 @@ class Owners:
     def _unwatch(self, name: str, each: _Watched) -> None:
         with self._lock:
             del self._watched[name]
-        each.informer.stop()
+        self._watches.drop([each.collection])
         logger.info("owner_gone resource=%s version=%s", name, each.version)
 
     def _note_refused(self, refused: dict[str, str]) -> None:
@@ -387,15 +396,10 @@ class Owners:
         path = f"/apis/{workload.group}/{version}/{workload.resource}"
         # Asked first, because a copy that is never complete would hold up everybody.
         self._api.request("GET", path, query={"limit": "1"})
-        informer = Informer(
-            self._api,
-            path,
-            workload.struct,
-            on_event=lambda before, after: self._note(workload, before, after),
-        )
-        informer.start()
+        collection = WatchedCollection(path, workload.kind, workload.struct)
+        informer = self._watches.follow(collection, functools.partial(self._note, workload))
         with self._lock:
-            self._watched[workload.name] = _Watched(workload, version, informer)
+            self._watched[workload.name] = _Watched(workload, version, collection, informer)
         logger.info("owner_served resource=%s version=%s", workload.name, version)
 
 

@@ -1,9 +1,10 @@
 """The registry of watches: live copies of the collections that are needed, and of no others.
 
-The core starts some with the process. All others are watched from the first read on, until nobody has read
-them for long, or until the cluster serves them no more.
+The core starts some with the process, and Owners has those watched that it finds served. All others are
+watched from the first read on, until nobody has read them for long, or until the cluster serves them no more.
 """
 
+import threading
 import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
@@ -78,14 +79,17 @@ class WatchedCollection(Generic[T]):
 
 
 class Watches:
-    """Live copies of collections, with the writes of this process; one thread asks for them."""
+    """Live copies of collections, with the writes of this process.
+
+    One thread reads them; any thread may follow some, and drop these.
+    """
 
     def __init__(
         self,
         api: Api,
-        served: Callable[[], Served],
-        on_change: Callable[[], None],
-        on_freed: Callable[[], None],
+        served: Callable[[], Served] = dict,
+        on_change: Callable[[], None] = lambda: None,
+        on_freed: Callable[[], None] = lambda: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """served: what the cluster serves.
@@ -99,7 +103,9 @@ class Watches:
         self._api = api
         self._on_change = on_change
         self._on_freed = on_freed
-        self._copies: dict[WatchedCollection[Any], WriteThroughInformer[Any]] = {}
+        self._lock = threading.Lock()
+        self._copies: Mapping[WatchedCollection[Any], WriteThroughInformer[Any]] = {}
+        """Replaced, never changed, as several threads read it."""
         self._followers: dict[WatchedCollection[Any], OnEvent[Any]] = {}
         self._wanted: frozenset[WatchedCollection[Any]] = frozenset()
         self._read: frozenset[WatchedCollection[Any]] = frozenset()
@@ -109,11 +115,17 @@ class Watches:
         for each in collections:
             self._start(each)
 
-    def follow(self, collection: WatchedCollection[T], on_event: OnEvent[T]) -> None:
-        """Watch one to the end, unless it is watched already, and call this for each of its changes."""
+    def prepare(self, collection: WatchedCollection[T], on_event: OnEvent[T]) -> WriteThroughInformer[T]:
+        """The live copy of one that is to be started; calls this for each of its changes."""
+        self._followers[collection] = on_event
+        return self._add(collection)
+
+    def follow(self, collection: WatchedCollection[T], on_event: OnEvent[T]) -> WriteThroughInformer[T]:
+        """Watch one until it is dropped, unless it is watched already, and call this for each change."""
         if collection not in self._copies:
-            self._followers[collection] = on_event
+            self.prepare(collection, on_event)
             self._start(collection)
+        return self._copies[collection]
 
     def stop(self) -> None:
         """End all watches at once, so that they end in parallel."""
@@ -135,8 +147,11 @@ class Watches:
         """Watch these no more, without waiting for the watches to end."""
         for each in collections:
             self._read_at.pop(each, None)
-            if each in self._copies:
-                self._copies.pop(each).request_stop()
+            with self._lock:
+                copies = dict(self._copies)
+                dropped, self._copies = copies.pop(each, None), copies
+            if dropped is not None:
+                dropped.request_stop()
 
     def read(
         self, collections: Sequence[WatchedCollection[Any]], wait_seconds: float | None = None
@@ -164,8 +179,14 @@ class Watches:
         return self._copies.get(collection) or self._made(collection)
 
     def _start(self, collection: WatchedCollection[Any]) -> None:
-        self._copies[collection] = self._made(collection)
-        self._copies[collection].start()
+        copy = self._copies.get(collection) or self._add(collection)
+        copy.start()
+
+    def _add(self, collection: WatchedCollection[Any]) -> WriteThroughInformer[Any]:
+        copy = self._made(collection)
+        with self._lock:
+            self._copies = {**self._copies, collection: copy}
+        return copy
 
     def _made(self, collection: WatchedCollection[Any]) -> WriteThroughInformer[Any]:
         return WriteThroughInformer(
