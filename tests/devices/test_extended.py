@@ -11,7 +11,7 @@ from webhook.devices.extended_resources import DeviceAmount, amounts_of, backing
 from webhook.devices.needs import needs
 from webhook.devices.supply import Supply
 from webhook.kube.devices import DeviceClass, ResourceClaim
-from webhook.kube.objects import Pod
+from webhook.kube.objects import Node, Pod
 from webhook.placement import NodeInfo, Snapshot, Usage, capacity
 from webhook.scheduling import convert
 
@@ -55,14 +55,17 @@ def made(pod_name: str, *devices: str, pool: str = "n") -> ResourceClaim:
     return claim(f"{pod_name}-x", claim_spec(exactly(1)), pod_name, allocation, annotations=annotations)
 
 
+def beside_plugin(amount: int) -> dict[str, Node]:
+    """The nodes n, and m, where a device plugin offers so many."""
+    body = {"metadata": {"name": "m"}, "status": {"allocatable": {RESOURCE: str(amount)} if amount else {}}}
+    return {**nodes("n"), "m": msgspec.convert(body, Node)}
+
+
 def capacity_of(
     supplied: Supply, waiting: Pod, *there: Pod, others: tuple[Pod, ...] = (), plugin: int = 0
 ) -> dict[str, int]:
     """How many such pods the nodes n (devices) and m (a device plugin, where plugin says so) take."""
-    names = nodes("n", "m")
-    if plugin:
-        body = {"metadata": {"name": "m"}, "status": {"allocatable": {RESOURCE: str(plugin)}}}
-        names["m"] = msgspec.convert(body, type(names["m"]))
+    names = beside_plugin(plugin)
     found = needs([waiting, *others], there, names, supplied, 16)
     own = {"n": {}, "m": {RESOURCE: plugin} if plugin else {}}
     infos = [found.node(NodeInfo(name, allocatable={"pods": 20, **own[name]})) for name in names]
@@ -137,6 +140,51 @@ def test_more_devices_than_a_claim_may_have_are_refused() -> None:
     waiting = asking("p", 33)
     kind = needs([waiting], [], nodes("n"), supplied, 16).pod_class(waiting, convert.pod_class_of(waiting))
     assert kind.problem == "for its extended resources it asks for 33 devices; a pod gets at most 32"
+
+
+@pytest.mark.parametrize(
+    ("amount", "problem"),
+    [(40, ""), (1, ""), (1, "the devices have not been read yet")],
+    ids=["more devices than a claim may have", "without CEL", "unread"],
+)
+def test_pods_whose_claim_is_not_modelled_are_placed_where_a_device_plugin_offers_the_resource(
+    monkeypatch: pytest.MonkeyPatch, amount: int, problem: str
+) -> None:
+    monkeypatch.setattr("webhook.devices.needs.has_cel", lambda: amount > 1)
+    supplied = supply(gpus("n", 80), classes=(CLASS,))
+    supplied.problem = problem
+    modelled = asking("q", 2)
+    assert capacity_of(supplied, asking("p", amount), others=(modelled,), plugin=80)["n"] == 0
+    assert capacity_of(supplied, asking("p", amount), others=(modelled,), plugin=80)["m"] == min(
+        20, 80 // amount
+    )
+
+
+def test_claims_beyond_the_most_are_placed_where_a_device_plugin_offers_the_resource() -> None:
+    supplied, names = supply(gpus("n", 8), classes=(CLASS,)), beside_plugin(8)
+    waiting = [asking(f"p{amount}", amount) for amount in (1, 2, 3)]
+    found = needs(waiting, [], names, supplied, 2)
+    kinds = [found.pod_class(each, convert.pod_class_of(each)) for each in waiting]
+    assert [each.problem for each in kinds] == ["", "", ""]
+    state = Snapshot.build([found.node(NodeInfo("n", allocatable={"pods": 20}))], ()).nodes["n"]
+    assert [capacity.count_slots(each, state).pods for each in kinds] == [8, 4, 0]
+
+
+def test_a_claim_that_its_author_wrote_is_modelled_beside_one_that_is_not() -> None:
+    spec = claim_spec(exactly(2))
+    supplied = supply(gpus("m", 8), classes=(CLASS,), claims=(claim("c", spec),))
+    both = asking("p", 40, resourceClaims=[{"name": "c", "resourceClaimName": "c"}])
+    assert capacity_of(supplied, both, plugin=400) == {"n": 0, "m": 4}
+
+
+def test_a_claim_of_unknown_devices_refuses_a_pod_wherever_its_extended_resource_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("webhook.devices.needs.has_cel", lambda: False)
+    supplied = supply(gpus("m", 8), classes=(CLASS,), claims=(claim("c", claim_spec(exactly(2))),))
+    both = asking("p", 1, resourceClaims=[{"name": "c", "resourceClaimName": "c"}])
+    kind = needs([both], [], beside_plugin(8), supplied, 16).pod_class(both, convert.pod_class_of(both))
+    assert "cel-expr-python is not installed" in kind.problem
 
 
 @pytest.mark.parametrize(

@@ -64,11 +64,14 @@ class Asked:
     """The requests of one claim: for each request its choices; the first available one is allocated.
 
     resources: for kube-scheduler's claim for extended resources, the resource behind each request.
+
+    problem: why the requests of that claim are unknown; then there are none, but the resources.
     """
 
     requests: tuple[tuple[Choice, ...], ...]
     conditions: tuple[AttributeRule, ...] = ()
     resources: tuple[str, ...] = ()
+    problem: str = ""
 
     def on_node_with(self, offered: Container[str]) -> "Asked":
         """The requests that remain on a node whose device plugins offer some of the resources."""

@@ -13,7 +13,8 @@ for the claim classes of its own gang.
 
 A resource backed by a DeviceClass is a claim on nodes that do not offer it themselves. They count as having
 as much of it as they have devices of the class. Nodes that do offer the resource have plenty of the device
-resource for its pods, and nothing for pods with claims on such devices.
+resource for its pods, and nothing for pods with claims on such devices. If such a claim cannot be modelled,
+its pods are placed only on nodes that offer the resource, where they get no claim.
 """
 
 import hashlib
@@ -54,12 +55,15 @@ class DeviceResource:
     """A synthetic resource of nodes for claims: devices of a filter, or slots for pods with these claims.
 
     unless: the extended resource that the node must not offer, for pods with claims on these devices.
+
+    offered: the extended resource that the node must offer, for pods whose claim for it is not modelled.
     """
 
     name: str
     filter: Filter | None = None
     claims: Claims = ()
     unless: str = ""
+    offered: str = ""
 
     def __hash__(self) -> int:
         """Hash by name, which is unique: claims hash slowly, and each node is checked for each resource."""
@@ -88,6 +92,8 @@ class Needs:
     gang_of: Callable[[Pod], Hashable] = field(default=lambda pod: pod.metadata.uid)
     delegated: dict[str, Filter] = field(default_factory=dict)
     """The extended resources of waiting pods that a DeviceClass backs."""
+    _without_extended: dict[Claims, Claims] = field(default_factory=dict)
+    """The other claims of pods whose claim for extended resources is not modelled."""
     _takes: dict[Claims, dict[str, int]] = field(default_factory=dict)
     _made: dict[Claims, frozenset[str]] = field(default_factory=dict)
     _of_gang: dict[Hashable, set[Claims]] = field(default_factory=dict)
@@ -158,7 +164,7 @@ class Needs:
         offered = _NONE
         if self.delegated:
             offered = frozenset(name for name in self.delegated if node.allocatable.get(name, 0) > 0)
-        amounts = {each.name: self._has(each, there, offered) for each in self.resources}
+        amounts = {each.name: self._has(each, node, there, offered) for each in self.resources}
         for name, filter_ in self.delegated.items():
             if name not in offered:
                 amounts[name] = self._total(filter_, there)
@@ -170,9 +176,13 @@ class Needs:
         except UndecidedError:
             return 0
 
-    def _has(self, resource: DeviceResource, there: NodeDevices, offered: frozenset[str]) -> int:
+    def _has(
+        self, resource: DeviceResource, node: NodeInfo, there: NodeDevices, offered: frozenset[str]
+    ) -> int:
+        if resource.offered:
+            return _plenty_if(node.allocatable.get(resource.offered, 0) > 0)
         if resource.unless:
-            return 0 if resource.unless in offered else SYNTHETIC_CAPACITY
+            return _plenty_if(resource.unless not in offered)
         try:
             if offered:
                 return self._beside(resource, there, offered)
@@ -207,8 +217,11 @@ class Needs:
         return known
 
     def _taken(self, claims: Claims, resource: DeviceResource) -> int:
+        if resource.offered:
+            return int(claims in self._without_extended and resource.offered in _extended(claims))
+        claims = self._without_extended.get(claims, claims)
         if resource.unless:
-            own = tuple(each for each in claims if not each.resources)
+            own = _written(claims)
             return int(any(self.overlap(self.delegated[resource.unless], each) for each in _filters(own)))
         if resource.filter is None and resource.claims == claims:
             return 1
@@ -253,15 +266,34 @@ class Needs:
             new = [*self._needed(claims), *self._delegated(claims)]
         except UndecidedError as error:
             self.problems[claims] = f"of its claims, {error}"
-            return
         except UnmodelledError as error:
-            self.problems[claims] = str(error)
+            if (own := _written(claims)) != claims:
+                self.add(own)
+            self.refuse(claims, str(error))
+        else:
+            self._need(claims, new)
+
+    def _need(self, claims: Claims, new: Iterable[DeviceResource]) -> None:
+        found = dict.fromkeys(new)
+        self.resources = tuple(dict.fromkeys((*self.resources, *found)))
+        self._made[claims] = frozenset(each.name for each in found)
+
+    def refuse(self, claims: Claims, problem: str) -> None:
+        """Record a problem, or place only where device plugins offer the extended resources."""
+        own, extended = _written(claims), sorted(_extended(claims))
+        is_offered = any(all(_offers(node, name) for name in extended) for node in self.nodes.values())
+        if not extended or not is_offered or (own and own not in self._made):
+            self.problems[claims] = self.problems.get(own, problem)
             return
-        self.resources = tuple(dict.fromkeys((*self.resources, *new)))
-        self._made[claims] = frozenset(each.name for each in new)
+        self._without_extended[claims] = own
+        self._need(claims, (DeviceResource(f"{name} of a device plugin", offered=name) for name in extended))
+        self._made[claims] |= self._made.get(own, _NONE)
 
     def _check_known(self, claims: Claims) -> None:
         """Raises UnmodelledError for claims whose devices cannot be known, and UndecidedError."""
+        for each in claims:
+            if each.problem:
+                raise UnmodelledError(each.problem)
         if not has_cel() and any(each.expressions for each in _filters(claims)):
             raise UnmodelledError(f"its claims cannot be evaluated: {LACKS_CEL}")
         for filter_ in _filters(claims):
@@ -305,6 +337,20 @@ class Needs:
 def _shown(claims: Claims) -> str:
     text = ", ".join(map(str, claims))
     return text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]}..."
+
+
+def _plenty_if(is_usable: bool) -> int:
+    return SYNTHETIC_CAPACITY if is_usable else 0
+
+
+def _written(claims: Claims) -> Claims:
+    """The claims without kube-scheduler's own for extended resources."""
+    return tuple(each for each in claims if not each.resources)
+
+
+def _extended(claims: Claims) -> frozenset[str]:
+    """The extended resources that claims are made for."""
+    return frozenset(name for each in claims for name in each.resources)
 
 
 def _offers(node: Node, resource: str) -> bool:
@@ -388,9 +434,10 @@ def needs(
     for asked_for in ranked.values():
         for claims in asked_for[share:]:
             if claims not in taken:
-                found.problems[claims] = (
+                found.refuse(
+                    claims,
                     f"more than {share} kinds of claims wait at once in its namespace; it waits until others "
-                    "are placed"
+                    "are placed",
                 )
     supply.keep(found.resources, nodes)
     return found

@@ -28,7 +28,7 @@ class PodClaims:
 
 def claims_of(pod: Pod, supply: Supply, shared: frozenset[str] = frozenset()) -> PodClaims:  # noqa: C901
     """The claims of a pod. shared: names of claims that several pods wait for."""
-    if supply.problem:
+    if supply.problem and pod.spec.resource_claims:
         return PodClaims(problem=supply.problem)
     unallocated: list[Asked] = []
     alternatives: list[tuple[Term, ...]] = []
@@ -52,10 +52,7 @@ def claims_of(pod: Pod, supply: Supply, shared: frozenset[str] = frozenset()) ->
                     alternatives.append(tuple(terms(allocation.node_selector)))
         except UnmodelledError as error:
             return PodClaims(problem=str(error))
-    try:
-        extended = supply.extended(pod)
-    except UnmodelledError as error:
-        return PodClaims(problem=f"for its extended resources it {error}")
+    extended = supply.extended(pod)
     if isinstance(extended, Asked):
         unallocated.append(extended)
     elif extended is not None:

@@ -153,13 +153,21 @@ class Supply:
     def extended(self, pod: Pod) -> Asked | NodeSelector | None:
         """The requests of kube-scheduler's claim for a pod's extended resources, or its nodes once allocated.
 
-        None if there is neither. Raises UnmodelledError.
+        None if there is neither.
         """
         amounts = amounts_of(pod, self.backing)
-        given = self._extended.get((pod.metadata.namespace, pod.metadata.uid)) if amounts else None
+        if not amounts:
+            return None
+        given = self._extended.get((pod.metadata.namespace, pod.metadata.uid))
         if given is not None:
             return given.node_selector
-        return _same(read_amounts(amounts, self.classes)) if amounts else None
+        problem = self.problem
+        if not problem:
+            try:
+                return _same(read_amounts(amounts, self.classes))
+            except UnmodelledError as error:
+                problem = f"for its extended resources it {error}"
+        return _same(Asked((), resources=tuple(each.resource for each in amounts), problem=problem))
 
     def labels(self, node: str, labels: Labels, attributes: Sequence[str]) -> tuple[Labels, list[str]]:
         """The node's labels from attributes of its devices, see labels_by_attributes; cached."""
