@@ -45,7 +45,8 @@ namespaces:
     {intel}: {{defaultModel: Max 1550, defaultTier: low}}
 """
 
-RTX: Final = {"nvidia.com/gpu.product": "NVIDIA-GeForce-RTX-4090"}
+PRODUCT: Final = "nvidia.com/gpu.product"
+RTX: Final = {PRODUCT: "NVIDIA-GeForce-RTX-4090"}
 H100: Final = {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3", "nvidia.com/gpu.family": "hopper"}
 FOREIGN: Final = marks.KUEUE_ADMISSION_GATE
 
@@ -96,6 +97,13 @@ def model_request(value: str, key: str = keys.GPU_MODEL_ANNOTATION) -> dict[str,
 
 def tier(value: str) -> dict[str, str]:
     return {keys.PRIORITY_ANNOTATION: value}
+
+
+def required(*requirements: dict[str, Any]) -> dict[str, Any]:
+    """An affinity for nodes that meet one of these requirements."""
+    terms = [{"matchExpressions": [each]} for each in requirements]
+    kind = "requiredDuringSchedulingIgnoredDuringExecution"
+    return {"nodeAffinity": {kind: {"nodeSelectorTerms": terms}}}
 
 
 def container(name: str, resources: dict[str, Any] | None = None, **more: Any) -> dict[str, Any]:
@@ -368,6 +376,32 @@ MODELS: Final = [
         "namespace default model yields to the selector",
         pod(nodeSelector={"nvidia.com/gpu.product": "NVIDIA-A100"}),
         MODELLED,
+    ),
+    Shape(
+        "namespace default model yields to required affinity",
+        pod(affinity=required({"key": PRODUCT, "operator": "In", "values": ["NVIDIA-A100"]})),
+        MODELLED,
+    ),
+    Shape(
+        "namespace default model yields where no term admits it",
+        pod(
+            affinity=required(
+                {"key": PRODUCT, "operator": "DoesNotExist"},
+                {"key": PRODUCT, "operator": "NotIn", "values": list(RTX.values())},
+            )
+        ),
+        MODELLED,
+    ),
+    Shape(
+        "namespace default model beside a term that admits it",
+        pod(
+            affinity=required(
+                {"key": PRODUCT, "operator": "In", "values": ["NVIDIA-A100"]},
+                {"key": "zone", "operator": "Exists"},
+            )
+        ),
+        MODELLED,
+        selector=RTX,
     ),
     Shape("namespace default model does not fit the resource", pod({"amd.com/gpu": "1"}), MODELLED),
     Shape(

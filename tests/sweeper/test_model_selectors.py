@@ -8,6 +8,7 @@ import jsonpatch
 import pytest
 
 from labeler.contract import keys
+from tests.admission.shapes import required
 from tests.sweeper.at_work import GPU
 from tests.sweeper.pods import decode, gather_all, no_size, pod_json
 from webhook.kube.objects import Pod
@@ -75,6 +76,20 @@ def view(*others: Pod) -> View:
         (pod(namespace="steered", resource="amd.com/gpu"), {}),
         (pod(namespace="steered", resource="cpu"), {}),
         (pod(namespace="steered", nodeSelector={MODEL_LABEL: "A100"}), {}),
+        (
+            pod(
+                namespace="steered",
+                affinity=required({"key": MODEL_LABEL, "operator": "In", "values": ["A100"]}),
+            ),
+            {},
+        ),
+        (
+            pod(
+                namespace="steered",
+                affinity=required({"key": MODEL_LABEL, "operator": "In", "values": ["A100", "H100"]}),
+            ),
+            LABELS,
+        ),
         (pod(annotations=model_request("H100") | {keys.INJECT_ANNOTATION: keys.INJECT_NO}), {}),
     ],
     ids=[
@@ -88,6 +103,8 @@ def view(*others: Pod) -> View:
         "a default for another resource",
         "a default for no GPU",
         "a default against the selector",
+        "a default against required affinity",
+        "a default within required affinity",
         "opted out",
     ],
 )

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from labeler.contract import keys
+from tests.admission.shapes import required
 from tests.tasks.builders import POLICY_TEXT, rules, task
 from webhook.configuration.file import parse
 from webhook.kube.objects import Metadata, PriorityClass
@@ -161,6 +162,22 @@ def test_a_namespaces_default_model_yields_to_a_template_that_names_another() ->
     }
     own = pod_of(task({"template": template}, namespace="steered"))
     assert own["nodeSelector"] == {"amd.com/gpu.product-name": "MI250"}
+
+
+@pytest.mark.parametrize(
+    ("requirement", "selector"),
+    [
+        ({"key": "amd.com/gpu.product-name", "operator": "In", "values": ["MI250"]}, {}),
+        ({"key": "zone", "operator": "In", "values": ["a"]}, {"amd.com/gpu.product-name": "MI300X"}),
+    ],
+)
+def test_a_namespaces_default_model_yields_to_required_affinity_that_excludes_it(
+    requirement: dict[str, Any], selector: dict[str, str]
+) -> None:
+    template = {"spec": {"containers": [{"name": "c"}], "affinity": required(requirement)}}
+    found = pod_of(task({"template": template}, namespace="steered"))
+    assert found.get("nodeSelector", {}) == selector
+    assert found["affinity"] == required(requirement)
 
 
 REQUESTED = {keys.GPU_MODEL_ANNOTATION: "mi-300x", keys.PRIORITY_ANNOTATION: "high"}

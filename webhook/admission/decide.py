@@ -19,8 +19,9 @@ from labeler.contract import keys
 from webhook.admission import author_warnings, cpu_only_members, injection, kueue, managers, patch
 from webhook.admission.classes import Classes, above_maximum
 from webhook.admission.injection import NOTHING, Injection, Priority, RequestNote
-from webhook.admission.review import NewPod, SchedulingGroup
+from webhook.admission.review import NewPod, NewTerm, SchedulingGroup
 from webhook.kube.objects import PriorityClass
+from webhook.placement import Requirement, Term
 from webhook.policy.values import GpuModel, Policy, Tier
 from webhook.text import quote
 from webhook.workloads import marks
@@ -381,11 +382,18 @@ def _model_labels(
         if default is None:
             return {}
         model = default
-        if any(model.obstacle(asked, pod.spec.node_selector or {})):
-            # What the author wrote overrides a default; only an explicit request can contradict it.
+        if not model.can_serve(asked, pod.spec.node_selector or {}, list(map(_term, pod.required_terms))):
             warnings.append(f"namespace default GPU model {model.name} is not for pods that ask for another")
             return {}
     return model.labels
+
+
+def _term(term: NewTerm) -> Term:
+    """A term of required node affinity as the core has it."""
+    both = term.match_expressions or (), term.match_fields or ()
+    return Term(
+        *(tuple(Requirement(x.key, x.operator, tuple(x.values or ())) for x in each) for each in both)
+    )
 
 
 def _deny_unknown_model(name: str, policy: Policy) -> GpuModel:

@@ -77,8 +77,8 @@ class SchedulingGroup(Struct, frozen=True):
     pod_group_name: str | None = None
 
 
-class NewField(Struct, frozen=True):
-    """A requirement on a field of the node, such as its name."""
+class NewRequirement(Struct, frozen=True):
+    """A requirement on a label of the node, or on a field, such as its name."""
 
     key: str = ""
     operator: str = ""
@@ -86,9 +86,10 @@ class NewField(Struct, frozen=True):
 
 
 class NewTerm(Struct, frozen=True):
-    """A term of required node affinity; only its requirements on the node's fields."""
+    """A term of required node affinity."""
 
-    match_fields: list[NewField] | None = None
+    match_expressions: list[NewRequirement] | None = None
+    match_fields: list[NewRequirement] | None = None
 
 
 class NewNodeSelector(Struct, frozen=True):

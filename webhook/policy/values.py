@@ -12,6 +12,7 @@ from functools import cached_property, lru_cache
 from typing import Final
 
 from labeler.contract import keys
+from webhook.placement.eligibility import Term, label_holds
 from webhook.policy.fair import FairOrder
 from webhook.text import LONGEST_LABEL_VALUE, quote, sentence_list
 
@@ -71,6 +72,24 @@ class GpuModel:
         """Whether this model offers that GPU resource; if it offers the whole, also its shares."""
         either = (resource, resource.removesuffix(SHARED_RESOURCE))
         return not self.resources or any(self._resource_pattern.match(name) for name in either)
+
+    def _is_admitted_by(self, terms: Collection[Term]) -> bool:
+        """Whether a node with the model's labels may meet a required node affinity with these terms.
+
+        An empty term matches no node.
+        """
+        found = [term.expressions for term in terms if term.expressions or term.fields]
+        wanted = ([each for each in expressions if each.key in self.labels] for expressions in found)
+        return not terms or any(all(label_holds(each, self.labels) for each in own) for own in wanted)
+
+    def can_serve(
+        self, resources: Collection[str], selector: Mapping[str, str], terms: Collection[Term]
+    ) -> bool:
+        """Whether a namespace's default may be this model for a pod that requests these.
+
+        terms: of its required node affinity. What the author wrote overrides a default.
+        """
+        return not any(self.obstacle(resources, selector)) and self._is_admitted_by(terms)
 
     def obstacle(self, resources: Collection[str], selector: Mapping[str, str]) -> tuple[str, str]:
         """Why a pod that asks for these GPU resources can never run on the model, "" if it can.

@@ -10,11 +10,16 @@ from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from typing import Any, Final
 
+import msgspec
+
 from labeler.contract import keys
 from labeler.contract.event_reasons import EventReason
-from webhook.kube.objects import PriorityClass
+from webhook.kube.affinity import Affinity
+from webhook.kube.objects import PodSpec, PriorityClass
+from webhook.placement import Term
 from webhook.policy import annotations
 from webhook.policy.values import GpuModel, Policy, Tier
+from webhook.scheduling.convert import node_rules
 from webhook.tasks import spellings
 from webhook.tasks.spellings import SpellingError
 from webhook.tasks.task_objects import GROUP_VERSION, KIND, NEVER, Task
@@ -182,8 +187,7 @@ def _model(task: Task, template: Mapping[str, Any], policy: Policy) -> tuple[Gpu
     if name is None:
         default = policy.gpu_model(policy.rules(task.metadata.namespace).default_gpu_model)
         resource = _gpu_resource(default, policy)
-        # What the author wrote overrides a default.
-        if default is None or any(default.obstacle([resource], selector)):
+        if default is None or not default.can_serve([resource], selector, _required_terms(template)):
             return None, _gpu_resource(None, policy)
         return default, resource
     model = policy.gpu_model(name)
@@ -197,6 +201,15 @@ def _model(task: Task, template: Mapping[str, Any], policy: Policy) -> tuple[Gpu
     if sentence:
         raise RefusedError(EventReason.MODEL_CONTRADICTED, sentence)
     return model, resource
+
+
+def _required_terms(template: Mapping[str, Any]) -> tuple[Term, ...]:
+    """Of its required node affinity; none if it cannot be read, as the API server refuses the Job then."""
+    try:
+        affinity = msgspec.convert(template["spec"].get("affinity"), Affinity | None)
+    except msgspec.ValidationError:
+        return ()
+    return node_rules(PodSpec(affinity=affinity)).affinity or ()
 
 
 def _gpu_resource(model: GpuModel | None, policy: Policy) -> str:

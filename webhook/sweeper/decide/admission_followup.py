@@ -25,6 +25,7 @@ from webhook.kube.plan_pods import PlannedPod
 from webhook.policy import annotations
 from webhook.policy.values import GpuModel, NamespaceRules, Policy
 from webhook.scheduling.antiaffinity import NamespaceLabels
+from webhook.scheduling.convert import node_rules
 from webhook.scheduling.gpu_requests import whole_number
 from webhook.sweeper.decide.orders import Cause, GangOutcome, ModelLabelOrder, Orders, Warn
 from webhook.sweeper.observe.gangs import OWN_ERROR, GangKey, PodGang
@@ -135,7 +136,8 @@ def _labels_of_model(pod: Pod, policy: Policy, model: GpuModel, *, is_requested:
     _, obstacle = model.obstacle(asked, there)
     if obstacle and is_requested:
         raise UnmetError(obstacle)
-    if obstacle or not (asked or is_requested):
+    is_usable = is_requested or model.can_serve(asked, there, node_rules(pod.spec).affinity or ())
+    if not is_usable or not (asked or is_requested):
         return {}
     return {key: value for key, value in model.labels.items() if key not in there}
 
