@@ -18,6 +18,7 @@ from webhook.sweeper.decide.core_questions import DividedGang, DivideGang, outsi
 from webhook.sweeper.decide.node_rules import NodeRule, NodeRules, RuleKind, join
 from webhook.sweeper.decide.orders import Orders
 from webhook.sweeper.decide.placement_pass import PlacingMemory, place, remembered, reserve_again
+from webhook.sweeper.decide.preemption import NONE_PROTECTED
 from webhook.sweeper.decide.refusing_nodes import RefusingNodes
 from webhook.sweeper.decide.reservations import (
     STARVATION,
@@ -109,7 +110,7 @@ class Placing:
         self.snapshotter = Snapshotter(cluster, settings)
         self.refusing, self.retries = RefusingNodes(), RetryTable()
         self.sources: Sequence[ReservationSource] = ()
-        self.rules = NodeRules()
+        self.rules, self.keeps = NodeRules(), NONE_PROTECTED
         self.divide: DivideGang = undivided
         self.settings, self.memory = settings, PlacingMemory()
         self.state: PassState | None = None
@@ -157,8 +158,8 @@ class Placing:
         freed = version if self.freed_version is None else self.freed_version
         rules = NodeRules((NodeRule(stuck, kind=RuleKind.STUCK),) if stuck else ())
         return PassInput(
-            view, snapshot, self.settings, rules, version, going, self.retries, divide=self.divide,
-            freed_version=freed,
+            view, snapshot, self.settings, rules, version, going, self.retries, self.keeps,
+            divide=self.divide, freed_version=freed,
         )  # fmt: skip
 
     def remember(self, gangs: Sequence[PodGang], view: View, snapshot: Snapshot | None = None) -> None:

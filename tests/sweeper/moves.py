@@ -9,9 +9,8 @@ import msgspec
 from labeler.contract import keys
 from tests.sweeper.clock import Clock
 from tests.sweeper.cluster import Nodes, Placing
-from tests.sweeper.preemptions import member, plan
+from tests.sweeper.preemptions import budget_of_jobs, member, plan
 from webhook.configuration.settings import MoveLimits, Settings
-from webhook.kube.disruption_budgets import PodDisruptionBudget
 from webhook.kube.objects import Pod
 from webhook.kube.placements import Placement
 from webhook.placement import Topology
@@ -183,12 +182,7 @@ class Moving:
 
     def protect(self, job: str) -> None:
         """A budget allows no eviction of its pods."""
-        body = {
-            "metadata": {"name": "keep", "namespace": "ns", "uid": "keep"},
-            "spec": {"selector": {"matchLabels": {"batch.kubernetes.io/job-name": job}}},
-            "status": {"disruptionsAllowed": 0, "observedGeneration": 1},
-        }
-        self.budgets = Budgets([msgspec.convert(body, PodDisruptionBudget)])
+        self.budgets = budget_of_jobs(0, job)
 
     def change(self, name: str, pod: Pod | None) -> None:
         """Have this pod in place of that of the name, or none."""

@@ -8,6 +8,7 @@ import msgspec
 from tests.sweeper.clock import Clock
 from tests.sweeper.cluster import Nodes, Placing, gpu_pod
 from webhook.configuration.settings import Settings
+from webhook.kube.disruption_budgets import PodDisruptionBudget
 from webhook.kube.objects import Pod
 from webhook.kube.placements import Placement
 from webhook.scheduling.budgets import Budgets
@@ -84,3 +85,14 @@ class Scene:
             view, placing.snapshotter.snapshot(view), self.budgets, self.since, settings
         )
         return found
+
+
+def budget_of_jobs(allowed: int, *jobs: str) -> Budgets:
+    """One budget for the pods of these Jobs, which allows so many evictions."""
+    expression = {"key": marks.JOB_NAME_LABEL, "operator": "In", "values": list(jobs)}
+    body = {
+        "metadata": {"name": "keep", "namespace": "ns", "uid": "keep"},
+        "spec": {"selector": {"matchExpressions": [expression]}},
+        "status": {"disruptionsAllowed": allowed},
+    }
+    return Budgets([msgspec.convert(body, PodDisruptionBudget)])

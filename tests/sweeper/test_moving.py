@@ -19,13 +19,15 @@ from tests.sweeper.moves import (
     evicted,
     moved,
     scene,
+    two_gangs_to_move,
     with_limits,
 )
-from tests.sweeper.preemptions import member
+from tests.sweeper.preemptions import budget_of_jobs, member
 from webhook.configuration.settings import Settings
 from webhook.inquiry.move_answer import what_moves_would_do
 from webhook.kube.objects import Pod
 from webhook.policy.annotations import faults
+from webhook.sweeper.decide.preemption import Protection
 from webhook.sweeper.decide.reservations import MOVE
 from webhook.sweeper.decide.willing_gangs import most_domains
 from webhook.sweeper.observe.pods import ENDING_SECONDS
@@ -282,6 +284,30 @@ def test_both_gangs_read_how_many_gpu_hours_are_lost(
     orders = list(Moving(made).look().evictions.values())
     assert [order.reason for order in orders] == [for_moved] * 2
     assert [order.for_waiting for order in orders] == [for_waiting, ""]
+
+
+@pytest.mark.promise("O420")
+@pytest.mark.parametrize(("allowed", "expected"), [(2, ["one", "two"]), (1, ["four", "three"])])
+def test_gangs_that_one_budget_protects_are_moved_together_only_if_it_allows_all_of_them(
+    allowed: int, expected: list[str]
+) -> None:
+    made = Scattered(3, 3, 2)
+    for node, name in (("n0", "one"), ("n1", "two"), ("n3", "three"), ("n4", "four")):
+        made.runs(name, node)
+    made.waits("large", 3)
+    made.placing.keeps = Protection(budget_of_jobs(allowed, "one", "two"))
+    assert sorted(pods[0].split("-")[1] for pods, _ in moved(made.one())) == expected
+
+
+@pytest.mark.promise("O420")
+def test_a_gang_reads_that_a_budget_does_not_allow_all_moves_that_it_needs() -> None:
+    made = two_gangs_to_move()
+    made.placing.keeps = Protection(budget_of_jobs(1, "one", "two"))
+    orders = made.one()
+    assert not orders.plans
+    why = "PodDisruptionBudgets do not allow to evict all of them at once"
+    assert f"moving 2 gangs of 2 GPUs would do, but {why}" in made.reason(orders, "large")
+    assert f"{why}." in list(what_moves_would_do(made.waiting_attempt(), made.state))
 
 
 @pytest.mark.promise("O420")

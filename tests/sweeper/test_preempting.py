@@ -6,14 +6,14 @@ import msgspec
 import pytest
 
 from tests.sweeper.cluster import Nodes, Placing, gpu_pod, places
-from tests.sweeper.preemptions import SETTINGS, Scene, member, plan
+from tests.sweeper.preemptions import SETTINGS, Scene, budget_of_jobs, member, plan
 from tests.sweeper.sets import pinned_to
 from webhook.configuration.settings import Settings
 from webhook.kube.disruption_budgets import PodDisruptionBudget
 from webhook.kube.objects import Pod
 from webhook.scheduling.budgets import Budgets
 from webhook.sweeper.decide.plan import without_overbooked
-from webhook.sweeper.decide.preemption import candidates, none_protected
+from webhook.sweeper.decide.preemption import NONE_PROTECTED, Protection, candidates
 from webhook.sweeper.decide.release_queue import SentReleases
 from webhook.sweeper.decide.waiting_plans import Preempting
 from webhook.sweeper.observe.cache import ClusterCache
@@ -538,5 +538,58 @@ def test_gangs_are_looked_at_as_victims_only_where_some_pod_has_a_lower_priority
     cluster.pods = [low]
     cluster.placements = dict([plan("low", {low.metadata.uid: "n0"})])
     view = Placing(cluster, SETTINGS).view()
-    found = candidates(view, below, frozenset(), none_protected)
+    found = candidates(view, below, frozenset(), NONE_PROTECTED)
     assert (len(found.units), "bound_gangs" in vars(view)) == (units, bool(units))
+
+
+# --- budgets of several victims -----------------------------------------------------------------------
+
+
+def of_pairs(budgets: Budgets, *jobs: str) -> Placing:
+    """These Jobs run two pods each, with a GPU, on nodes of their own: n0 and n1 are those of the first."""
+    cluster = Nodes(2 * len(jobs))
+    for number, job in enumerate(jobs):
+        nodes = [f"n{2 * number + index}" for index in range(2)]
+        cluster.pods += [member(job, index, node) for index, node in enumerate(nodes)]
+        key, made = plan(job, {f"ns-{job}-{index}": node for index, node in enumerate(nodes)})
+        cluster.placements[key] = made
+    placing = Placing(cluster, SETTINGS)
+    placing.keeps = Protection(budgets)
+    return placing
+
+
+def victims(placing: Placing, name: str, count: int) -> set[str]:
+    """The Jobs that are evicted for another one of so many pods."""
+    placing.cluster.pods += [member(name, index, priority=100) for index in range(count)]
+    placing.owner_facts = lambda key: OwnerFacts(size=count)
+    (made,) = placing.one().plans
+    key, written = plan(name, {}, preempts=True)
+    spec = msgspec.structs.replace(written.spec, pods=list(made.entries), victims=list(made.victims))
+    placing.cluster.placements[key] = msgspec.structs.replace(written, spec=spec)
+    return {uid.split("-")[1] for group in made.victims for uid in group.pods}
+
+
+@pytest.mark.promise("O180")
+@pytest.mark.parametrize(
+    ("allowed", "protected", "expected"),
+    [
+        (4, ("a", "b"), {"a", "b"}),
+        (2, ("a", "b"), {"a", "c"}),
+        (2, ("b", "c"), {"a", "b"}),
+        (4, ("a", "b", "c"), {"a", "b"}),
+        (2, ("a", "b", "c"), {"a", "b"}),
+    ],
+    ids=["enough", "one of the first two", "one of the others", "two of three", "one of all"],
+)
+def test_gangs_that_one_budget_protects_are_evicted_together_only_if_it_allows_all_of_them(
+    allowed: int, protected: tuple[str, ...], expected: set[str]
+) -> None:
+    """Where no others suffice it is left to kube-scheduler, as for gangs whose own budget protects them."""
+    placing = of_pairs(budget_of_jobs(allowed, *protected), "a", "b", "c")
+    assert victims(placing, "high", 4) == expected
+
+
+@pytest.mark.promise("O180")
+def test_a_gang_is_no_victim_where_the_victims_of_another_plan_have_used_up_its_budget() -> None:
+    placing = of_pairs(budget_of_jobs(2, "a", "b"), "a", "b", "c")
+    assert [victims(placing, name, 2) for name in ("first", "second")] == [{"a"}, {"c"}]

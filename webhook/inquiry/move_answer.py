@@ -6,7 +6,7 @@ from webhook.durations import duration_text
 from webhook.placement import Budget
 from webhook.sweeper.decide.attempt import Attempt, PassState
 from webhook.sweeper.decide.core_questions import QUESTIONS
-from webhook.sweeper.decide.willing_gangs import RunningGang, look_for_moves
+from webhook.sweeper.decide.willing_gangs import TOO_MANY_AT_ONCE, RunningGang, look_for_moves
 from webhook.text import counted, few
 
 
@@ -26,6 +26,8 @@ def what_moves_would_do(
     pods = counted(sum(len(each.unit.pods) for each in gangs), "pod")
     shown = few([f"{named(str(each.key))}{_why_not(each)}" for each in gangs], unit="gang")
     yield f"It would fit if {counted(len(gangs), 'gang')}, {pods}, moved: {shown}."
+    if found.are_protected:
+        yield f"{TOO_MANY_AT_ONCE}."
     if not limits.is_on:
         yield "No gang is moved in this cluster: its configuration has no makeRoom."
     elif found.moves is not None:

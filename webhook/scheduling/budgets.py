@@ -50,6 +50,10 @@ class Budgets:
                 return f"PodDisruptionBudget {budget.metadata.name} allows {allowed} of {count} evictions now"
         return ""
 
+    def selecting(self, pods: Sequence[Pod]) -> set[str]:
+        """The uids of the budgets that select any of these pods of one namespace."""
+        return {budget.metadata.uid for budget, _ in self._selected(pods)}
+
     def without(self, pods: Sequence[Pod]) -> "Budgets":
         """The budgets after the eviction of these pods."""
         taken = dict(self._taken)

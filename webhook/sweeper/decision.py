@@ -35,7 +35,7 @@ from webhook.sweeper.decide.node_rules import NodeRules, join
 from webhook.sweeper.decide.orders import NO_HURRY, Cause, Done, Eviction, GangOutcome, Orders
 from webhook.sweeper.decide.placement_pass import PlacingMemory, begin, place, remembered, reserve_again
 from webhook.sweeper.decide.plan import stamped, timestamps_of, unfinished, with_releases
-from webhook.sweeper.decide.preemption import Keeps
+from webhook.sweeper.decide.preemption import Protection
 from webhook.sweeper.decide.refusing_nodes import RefusingNodes
 from webhook.sweeper.decide.release_queue import ReleaseQueue, SentReleases, Timestamps
 from webhook.sweeper.decide.reservations import ReservationInput, ReservationLedger, ReservationSource
@@ -409,7 +409,7 @@ def _pass_input(seen: Observation, now: Decided) -> PassInput:
     return PassInput(
         seen.view, seen.snapshot, now.settings,
         node_rules(seen, now).on(seen.snapshot), seen.usage_version, now.preempting.going, now.memory.retries,
-        _keeps(seen, allowance), allowance.why_not_evicted, seen.divide, seen.freed_version,
+        _protection(seen, allowance), allowance.why_not_evicted, seen.divide, seen.freed_version,
     )  # fmt: skip
 
 
@@ -441,10 +441,10 @@ def _allowance(seen: Observation, now: Decided) -> Allowance:
     return Allowance(now.settings, seen.jobs, deletions, at, ending)
 
 
-def _keeps(seen: Observation, allowance: Allowance) -> Keeps:
-    """Returns why a gang should be no victim: a budget protects it, or its Job would fail for good.
+def _protection(seen: Observation, allowance: Allowance) -> Protection:
+    """Which gangs should be no victims: a budget protects them, or their Job would fail for good.
 
     It must not refer to the state of the pass, which refers to it: a cycle would keep the whole view for
     long.
     """
-    return lambda pods: seen.budgets.why_not(pods) or allowance.why_jobs_end(pods)
+    return Protection(seen.budgets, allowance.why_jobs_end)

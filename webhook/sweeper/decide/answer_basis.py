@@ -23,7 +23,7 @@ from webhook.placement.capacity import reason_against_node
 from webhook.placement.cards.state import CardState
 from webhook.placement.snapshot import NodeState
 from webhook.placement.victims import pods_of
-from webhook.sweeper.decide.preemption import Keeps, PossibleVictims, candidates, none_protected, not_victims
+from webhook.sweeper.decide.preemption import NONE_PROTECTED, Keeps, PossibleVictims, candidates, not_victims
 from webhook.sweeper.decide.waiting_plans import plans_with_victims
 from webhook.sweeper.observe.pods import PodTrait
 from webhook.sweeper.observe.view import View
@@ -128,7 +128,7 @@ def _is_same_node(before: NodeState | None, after: NodeState | None) -> bool:
 class Emptied:
     """The nodes of a pass without the possible victims of gangs of a priority. keeps: see VictimSearch."""
 
-    def __init__(self, view: View, keeps: Keeps = none_protected) -> None:
+    def __init__(self, view: View, keeps: Keeps = NONE_PROTECTED) -> None:
         self._view = view
         self._keeps = keeps
         self._possible: dict[int, PossibleVictims] = {}
@@ -160,7 +160,7 @@ class Emptied:
 
     def _candidates_of_all(self, below: int) -> PossibleVictims:
         if below not in self._possible:
-            self._possible[below] = self._candidates(below, none_protected)
+            self._possible[below] = self._candidates(below, NONE_PROTECTED)
         return self._possible[below]
 
     def _candidates(self, below: int, keeps: Keeps) -> PossibleVictims:

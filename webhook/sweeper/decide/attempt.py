@@ -25,7 +25,14 @@ from webhook.sweeper.decide.missing_pods import Growth
 from webhook.sweeper.decide.moved_gangs import with_moves
 from webhook.sweeper.decide.node_rules import GangNodes, NodeRule, NodeRules, RuleKind
 from webhook.sweeper.decide.orders import NO_HURRY, Beside, Cause, NewPlan
-from webhook.sweeper.decide.preemption import Keeps, Preemption, lowest_priority, may_preempt, none_protected
+from webhook.sweeper.decide.preemption import (
+    NONE_PROTECTED,
+    Keeps,
+    Preemption,
+    Protection,
+    lowest_priority,
+    may_preempt,
+)
 from webhook.sweeper.decide.reservations import ReservationLedger
 from webhook.sweeper.decide.retries import RetryTable
 from webhook.sweeper.observe.gangs import GangKey, PodGang
@@ -104,8 +111,8 @@ class PassInput:
     usage_version: int = 0
     going: Set[GangKey] = frozenset()
     retries: RetryTable = field(default_factory=RetryTable)
-    keeps: Keeps = none_protected
-    why_not_recreated: Keeps = none_protected
+    keeps: Protection = NONE_PROTECTED
+    why_not_recreated: Keeps = NONE_PROTECTED
     divide: DivideGang = undivided
     freed_version: int = 0
 

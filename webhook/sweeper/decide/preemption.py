@@ -6,14 +6,17 @@ the pods above its minimum by themselves. When they are evicted: see waiting_pla
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, field, replace
+from heapq import heappop, heappush
+from itertools import count, islice
+from typing import Final, Generic, TypeVar
 
 from webhook.configuration.settings import Settings
 from webhook.kube.objects import Pod
 from webhook.kube.placements import Placement, VictimGroup
 from webhook.placement import Assignment, Budget, Snapshot
 from webhook.placement.victims import Unit, Victims, choose
+from webhook.scheduling.budgets import Budgets
 from webhook.sweeper.decide.gang_question import GangQuestion, in_order
 from webhook.sweeper.observe.gangs import PodGang
 from webhook.sweeper.observe.membership import GangKey
@@ -27,10 +30,83 @@ MOST_PODS: Final = 5_000
 Keeps = Callable[[Sequence[Pod]], str]
 """Why a gang with these pods on nodes should be no victim, "" if it may be one."""
 
+MOST_SEARCHES: Final = 8
+"""The most searches for victims, where each chosen gang may be evicted but not all of them together."""
 
-def none_protected(_pods: Sequence[Pod]) -> str:
-    """Every gang may be a victim."""
-    return ""
+
+@dataclass(frozen=True)
+class Protection:
+    """What protects running gangs. why_jobs_end: which Job would fail for good by an eviction, "" if none."""
+
+    budgets: Budgets = field(default_factory=Budgets)
+    why_jobs_end: Keeps = lambda pods: ""
+
+    def __call__(self, pods: Sequence[Pod]) -> str:
+        """Why a gang with these pods on nodes should be no victim, "" if it may be one."""
+        return self.budgets.why_not(pods) or self.why_jobs_end(pods)
+
+    def after(self, promised: Iterable[Sequence[Pod]]) -> "Protection":
+        """Once these gangs are evicted."""
+        budgets = self.budgets
+        for pods in promised:
+            budgets = budgets.without(pods)
+        return replace(self, budgets=budgets)
+
+    def excess(self, gangs: Sequence[Sequence[Pod]]) -> list[Sequence[Pod]]:
+        """The gangs of which one has to stay by a budget of theirs; [] if all may be evicted."""
+        left = self.budgets
+        for number, pods in enumerate(gangs):
+            if left.why_not(pods):
+                own = left.selecting(pods)
+                others = (each for each in gangs[:number] if own & left.selecting(each))
+                return [pods, *others]
+            left = left.without(pods)
+        return []
+
+
+NONE_PROTECTED: Final = Protection()
+"""Every gang may be a victim."""
+
+
+A = TypeVar("A")
+
+
+@dataclass(frozen=True)
+class TogetherFound(Generic[A]):
+    """The cheapest answer whose gangs may be evicted together, and the cheapest one regardless of that."""
+
+    allowed: A | None
+    cheapest: A | None
+
+
+def search_together(
+    search: Callable[[Set[str]], Iterable[A]],
+    gangs_of: Callable[[A], Sequence[Sequence[Pod]]],
+    cost: Callable[[A], tuple[float, ...]],
+    keeps: Protection,
+) -> TogetherFound[A]:
+    """Search again without one of the gangs, as often as needed, where not all of them may be evicted.
+
+    search: given the uids of pods that stay, its first answer counts; without these pods none is cheaper.
+    gangs_of: the gangs that are evicted for an answer.
+    """
+    found, numbers = list[tuple[tuple[float, ...], int, frozenset[str], A]](), count()
+
+    def add(staying: frozenset[str]) -> None:
+        number = next(numbers)
+        for answer in islice(search(staying), 1) if number < MOST_SEARCHES else ():
+            heappush(found, (cost(answer), number, staying, answer))
+
+    add(frozenset())
+    cheapest = found[0][-1] if found else None
+    while found:
+        _, _, staying, answer = heappop(found)
+        gangs = keeps.excess(gangs_of(answer))
+        if not gangs:
+            return TogetherFound(answer, cheapest)
+        for pods in gangs:
+            add(staying.union(pod.metadata.uid for pod in pods))
+    return TogetherFound(None, cheapest)
 
 
 @dataclass(frozen=True)
@@ -82,7 +158,7 @@ class VictimSearch:
     view: View
     snapshot: Snapshot
     promised: tuple[VictimGroup, ...]
-    keeps: Keeps
+    keeps: Protection
     settings: Settings
     budget: Budget
 
@@ -104,15 +180,29 @@ class VictimSearch:
 
     def _among_all(self, asked: GangQuestion) -> Preemption | None:
         staying = not_victims(self.view)
-        heeded, found = self.keeps, self._without(asked, staying, self.keeps)
-        if (found is None or found.is_too_large) and self.keeps is not none_protected:
-            heeded, found = none_protected, self._without(asked, staying, none_protected)
+        heeded, found = self.keeps, self._together(asked, staying, self.keeps)
+        if (found is None or found.is_too_large) and self.keeps is not NONE_PROTECTED:
+            heeded, found = NONE_PROTECTED, self._without(asked, staying, NONE_PROTECTED)
         if found is None or found.is_too_large or not self._are_slow(found):
             return found
-        sooner = self._without(asked, staying | self.view.uids(PodTrait.SLOW), heeded)
+        sooner = self._together(asked, staying | self.view.uids(PodTrait.SLOW), heeded)
         if sooner is None or sooner.is_too_large or sooner.highest > found.highest:
             return found
         return sooner
+
+    def _together(self, asked: GangQuestion, staying: Set[str], keeps: Protection) -> Preemption | None:
+        """The same where these pods are no victims, nor more gangs than their budgets allow, if possible."""
+
+        def search(more: Set[str]) -> Iterable[Preemption]:
+            answer = self._without(asked, staying | more, keeps)
+            return [answer] if answer is not None else []
+
+        def gangs_of(found: Preemption) -> list[list[Pod]]:
+            return [yet_to_evict(each, self.view) for each in found.victims if each not in self.promised]
+
+        after = keeps.after(yet_to_evict(each, self.view) for each in self.promised)
+        found = search_together(search, gangs_of, lambda each: each.harm, after)
+        return found.allowed or found.cheapest
 
     def _without(self, asked: GangQuestion, staying: Set[str], keeps: Keeps) -> Preemption | None:
         """The same where these pods, and protected gangs, are no victims."""
@@ -145,6 +235,12 @@ class VictimSearch:
         """Whether some of the victims may take longer to end than the gang waits for that."""
         slow = self.view.uids(PodTrait.SLOW)
         return any(uid in slow for group in found.victims for uid in group.pods)
+
+
+def yet_to_evict(group: VictimGroup, view: View) -> list[Pod]:
+    """The existing victims of a gang that topogate has placed; kube-scheduler preempts the others."""
+    pods = (view.by_uid[uid] for uid in group.pods if uid in view.by_uid)
+    return [pod for pod in pods if not pod.metadata.deletion_timestamp and view.is_ours(pod)]
 
 
 def lowest_priority(gang: PodGang) -> int:

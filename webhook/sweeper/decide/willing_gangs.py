@@ -27,7 +27,14 @@ from webhook.sweeper.decide.attempt import PassState
 from webhook.sweeper.decide.gang_question import GangQuestion, domains_of, is_enough_free, question
 from webhook.sweeper.decide.moved_gangs import moves_of, moves_within
 from webhook.sweeper.decide.node_rules import nodes_of
-from webhook.sweeper.decide.preemption import MOST_PODS, Preemption, lowest_priority, may_preempt
+from webhook.sweeper.decide.preemption import (
+    MOST_PODS,
+    Preemption,
+    lowest_priority,
+    may_preempt,
+    search_together,
+    yet_to_evict,
+)
 from webhook.sweeper.decide.retries import Write
 from webhook.sweeper.observe.gangs import GangKey, OwnerFacts, PodGang, gang_of
 from webhook.sweeper.observe.plans import unpinned
@@ -35,6 +42,7 @@ from webhook.sweeper.observe.pods import PodTrait
 from webhook.text import counted
 from webhook.workloads.pod_sets import asks_for_devices
 
+TOO_MANY_AT_ONCE: Final = "PodDisruptionBudgets do not allow to evict all of them at once"
 _NOT_WILLING: Final = f"not movable ({keys.MOVABLE_ANNOTATION})"
 
 
@@ -115,11 +123,15 @@ def running_gangs(asking: PodGang, now: PassState) -> Iterator[RunningGang]:
 
 def _staying(now: PassState) -> Set[str]:
     """The uids of pods that are not moved: they would come back at once, or late, or are evicted already."""
-    going = (*now.promised, *(group for plan in now.plans for group in plan.victims))
     staying = now.view.uids(
         PodTrait.LASTING, PodTrait.UNBOUND, PodTrait.LATE, PodTrait.SLOW, PodTrait.OWN_DOMAIN
     )
-    return staying | {uid for group in going for uid in group.pods}
+    return staying | {uid for group in _promised(now) for uid in group.pods}
+
+
+def _promised(now: PassState) -> Sequence[VictimGroup]:
+    """The victims of plans, also of this pass."""
+    return (*now.promised, *(group for plan in now.plans for group in plan.victims))
 
 
 def _must_stay(pod: Pod, most: int, staying: Set[str]) -> bool:
@@ -184,13 +196,15 @@ class MoveAnswer:
     """What moving gangs would do for one that waits. moves: None if it does not help.
 
     asked: the question that these answer. gangs: those of the nearest miss, some of which are not moved; ()
-    if moving any gangs does not help.
+    if moving any gangs does not help. limit: gangs that may be moved within the hour. are_protected: whether
+    their budgets do not allow to evict all of them.
     """
 
     moves: Moves[RunningGang] | None = None
     asked: GangQuestion | None = None
     gangs: tuple[RunningGang, ...] = ()
     limit: int = 0
+    are_protected: bool = False
 
     @property
     def sentence(self) -> str:
@@ -205,6 +219,8 @@ class MoveAnswer:
             f"{'it is' if is_one else counted(count, 'of them is', 'of them are')} {why}"
             for why, count in reasons.items()
         ]
+        if self.are_protected:
+            listed.append(TOO_MANY_AT_ONCE)
         if len(self.gangs) > self.limit:
             listed.append(f"{max(0, self.limit)} more may be moved within the hour (makeRoom.movesPerHour)")
         return f"{them} would do, but {'; '.join(listed)}" if listed else f"{them} would do"
@@ -237,12 +253,35 @@ def look_for_moves(
     gangs, left = list(running_gangs(gang, now)), _left(now)
     willing = [each for each in gangs if not each.why_not]
 
-    for moves, asked in _searched(questions, now, willing, left, budget):
-        if sum(len(each.pods) for each, _ in moves.places) <= MOST_PODS:
-            return MoveAnswer(moves, asked)
+    def search(staying: Set[str]) -> Iterable[_Answered]:
+        among = [each for each in willing if staying.isdisjoint(each.unit.pods)]
+        return filter(_is_nameable, _searched(questions, now, among, left, budget))
+
+    after = now.given.keeps.after(yet_to_evict(group, now.view) for group in _promised(now))
+    found = search_together(search, _pods_of, lambda each: each[0].cost, after)
+    if found.allowed is not None:
+        return MoveAnswer(*found.allowed)
+    if found.cheapest is not None:
+        return MoveAnswer(gangs=_gangs_of(found.cheapest[0]), limit=left, are_protected=True)
     for nearest, _ in _searched(questions, now, gangs, len(gangs), budget):
-        return MoveAnswer(gangs=tuple(gang for gang, _ in nearest.places), limit=left)
+        return MoveAnswer(gangs=_gangs_of(nearest), limit=left)
     return MoveAnswer()
+
+
+_Answered = tuple[Moves[RunningGang], GangQuestion]
+
+
+def _gangs_of(moves: Moves[RunningGang]) -> tuple[RunningGang, ...]:
+    return tuple(gang for gang, _ in moves.places)
+
+
+def _pods_of(answered: _Answered) -> list[Sequence[Pod]]:
+    return [gang.pods for gang in _gangs_of(answered[0])]
+
+
+def _is_nameable(answered: _Answered) -> bool:
+    """Whether a plan can name all pods."""
+    return sum(map(len, _pods_of(answered))) <= MOST_PODS
 
 
 def _searched(
@@ -251,7 +290,7 @@ def _searched(
     gangs: Sequence[RunningGang],
     most: int,
     budget: Budget,
-) -> list[tuple[Moves[RunningGang], GangQuestion]]:
+) -> list[_Answered]:
     """The moves that answer each question, the cheapest first. most: gangs that may be moved."""
     found = []
     for asked in questions:
