@@ -3,17 +3,15 @@
 from dataclasses import replace
 from typing import Any
 
-import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from labeler.contract import keys
 from tests.sweeper.pods import decode, job_pod, pod_json
+from tests.sweeper.slices import cluster, places_of
 from webhook.kube.objects import Node, Pod
-from webhook.placement import Assignment, NoFit, PlacementError, Snapshot, check, place
-from webhook.scheduling import convert
-from webhook.scheduling.nodes import node_of
+from webhook.placement import PlacementError
 from webhook.sweeper.decide.gang_question import question
 from webhook.sweeper.observe.gangs import OwnerFacts, PodGang, gather
 from webhook.workloads import marks
@@ -37,38 +35,10 @@ def gang_of(*pods: Pod, size: int | None = None, staged: bool = False) -> PodGan
     return gang
 
 
-def cluster(**slot_counts: int) -> list[Node]:
-    """Nodes by name with so many cpus; all in one block, their first letter names the subblock."""
-    return [
-        msgspec.convert(
-            {
-                "metadata": {
-                    "name": name,
-                    "labels": dict(zip(keys.GCE_TOPOLOGY, ("b", name[0], name), strict=True)),
-                },
-                "status": {"allocatable": {"cpu": str(slots), "pods": "110"}},
-            },
-            Node,
-        )
-        for name, slots in slot_counts.items()
-    ]
-
-
 def placed(gang: PodGang, nodes: list[Node], on: dict[int, str] | None = None) -> dict[str, str] | str:
     """Pod -> node of the pods that have none yet, or why they have no place. on: rank -> node of the rest."""
-    places = {f"uid-p{rank}": node for rank, node in (on or {}).items()}
-    waiting = [pod for pod in gang.gated if pod.metadata.uid not in places]
-    asked = question(gang, waiting, places).gang
-    usage = [
-        (places[pod.metadata.uid], convert.usage_of(pod)) for pod in gang.pods if pod.metadata.uid in places
-    ]
-    snapshot = Snapshot.build([node_of(node) for node in nodes], usage)
-    found = place(asked, snapshot)
-    if isinstance(found, NoFit):
-        return found.sentence
-    assert isinstance(found, Assignment)
-    assert check(found, asked, snapshot) == []
-    return {member.removeprefix("uid-"): node for member, node in found.nodes.items()}
+    found = places_of(gang, nodes, {f"uid-p{rank}": node for rank, node in (on or {}).items()})
+    return found if isinstance(found, str) else {uid.removeprefix("uid-"): at for uid, at in found.items()}
 
 
 def subblocks(found: dict[str, str] | str) -> dict[str, str]:

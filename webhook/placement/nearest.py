@@ -176,7 +176,7 @@ class ClassNames:
         """Of classes with equal requests: whether no slice and no placed pod of a slice binds the class."""
         question = self._question
         return (
-            question.unbound_slices[number] == len(question.slices) and question.confinement(number) is None
+            question.unbound_slices[number] >= len(question.slices) and question.confinement(number) is None
         )
 
     def pods(self, number: int, count: int) -> str:

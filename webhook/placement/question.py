@@ -424,7 +424,7 @@ def _unbound(key: ClassKey, free: Sequence[ClassKey], slices: tuple[tuple[int, i
     confined workers. No layer binds leaders and pods of other classes.
     """
     if key[1] is None:
-        return 0 if key == free[0] else len(slices)
+        return 0 if key == free[0] and not key[2] else len(slices)
     return next(number for number, (level, _) in enumerate(slices, 1) if level + 2 == len(key[1]))
 
 

@@ -77,7 +77,7 @@ class Job(Owner, frozen=True):
 
 
 def job_pods(job: Job) -> OwnedPods:
-    """The pods that it runs at once: those that still have to complete.
+    """The pods that it runs at once; size: of those that still have to complete.
 
     Of an exclusive Job of a JobSet, JobSet's webhook denies the other pods until the first has a node.
     """
@@ -85,7 +85,7 @@ def job_pods(job: Job) -> OwnedPods:
     metadata, spec, written = job.metadata, job.spec, job.spec.template.metadata
     indexed = spec.completion_mode == "Indexed"
 
-    def pod_set(indices: range, stage: int = 0, ended: int | None = None) -> PodSet:
+    def pod_set(indices: range, stage: int = 0, ended: int | None = None, leads: bool = False) -> PodSet:
         return PodSet(
             metadata.name,
             spec.template,
@@ -95,13 +95,14 @@ def job_pods(job: Job) -> OwnedPods:
             index_key=marks.JOB_INDEX_KEY if indexed else "",
             stage=stage,
             ended=ended,
+            completions=None if leads else spec.completions,
         )
 
     number = written.labels.get(marks.JOB_GLOBAL_INDEX, "")
     prefix: Rank = (int(number),) if COUNT.fullmatch(number) else ()
     if not has_followers(written.annotations):
-        return OwnedPods(size, (pod_set(range(size)),))
-    leader = pod_set(range(1), ended=min(1, job.status.succeeded or 0))
+        return OwnedPods(size, (pod_set(range(at_once(spec))),))
+    leader = pod_set(range(1), ended=min(1, job.status.succeeded or 0), leads=True)
     return OwnedPods(size, (leader, pod_set(range(1, at_once(spec)), stage=1)))
 
 

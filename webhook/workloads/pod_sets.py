@@ -4,8 +4,10 @@ A controller creates the pods of a stage once all pods of earlier stages run (fo
 node). With these sets a whole gang can be planned while only its first pods exist, or none.
 """
 
+from bisect import bisect_right
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -15,7 +17,7 @@ from msgspec.structs import replace
 from labeler.contract import keys
 from webhook.kube.objects import Pod, PodMetadata, PodSpec
 from webhook.workloads.additions import PodTemplate, extended_resources, spec_as_made
-from webhook.workloads.ranks import Rank, own_rank
+from webhook.workloads.ranks import Rank, order_of, own_rank
 
 MOST_PODS: Final = 5000
 """The largest gang, in pods, that is planned by its sets. The numbers in an owner are up to its author, and
@@ -60,7 +62,9 @@ class PodSet(msgspec.Struct, frozen=True):
     stage: the pods are created once all of earlier stages run; None if others must have ended first, so that
     they never run beside them. one_by_one: whether each pod is a stage of its own. follows: whether the pods
     of a group are created once its leader, in the same stage, has a node. ended: how many groups have ended
-    according to their controller; None if its pods end only with the gang.
+    according to their controller; None if its pods end only with the gang. completions: how many pods of a
+    group complete, if more than run at once: each has a number of its own. phase: how many other sets have to
+    complete before, one after the other: pods of different phases count apart.
     """
 
     name: str
@@ -79,6 +83,13 @@ class PodSet(msgspec.Struct, frozen=True):
     one_by_one: bool = False
     follows: bool = False
     ended: int | None = None
+    completions: int | None = None
+    phase: int = 0
+
+    @property
+    def numbers(self) -> range:
+        """The numbers that the pods of a group have over time."""
+        return range(self.indices.start, max(self.indices.stop, self.completions or 0))
 
     @property
     def group_count(self) -> int:
@@ -176,6 +187,70 @@ class PodSet(msgspec.Struct, frozen=True):
 
 
 PodSets = tuple[PodSet, ...]
+
+
+@dataclass(frozen=True)
+class _NumberedGroups:
+    """Groups of pods that are numbered by the same spans.
+
+    before: how many numbers the spans before each one have, and all of them. first: the position of the first
+    pod of the first group.
+    """
+
+    numbers: range
+    spans: Sequence[range]
+    before: Sequence[int]
+    first: int
+
+    def position(self, group: int, index: int) -> int | None:
+        """The position of a pod; None if the groups have no such pod."""
+        at = bisect_right(self.spans, index, key=lambda span: span.start) - 1
+        if group not in self.numbers or at < 0 or index not in self.spans[at]:
+            return None
+        within = self.before[at] + index - self.spans[at].start
+        return self.first + (group - self.numbers.start) * self.before[-1] + within
+
+
+def _beginning(of: tuple[Rank, range | None]) -> list[tuple[int, int, str]]:
+    """The sort key of the first rank of a prefix and of numbers of groups."""
+    prefix, groups = of
+    return order_of((*prefix, 0 if groups is None else groups.start))
+
+
+class PodPositions:
+    """The positions from 0 of the pods of some sets, in the order of their ranks.
+
+    Each number that the controller gives over time has a position, whether its pod exists or not. So a pod
+    and its replacement have the same position, also once other pods have finished.
+    """
+
+    def __init__(self, sets: Iterable[PodSet]) -> None:
+        """Count the pods of these sets."""
+        spans: dict[tuple[Rank, range | None], list[range]] = {}
+        for each in sets:
+            spans.setdefault((each.prefix, each.groups), []).append(each.numbers)
+        self._groups: dict[tuple[Rank, bool], list[_NumberedGroups]] = {}
+        first = 0
+        for prefix, groups in sorted(spans, key=_beginning):
+            own = sorted(spans[prefix, groups], key=lambda span: span.start)
+            numbers = range(1) if groups is None else groups
+            found = _NumberedGroups(numbers, own, [0, *accumulate(map(len, own))], first)
+            self._groups.setdefault((prefix, groups is None), []).append(found)
+            first += len(numbers) * found.before[-1]
+
+    def position(self, rank: Rank) -> int | None:
+        """The position of the pod with this rank; None if it is of none of the sets."""
+        *outer, index = rank
+        if not isinstance(index, int):
+            return None
+        for groups in self._groups.get((tuple(outer), True), ()):
+            return groups.position(0, index)
+        group = outer.pop() if outer else None
+        if not isinstance(group, int):
+            return None
+        there = self._groups.get((tuple(outer), False), [])
+        at = bisect_right(there, group, key=lambda each: each.numbers.start) - 1
+        return there[at].position(group, index) if at >= 0 else None
 
 
 class OwnedPods(msgspec.Struct, frozen=True):

@@ -5,7 +5,7 @@ within each role (master, workers). The placement core uses single numbers.
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from webhook.kube.objects import Pod
@@ -24,12 +24,17 @@ Rank = tuple[int | str, ...]
 
 
 def ranks_by_uid(
-    gated: list[Pod], released: list[Pod], problems: list[str], later: Iterable[tuple[Rank, Pod]] = ()
+    gated: list[Pod],
+    released: list[Pod],
+    problems: list[str],
+    later: Iterable[tuple[Rank, Pod]] = (),
+    position: Callable[[Rank], int | None] = lambda _: None,
 ) -> dict[str, int]:
     """Ranks by uid if every gated pod has one and no two are equal; else none, with the reason in `problems`.
 
     A pod without our gate may lack a rank (an MPI launcher, a Ray head): it takes no other pod's position.
-    later: pods that do not exist yet, with their ranks.
+    later: pods that do not exist yet, with their ranks. position: of a rank among all that the controller of
+    the pods writes, None where it does not describe such a pod.
     """
     found = {pod.metadata.uid: rank_of(pod) for pod in (*gated, *released)}
     if all(rank is None for rank in found.values()):
@@ -45,29 +50,35 @@ def ranks_by_uid(
     if len(set(known.values())) < len(known):
         problems.append(EQUAL_RANKS)
         return {}
-    return _in_one_row(known)
+    return _described(known, position) or _in_one_row(known)
+
+
+def _described(ranks: Mapping[str, Rank], position: Callable[[Rank], int | None]) -> dict[str, int]:
+    """The positions that a controller describes; none where some pod has none of its own."""
+    found = {uid: at for uid, rank in ranks.items() if (at := position(rank)) is not None}
+    return found if len(set(found.values())) == len(ranks) else {}
 
 
 def _in_one_row(ranks: Mapping[str, Rank]) -> dict[str, int]:
-    """The same order in single numbers.
+    """The same order in single numbers, where no controller describes the pods.
 
     If pods have one number each (within a role), gaps stay: they belong to pods that do not exist yet, or
     that have finished.
     """
     if any(isinstance(part, int) for rank in ranks.values() for part in rank[:-1]):
-        position = {rank: index for index, rank in enumerate(sorted(ranks.values(), key=_order))}
+        position = {rank: index for index, rank in enumerate(sorted(ranks.values(), key=order_of))}
         return {uid: position[rank] for uid, rank in ranks.items()}
     highest: dict[Rank, int] = {}
     for *role, number in ranks.values():
         highest[tuple(role)] = max(int(number), highest.get(tuple(role), 0))
     first, beginning = dict[Rank, int](), 0
-    for each in sorted(highest, key=lambda role: _order((*role, 0))):
+    for each in sorted(highest, key=lambda role: order_of((*role, 0))):
         first[each] = beginning
         beginning += highest[each] + 1
     return {uid: first[rank[:-1]] + int(rank[-1]) for uid, rank in ranks.items()}
 
 
-def _order(rank: Rank) -> list[tuple[int, int, str]]:
+def order_of(rank: Rank) -> list[tuple[int, int, str]]:
     """The sort key of a rank: leaders first, then pods with only a number, then other roles."""
     return [_order_of_part(part) for part in rank]
 

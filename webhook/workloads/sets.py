@@ -74,18 +74,21 @@ def job_set_pods(owner: JobSet) -> OwnedPods:
     Jobs start in order, or once others are ready. Jobs that wait until others have completed never run beside
     them. With exclusive topology, the first pod of a Job is created first, and the others once it has a node.
     """
-    ended, stages = _ended(owner), _stages(owner)
+    ended, stages, phases = _ended(owner), _stages(owner), _phases(owner.spec.replicated_jobs)
     sets: list[PodSet] = []
     size = begin = 0
     for number, each in enumerate(owner.spec.replicated_jobs):
         groups = range(begin, begin + each.jobs)
-        sets += _sets_of(owner, number, groups, stages.get(each.name), ended.get(each.name, 0))
+        when = stages.get(each.name), phases[each.name]
+        sets += _sets_of(owner, number, groups, *when, ended.get(each.name, 0))
         size += max(0, each.jobs - ended.get(each.name, 0)) * at_once(each.template.spec)
         begin = groups.stop
     return OwnedPods(size, tuple(sets))
 
 
-def _sets_of(owner: JobSet, number: int, groups: range, stage: int | None, ended: int) -> Iterator[PodSet]:
+def _sets_of(
+    owner: JobSet, number: int, groups: range, stage: int | None, phase: int, ended: int
+) -> Iterator[PodSet]:
     """The pods of the Jobs of one template: all at once, or leaders and those that follow them.
 
     number: of the template. ended: how many of its Jobs have succeeded.
@@ -94,7 +97,7 @@ def _sets_of(owner: JobSet, number: int, groups: range, stage: int | None, ended
     job, count, written = each.template.spec, at_once(each.template.spec), _exclusive(owner, each)
     indexed = job.completion_mode != "NonIndexed"
 
-    def pod_set(indices: range, follows: bool = False) -> PodSet:
+    def pod_set(indices: range, follows: bool = False, leads: bool = False) -> PodSet:
         return PodSet(
             f"{owner.metadata.name}-{each.name}",
             job.template,
@@ -114,12 +117,14 @@ def _sets_of(owner: JobSet, number: int, groups: range, stage: int | None, ended
             follows=follows,
             # Pods without an index are indistinguishable, so none counts as missing.
             ended=ended if indexed else len(groups),
+            completions=None if leads else job.completions,
+            phase=phase,
         )
 
     if not has_followers(written):
         yield pod_set(range(count))
     else:
-        yield pod_set(range(min(1, count)))
+        yield pod_set(range(min(1, count)), leads=True)
         yield pod_set(range(1, count), follows=True)
 
 
@@ -148,6 +153,15 @@ def _stages_behind(jobs: Sequence[ReplicatedJob], completed: Set[str]) -> dict[s
         if all(other.status == "Ready" and other.name in stages for other in behind):
             stages[each.name] = max((stages[other.name] + 1 for other in behind), default=0)
     return stages
+
+
+def _phases(jobs: Sequence[ReplicatedJob]) -> dict[str, int]:
+    """The phase of each template by its name, see PodSet.phase."""
+    phases: dict[str, int] = {}
+    for each in jobs:
+        behind = (phases.get(other.name, 0) + (other.status == "Complete") for other in each.depends_on or [])
+        phases[each.name] = max(behind, default=0)
+    return phases
 
 
 def _exclusive(owner: JobSet, each: ReplicatedJob) -> dict[str, str]:

@@ -1,23 +1,17 @@
-"""From a gang of pods to a question for the placement core, and from answers for pod sets to one. Pure.
-
-The core places whole slices, and puts a pod back into the domain of its slice's placed pods. Some gangs can
-do neither: a pod fails after others of its slice have finished, or a controller creates its pods one after
-the other. They must not wait for ever for pods that do not come, so the question has only those slices that
-can be met.
-"""
+"""From a gang of pods to a question for the placement core, and from answers for pod sets to one. Pure."""
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
-from typing import Final
 
 from webhook.kube.objects import Pod
-from webhook.placement import Anchor, Assignment, Gang, Member, NoFit, PlacementError, Slice, Snapshot
+from webhook.placement import Anchor, Assignment, Gang, Member, NoFit, PlacementError, Snapshot
 from webhook.placement.model import Objective, PodClass
 from webhook.placement.snapshot import NodeState, families_of, place_of
 from webhook.scheduling import convert
 from webhook.scheduling.acceptance import Acceptance
 from webhook.scheduling.neighbourhood import Neighbourhood
+from webhook.sweeper.decide.gang_slices import numbered_by_slices, with_slices
 from webhook.sweeper.observe.gang_requests import UNDIVIDED, Division, GangPart
 from webhook.sweeper.observe.gangs import PodGang
 from webhook.text import counted
@@ -135,6 +129,7 @@ def _asked(
     """
     own = {pod.metadata.uid for pod in gang.workers}
     waiting = [pod for uid, pod in pods.items() if uid in own]
+    gang, size = numbered_by_slices(gang, is_new=own.isdisjoint(placed_on)) if gang.slices else (gang, 0)
     members = members_of(gang, (*waiting, *gang.later), class_of)
     if not gang.parts:
         over = frozenset[str]().union(*map(gang.division.own_labels, gang.pods))
@@ -150,7 +145,7 @@ def _asked(
         excluded_nodes=avoid,
         spread=gang.spread,
     )
-    return asked if gang.parts else _with_slices(asked, gang)
+    return with_slices(asked, gang, size) if gang.slices and members else asked
 
 
 def _anchors(gang: PodGang, pods: Iterable[Pod], placed_on: Mapping[str, str]) -> tuple[Anchor, ...]:
@@ -294,130 +289,3 @@ def broken(gang: Gang, rules: Acceptance, snapshot: Snapshot) -> NoFit:
         f"placement was found that also keeps their rules on other pods ({', '.join(sorted(names))})."
     )
     return NoFit(sentence, len(gang.members), 0, len(snapshot.nodes), {}, proven=False)
-
-
-# --- slices, while only some of a gang's pods are there -----------------------------------------------
-
-
-LEADS: Final = "LeaderWorkerSet"
-"""The kind of gangs whose pod of rank 0 leads the others."""
-
-
-def _with_slices(asked: Gang, gang: PodGang) -> Gang:
-    """`asked` (the gang's waiting pods and its anchors, with their ranks) with the slices that can be met.
-
-    Of nested slices the inner ones are given up first. The rest of a single slice still shares a domain.
-    Other pods that make no whole slices have none: the core then keeps them near the placed pods of the
-    nearest ranks. A gang that is complete and does not divide into slices is left to the core, which reports
-    it.
-    """
-    if not gang.slices or not asked.members:
-        return asked
-    slice_ = gang.slices[0]
-    counted = _counted_from(asked, _first_worker(gang) or _equal_leaders(gang, slice_.size))
-    loose = _without_placed_mates(counted, slice_.size)
-    if _makes_whole_slices(loose, slice_.size, is_new=not asked.anchors):
-        return replace(counted, slices=_dividing(counted, gang.slices))
-    if len(loose) == len(counted.members) and _are_of_one_slice(loose, slice_.size):
-        return _as_one_slice(counted, slice_.level)
-    return replace(counted, slices=gang.slices) if _is_complete(gang) and not asked.anchors else asked
-
-
-def _is_complete(gang: PodGang) -> bool:
-    return not gang.staged and len(gang.pods) >= (gang.size or 0)
-
-
-def _without_placed_mates(asked: Gang, size: int) -> list[Member]:
-    """The members of whose slice no pod is placed."""
-    placed = {anchor.rank // size for anchor in asked.anchors if anchor.rank is not None}
-    return [each for each in asked.members if _slice_of(each, size) not in placed]
-
-
-def _as_one_slice(asked: Gang, level: str) -> Gang:
-    """The same with its members in one domain of the level, wherever the placed pods are."""
-    most = max(Counter(each.pod_class for each in asked.members).values())
-    unranked = tuple(replace(anchor, rank=None) for anchor in asked.anchors)
-    return replace(asked, slices=(Slice(level, most),), anchors=unranked)
-
-
-def _are_of_one_slice(members: Sequence[Member], size: int) -> bool:
-    numbers = {_slice_of(each, size) for each in members}
-    return len(numbers) == 1 and None not in numbers
-
-
-def _dividing(counted: Gang, slices: tuple[Slice, ...]) -> tuple[Slice, ...]:
-    """Of nested slices, the outermost of which can be met: those that can be met within it.
-
-    A slice with a placed pod takes back its own pods. A slice without one must be complete if a slice around
-    it has a placed pod.
-    """
-    for number, part in enumerate(slices[1:], 1):
-        around = slices[number - 1]
-        begun = {
-            (each.size, anchor.rank // each.size)
-            for each in (around, part)
-            for anchor in counted.anchors
-            if anchor.rank is not None and anchor.rank >= 0
-        }
-        waiting = Counter(
-            member.rank // part.size
-            for member in counted.members
-            if member.rank is not None
-            and member.rank >= 0
-            and (around.size, member.rank // around.size) in begun
-        )
-        if any(count != part.size for at, count in waiting.items() if (part.size, at) not in begun):
-            return slices[:number]
-    return slices
-
-
-def _first_worker(gang: PodGang) -> int:
-    """The rank from which slices count: a leader of another class than the workers is beside all slices.
-
-    Only an existing leader shows this: a missing lowest rank may be a worker that has finished.
-    """
-    requests_of = {
-        pod.metadata.uid: convert.pod_class_of(pod).requests for pod in (*gang.workers, *gang.later)
-    }
-    sizes = Counter(requests_of.values())
-    workers = requests_of[max(requests_of, key=lambda uid: (sizes[requests_of[uid]], gang.ranks.get(uid, 0)))]
-    lowest = min((rank for uid, rank in gang.ranks.items() if requests_of[uid] == workers), default=0)
-    return max((rank + 1 for rank in gang.ranks.values() if rank < lowest), default=0)
-
-
-def _equal_leaders(gang: PodGang, size: int) -> int:
-    """1 where a leader of the same class as its workers is one more than their slices, else 0.
-
-    The first pod of a LeaderWorkerSet leads; the first pod of a Job is a worker like the others.
-    """
-    leads = gang.key.kind == LEADS and gang.size is not None and size > 1 and gang.size % size == 1
-    return int(leads and bool(gang.ranks))
-
-
-def _counted_from(asked: Gang, first: int) -> Gang:
-    """The same with rank `first` as rank 0."""
-    if not first:
-        return asked
-    members = (each if each.rank is None else replace(each, rank=each.rank - first) for each in asked.members)
-    anchors = (each if each.rank is None else replace(each, rank=each.rank - first) for each in asked.anchors)
-    return replace(asked, members=tuple(members), anchors=tuple(anchors))
-
-
-def _slice_of(member: Member, size: int) -> int | None:
-    """The number of a member's slice, below 0 for a leader."""
-    return None if member.rank is None else member.rank // size
-
-
-def _makes_whole_slices(loose: Sequence[Member], size: int, *, is_new: bool) -> bool:
-    """Whether the members whose slice has no placed pod divide into slices.
-
-    In a new gang slices are counted along the existing ranks, else by the ranks themselves.
-    """
-    if not loose:
-        return True
-    numbered = [(each.pod_class, _slice_of(each, size)) for each in loose]
-    workers = [(kind, number) for kind, number in numbered if number is None or number >= 0]
-    counts = Counter(number for _, number in workers)
-    if is_new or None in counts:
-        return max(Counter(kind for kind, _ in workers).values(), default=0) % size == 0
-    return set(counts.values()) == {size}

@@ -34,6 +34,7 @@ from webhook.workloads import native_gangs
 from webhook.workloads.pod_sets import (
     MOST_PODS,
     MissingPods,
+    PodPositions,
     PodSets,
     asks_for_devices,
     missing_pods,
@@ -69,7 +70,8 @@ class OwnerFacts:
     returns how many have failed of one Job that lacks pods, the most among the gang's Jobs. It is asked for
     gangs that lack pods only. controllers: "Kind/name" of those whose pods others have grouped, and made: how
     many pods they create, as far as is known. missing: the sentence on the object that states the size and
-    does not exist, "" otherwise.
+    does not exist, "" otherwise. described: all pods that its only controller creates over time, () if it
+    does not describe them.
     """
 
     size: int | None = None
@@ -83,6 +85,7 @@ class OwnerFacts:
     controllers: tuple[str, ...] = ()
     made: int = 0
     missing: str = ""
+    described: PodSets = ()
 
     @property
     def problems(self) -> list[str]:
@@ -107,7 +110,7 @@ class PodGang:
     an extension has divided it. lost_owner: the controller without which none of its gated pods is
     placed, None if all controllers exist. wrongly_shared: why these pods should not be one gang, or why
     this pod is in none, "" if that is right. left: why its pods are left to kube-scheduler, "" if they are
-    not.
+    not. described: see OwnerFacts.
     """
 
     key: GangKey
@@ -134,6 +137,7 @@ class PodGang:
     lost_owner: LostOwner | None = None
     wrongly_shared: str = ""
     left: str = ""
+    described: PodSets = ()
 
     @property
     def workers(self) -> tuple[Pod, ...]:
@@ -245,7 +249,9 @@ def _facts_of(
 
 
 def _with_stages(facts: OwnerFacts, controllers: Sequence[OwnerFacts]) -> OwnerFacts:
-    """The facts of a gang with the stages of the controllers of its pods."""
+    """The facts of a gang with the stages, and the numbers, that the controllers of its pods state."""
+    if len(controllers) == 1:
+        facts = replace(facts, described=controllers[0].described)
     staged = [own for own in controllers if own.staged]
     if not staged:
         return facts
@@ -299,7 +305,7 @@ def gang_of(key: GangKey, gated: Sequence[Pod], released: Sequence[Pod], owner: 
     missing = missing_pods(owner.sets, pods)
     later = tuple(pod for _, pod in missing.later)
     beside = cpu_pods(pods, bool(later))
-    ranks = _ranks(gated, released, beside, missing, problems)
+    ranks = _ranks(gated, released, beside, missing, owner.described, problems)
     common, parts, spread, fault = _topology_requests([*pods, *later], beside, ranks, problems)
     stated = stated_size(pods, problems)
     size = size_of(key, stated, owner.size)
@@ -331,6 +337,7 @@ def gang_of(key: GangKey, gated: Sequence[Pod], released: Sequence[Pod], owner: 
         cpu_pods=beside,
         alone=len(beside) == len(pods) and not later and owner.devices() is False,
         wrongly_shared=wrongly_shared,
+        described=owner.described,
     )
 
 
@@ -349,12 +356,17 @@ def _lacks_pods(pods: Sequence[Pod], size: int | None, minimum: int | None) -> b
 
 
 def _ranks(
-    gated: Sequence[Pod], released: Sequence[Pod], beside: Set[str], missing: MissingPods, problems: list[str]
+    gated: Sequence[Pod],
+    released: Sequence[Pod],
+    beside: Set[str],
+    missing: MissingPods,
+    described: PodSets,
+    problems: list[str],
 ) -> dict[str, int]:
     """Ranks by uid, see ranks_by_uid; of CPU-only pods (beside) none needs to have one."""
     ranked = [pod for pod in gated if pod.metadata.uid not in beside]
     others = [*released, *(pod for pod in gated if pod.metadata.uid in beside)]
-    return ranks_by_uid(ranked, others, problems, missing.later)
+    return ranks_by_uid(ranked, others, problems, missing.later, PodPositions(described).position)
 
 
 def _by_rank(pods: Sequence[Pod], ranks: Mapping[str, int]) -> tuple[Pod, ...]:
@@ -404,10 +416,11 @@ class GangCache:
         if owner.sets:
             return gang_of(key, gated, released, owner)
         known_by = key, (owner.size, owner.staged, owner.minimum, owner.is_cut, owner.made)
-        if (known := self._gangs.find(known_by, *gated, None, *released)) is not None:
+        made_of = (*gated, None, *released, owner.described)
+        if (known := self._gangs.find(known_by, *made_of)) is not None:
             return known
         gang = gang_of(key, gated, released, owner)
-        return gang if _asks_again(gang) else self._gangs.keep(known_by, gang, *gated, None, *released)
+        return gang if _asks_again(gang) else self._gangs.keep(known_by, gang, *made_of)
 
     def end_pass(self) -> None:
         """Drop the gangs that were not asked for since the last pass."""

@@ -424,6 +424,7 @@ def facts_of(found: Sequence[OwnedPods], **more: Any) -> OwnerFacts:
         found[0].beside if is_staged and len(found) == 1 else (),
         _agreed(each.minimum for each in found),
         devices=lambda: _agreed(each.ask_for_devices for each in found),
+        described=found[0].sets if len(found) == 1 else (),
         **more,
     )
 
