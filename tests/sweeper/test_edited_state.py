@@ -1,7 +1,7 @@
-"""Any content of storage objects, the sweeper's own records and the configuration: no pass has a defect."""
+"""Any content of storage and device objects, of records and of the configuration: no pass has a defect."""
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final
@@ -21,6 +21,7 @@ from webhook.configuration.keys import Document
 from webhook.configuration.reader import FaultList
 from webhook.configuration.schema import SCHEMA
 from webhook.configuration.settings import Settings
+from webhook.extensions import device_claims
 from webhook.extensions.fair_order import account_use
 from webhook.extensions.known import SWITCHES
 from webhook.extensions.node_health import avoided_nodes
@@ -33,6 +34,7 @@ from webhook.policy.fair import FairOrder
 from webhook.policy.values import Policy
 from webhook.sweeper.context import Pass
 from webhook.sweeper.observe.cache import VOLUMES
+from webhook.sweeper.observe.watches import WatchedCollection
 from webhook.sweeper.sweep import Sweeper
 
 SETTINGS: Final = Settings(settle_seconds=0, reserve_seconds=0)
@@ -138,9 +140,17 @@ THEIRS: Final = tuple(with_volume(f"their-{number}", f"c{number}") for number in
 
 
 def storing(documents: Mapping[str, list[Any]]) -> NoneFailed:
-    """A live copy with these storage objects; what cannot be decoded is left out, as by a watch."""
-    cache = NoneFailed(Empty())
-    for each in VOLUMES:
+    """A live copy with these storage objects."""
+    cache = copied(NoneFailed(Empty()), VOLUMES, documents)
+    assert cache.storage(True) is not None
+    return cache
+
+
+def copied(
+    cache: NoneFailed, collections: Iterable[WatchedCollection[Any]], documents: Mapping[str, list[Any]]
+) -> NoneFailed:
+    """With these objects; what cannot be decoded is left out, as by a watch."""
+    for each in collections:
         reader, items = Reader(each.path, each.struct), dict[str, Any]()
         for document in documents[each.path]:
             with suppress(msgspec.DecodeError):  # not even its name can be read
@@ -149,7 +159,6 @@ def storing(documents: Mapping[str, list[Any]]) -> NoneFailed:
         live = cache.watches.prepare(each, lambda *_: None)
         live._replace(Listing("1", items))
         live._synced.set()
-    assert cache.storage(True) is not None
     return cache
 
 
@@ -170,6 +179,128 @@ def test_whatever_storage_objects_contain_a_gang_beside_them_is_released_without
             documents = edited(documents, path, value)
     api = Stored()
     assert not swept(api, storing(documents), *THEIRS, with_volume("there", "c0", node="n0"))
+    assert any("/pods/wait" in each for each in api.writes)
+
+
+# --- devices ------------------------------------------------------------------------------------------
+
+
+class WithDevices(NoneFailed):
+    """A live copy of an API server that serves claims on devices."""
+
+    def served(self) -> Mapping[str, str]:
+        names = (each.path.rpartition("/")[2] for each in device_claims.COLLECTIONS)
+        return {f"{name}.resource.k8s.io": "v1" for name in names}
+
+
+TAINT: Final = {"key": "x", "value": "y", "effect": "NoSchedule", "timeAdded": "2026-01-01T00:00:00Z"}
+TOLERATED: Final = {"tolerations": [{"key": "x", "operator": "Exists", "effect": "NoSchedule"}]}
+
+
+def of_devices(node: str, slices: int = 1, **more: Any) -> dict[str, Any]:
+    """A slice of a node, whose pool has so many; more: of its spec."""
+    attributes = {"model": {"string": "H100"}, "index": {"int": 0}, "driver": {"version": "1.0.0"}}
+    device: dict[str, Any] = {
+        "name": "g0", "attributes": attributes, "capacity": {"memory": {"value": "80Gi"}},
+    }  # fmt: skip
+    if slices > 1:
+        device["consumesCounters"] = [{"counterSet": "c", "counters": {"engines": {"value": "1"}}}]
+    tainted = {"name": "g1", "attributes": {"model": {"string": "H100"}}, "taints": [TAINT]}
+    spec = {
+        "driver": "gpu.example.com", "nodeName": node, "devices": [device, tainted],
+        "pool": {"name": node, "generation": 1, "resourceSliceCount": slices},
+    }  # fmt: skip
+    return {"metadata": {"name": f"{node}-{len(more)}"}, "spec": {**spec, **more}}
+
+
+REQUEST: Final[dict[str, Any]] = {
+    "devices": {
+        "requests": [
+            {
+                "name": "r",
+                "exactly": {
+                    "deviceClassName": "gpu", "allocationMode": "ExactCount", "count": 1,
+                    "selectors": [{"cel": {"expression": 'device.attributes["gpu.example.com"].index == 0'}}],
+                    **TOLERATED,
+                },
+            },
+            {
+                "name": "s",
+                "firstAvailable": [{"name": "a", "deviceClassName": "gpu", "count": 1, **TOLERATED}],
+            },
+        ],
+        "constraints": [{"requests": ["r", "s"], "matchAttribute": "gpu.example.com/model"}],
+    },
+}  # fmt: skip
+GIVEN: Final = {
+    "devices": {"results": [{"request": "r", "driver": "gpu.example.com", "pool": "n0", "device": "g0"}]},
+    "nodeSelector": {"nodeSelectorTerms": [{"matchFields": [
+        {"key": "metadata.name", "operator": "In", "values": ["n0"]}
+    ]}]},
+}  # fmt: skip
+DEVICES: Final[dict[str, list[dict[str, Any]]]] = {
+    device_claims.SLICES.path: [
+        *(of_devices(node) for node in ("n0", "n2")),
+        of_devices("n1", 2),
+        of_devices(
+            "n1", 2, devices=[], sharedCounters=[{"name": "c", "counters": {"engines": {"value": "7"}}}]
+        ),
+    ],
+    device_claims.CLASSES.path: [
+        {
+            "metadata": {"name": "gpu"},
+            "spec": {
+                "selectors": [{"cel": {"expression": 'device.driver == "gpu.example.com"'}}],
+                "extendedResourceName": "example.com/gpu",
+            },
+        },
+    ],
+    device_claims.CLAIMS.path: [
+        {"metadata": {"name": "d0", "namespace": "theirs", "uid": "d0"}, "spec": REQUEST,
+         "status": {"allocation": GIVEN, "reservedFor": [{"resource": "pods", "name": "there", "uid": "u"}]}},
+        {"metadata": {"name": "d1", "namespace": "theirs", "uid": "d1"}, "spec": REQUEST},
+    ],
+    device_claims.TEMPLATES.path: [
+        {"metadata": {"name": "t0", "namespace": "theirs"}, "spec": {"spec": REQUEST}},
+    ],
+}  # fmt: skip
+
+
+def with_claim(name: str, node: str = "", **source: str) -> Pod:
+    metadata = {"namespace": "theirs", "uid": name}
+    return gpu_pod(name, node=node, metadata=metadata, resourceClaims=[{"name": "c", **source}])
+
+
+def swept_with(documents: Mapping[str, list[Any]]) -> tuple[list[str], Stored]:
+    """The defects of passes over pods with claims and these objects, and what was written."""
+    api, extension = Stored(), device_claims.DEVICE_CLAIMS
+    cache = copied(WithDevices(Empty()), device_claims.COLLECTIONS, documents)
+    (switch,) = [each for each in SWITCHES if each.load() is extension]
+    others = (
+        with_claim("there", "n0", resourceClaimName="d0"),
+        with_claim("their-0", resourceClaimName="d1"),
+        with_claim("their-1", resourceClaimTemplateName="t0"),
+    )
+    return swept(api, cache, *others, extensions=(switch,)), api
+
+
+def test_pods_with_these_claims_are_released() -> None:
+    defects, api = swept_with(DEVICES)
+    assert not defects
+    assert all(any(f"/pods/their-{number}" in write for write in api.writes) for number in range(2))
+
+
+@hypothesis_settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.lists(st.tuples(st.sampled_from(sorted(paths_in(DEVICES), key=str)), UNUSUAL), max_size=4))
+def test_whatever_slices_classes_and_claims_contain_a_gang_beside_them_is_released_without_a_defect(
+    edits: list[tuple[tuple[str | int, ...], Any]],
+) -> None:
+    documents: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(DEVICES))
+    for path, value in edits:
+        if len(path) > 1:
+            documents = edited(documents, path, value)
+    defects, api = swept_with(documents)
+    assert not defects
     assert any("/pods/wait" in each for each in api.writes)
 
 
