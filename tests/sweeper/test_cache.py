@@ -1,15 +1,19 @@
 """When the copy of the cluster is complete, and what of our own writes it adds to it, in memory."""
 
 import time
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 import pytest
 
+from tests.extensions.node_health.failing import ended
 from tests.sweeper.preemptions import plan
 from webhook.kube.collection import Listing
+from webhook.kube.decoding import key_of
 from webhook.kube.placements import Placement
-from webhook.sweeper.observe.cache import _BUDGETS, BUDGETS_SECONDS, ClusterCache
+from webhook.sweeper.decide.kubelet_refusals import NOT_ADMITTED, refused_at
+from webhook.sweeper.observe.cache import _BUDGETS, _FAILED, BUDGETS_SECONDS, ClusterCache
 
 
 def empty() -> ClusterCache:
@@ -93,3 +97,27 @@ def test_no_leader_acts_before_the_budgets_are_read_or_have_been_waited_for(
     else:
         now += BUDGETS_SECONDS
     assert cache.is_for_leaders
+
+
+@pytest.mark.parametrize(
+    ("is_watched", "started", "refused"),
+    [(True, 10_800, 0), (True, 5, 5), (False, 600, 600)],
+    ids=["seen to fail after hours", "seen to fail at its start", "failed before this process"],
+)
+def test_a_refusal_has_the_time_of_the_start_only_where_no_better_one_is_known(
+    is_watched: bool, started: int, refused: int
+) -> None:
+    """A kubelet that is restarted may refuse pods that have run, and their start stays as it was."""
+    cache, now = empty(), int(time.time())
+    copy = cache.watches.prepare(_FAILED, cache._failed_event)
+    at = datetime.fromtimestamp(now - started, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    status = {"phase": "Failed", "reason": NOT_ADMITTED, "startTime": at}
+    pod = ended("p", "n0", status=status)
+    if is_watched:
+        copy._replace(Listing("1", {}))
+        copy._synced.set()
+        copy._apply("ADDED", key_of(pod), pod)
+    else:
+        copy._replace(Listing("1", {key_of(pod): pod}))
+    (found,) = cache.take_failed()
+    assert refused_at(found, now) == now - refused

@@ -270,9 +270,9 @@ class PodStatus(Struct, frozen=True):
     """A pod's status; its conditions are PodScheduled, DisruptionTarget, an infeasible resize, and not Ready.
 
     reason, message: why the whole pod failed; kept for failed pods only. start_time: when the kubelet
-    accepted it; kept for failed and running pods, and for those that may be moved. resources,
-    allocated_resources: the pod's actual resources, and those that the kubelet has allocated; kept if they
-    differ from the pod-level requests (spec.resources).
+    first accepted or refused it; kept for failed and running pods, and for those that may be moved.
+    resources, allocated_resources: the pod's actual resources, and those that the kubelet has allocated; kept
+    if they differ from the pod-level requests (spec.resources).
     """
 
     phase: str = ""

@@ -13,6 +13,8 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from msgspec.structs import replace
+
 from labeler.contract import keys
 from webhook.kube import drivers, objects, placements, volume_objects
 from webhook.kube.client import Api
@@ -20,6 +22,7 @@ from webhook.kube.complaints import EVENTS, FAILED_CREATE, Complaint
 from webhook.kube.disruption_budgets import BUDGETS, PodDisruptionBudget
 from webhook.kube.informer import Informer, OnEvent
 from webhook.kube.placements import Placement
+from webhook.kube.times import since_1970
 from webhook.scheduling.antiaffinity import NamespaceLabels
 from webhook.scheduling.budgets import Budgets
 from webhook.scheduling.storage import Storage
@@ -41,6 +44,8 @@ BUDGETS_SECONDS: Final = 10.0
 Then it continues without them, as where it may not read them."""
 MOST_FAILED: Final = 10_000
 """At most this many failed pods are queued; beyond it the oldest are dropped as if they had not been seen."""
+FRESH_SECONDS: Final = 60.0
+"""A pod that fails later than this after its start was not refused when it came to its node."""
 
 VOLUMES: Final = tuple(
     WatchedCollection(path, struct.__name__, struct)
@@ -225,7 +230,12 @@ class ClusterCache:
         return {name: each.metadata.labels for name, each in copy.items().items()} if copy.synced else None
 
     def take_failed(self) -> list[objects.Pod]:
-        """The pods that have failed since it was asked before; followed from the first time on."""
+        """The pods that have failed since it was asked before; followed from the first time on.
+
+        Those that were seen to fail long after their start have no start_time. A kubelet that is restarted
+        may refuse them, and the start is the only time that their status has (updateStatusInternal in
+        status_manager.go).
+        """
         self.watches.follow(_FAILED, self._failed_event)
         found = []
         while self._failed:
@@ -275,9 +285,17 @@ class ClusterCache:
 
     def _failed_event(self, before: objects.Pod | None, after: objects.Pod | None) -> None:
         if after is not None and (before is None or before.metadata.uid != after.metadata.uid):
-            self._failed.append(after)
+            is_watched = self.watches.copy_of(_FAILED).synced
+            self._failed.append(_without_old_start(after) if is_watched else after)
             self.changed.set()
 
     def _node_event(self, before: objects.Node | None, after: objects.Node | None) -> None:
         if self._changes.on_node(before, after):
             self.changed.set()
+
+
+def _without_old_start(pod: objects.Pod) -> objects.Pod:
+    started = since_1970(pod.status.start_time)
+    if started is None or time.time() - started <= FRESH_SECONDS:
+        return pod
+    return replace(pod, status=replace(pod.status, start_time=None))
