@@ -79,6 +79,7 @@ DOES_NOT: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "it was told to end": ({**FAILED, "containerStatuses": [exited(143, 70)]}, {}),
     "it was evicted": ({**FAILED, "reason": "Evicted", "containerStatuses": [exited(1, 70)]}, {}),
     "its node was shut down": ({**FAILED, "reason": "Terminated", "containerStatuses": [exited(1, 70)]}, {}),
+    "it had run before its kubelet refused it": ({**FAILED, "reason": "UnexpectedAdmissionError"}, {}),
     "its node has no capacity for it": ({**FAILED, "reason": "OutOfcpu"}, {}),
     "its image cannot be pulled": (
         {"phase": "Pending", "containerStatuses": [{"state": {"waiting": {"reason": "ErrImagePull"}}}]},

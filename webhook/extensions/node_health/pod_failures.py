@@ -7,7 +7,8 @@ Failures that a broken GPU often causes count:
     the container fails by itself, soon                its exit status
 
 Others do not count: a pod that was deleted or evicted or ran out of memory or time, an image that cannot be
-pulled, a node that was shut down. One failure never proves that the node caused it; see failing_nodes.
+pulled, a node that was shut down, a pod that had run before its kubelet refused it, as after a reboot. One
+failure never proves that the node caused it; see failing_nodes.
 
 A kubelet's refusal for any other reason is no failure of the node; see decide.kubelet_refusals.
 """
@@ -115,9 +116,8 @@ def _end_of(pod: Pod, now: float) -> _End | None:
     if status.phase == "Failed" and status.reason:
         # A reason means that the kubelet or a controller failed the pod, not a container.
         at = seconds_of(status.start_time)
-        return (
-            _End(int(now) if at is None else at, 0, NOT_ADMITTED) if status.reason == NOT_ADMITTED else None
-        )
+        # Without a start, it had run (see ClusterCache.take_failed): its kubelet or node was restarted.
+        return None if at is None or status.reason != NOT_ADMITTED else _End(at, 0, NOT_ADMITTED)
     ends = [
         end
         for each in (*status.init_container_statuses, *status.container_statuses)
