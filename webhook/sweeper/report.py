@@ -316,8 +316,7 @@ class Reporter:
         memory = self._with_waiters(memory, waiters or {})
         current = self._pass.cache.current_placements()
         by_name = {gang.key.placement_key: gang for gang in gangs}
-        self._still_bound = self._unchanged.get(None, _none, view.index, view.domains_of(view.nodes))
-        due = self._due(current, by_name.keys() | (reservations or {}).keys())
+        due = self._due(current, by_name.keys() | (reservations or {}).keys(), view)
         unmanaged = self._bound_beside_plans(view, due)
         memory = memory.with_bound(due.values(), view)
         writer = StatusWriter(self._pass, retries)
@@ -332,14 +331,19 @@ class Reporter:
                 is_complete = False
         missed = writer.finish(memory.missed)
         self._bound.end_pass(len(current))
-        self._pass.metrics.count_gangs(states)
-        self._pass.metrics.count_causes(causes_of(memory.reasons).values(), Cause)
+        self._count(states, memory)
         retries.forget(Write.STATUS, by_name.keys() | current.keys())
         return is_complete and not writer.is_late, replace(memory, missed=missed)
 
-    def _due(self, current: Mapping[str, Placement], concerned: Set[str]) -> Mapping[str, Placement]:
+    def _count(self, states: Sequence[str], memory: ReportMemory) -> None:
+        self._pass.metrics.count_gangs(states)
+        self._pass.metrics.count_causes(causes_of(memory.reasons).values(), Cause)
+
+    def _due(
+        self, current: Mapping[str, Placement], concerned: Set[str], view: View
+    ) -> Mapping[str, Placement]:
         """Those of these Placements that are concerned, or not known as bound since the last change."""
-        bound = self._still_bound
+        bound = self._still_bound = self._unchanged.get(None, _none, view.index, view.domains_of(view.nodes))
         return {
             name: each for name, each in current.items() if name in concerned or bound.get(name) is not each
         }
