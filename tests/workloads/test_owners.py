@@ -190,6 +190,28 @@ def test_all_kinds_that_can_be_served_are_read(
     assert {key: size_of(owners, key[0], namespace, "train") for key in expected} == expected
 
 
+def test_pods_of_a_jobset_that_have_completed_are_expected_no_more(
+    cluster: Cluster, namespace: str, owners: Owners, definitions: list[str]
+) -> None:
+    define(cluster, definitions, "JobSet", "jobset.x-k8s.io", "v1alpha2")
+    api, jobs = cluster.api(), [{"name": "w", "template": {"spec": {"parallelism": 4, "completions": 4}}}]
+    made = make(cluster, namespace, "jobset.x-k8s.io/v1alpha2", "JobSet", {"replicatedJobs": jobs})
+    uid, path = made["metadata"]["uid"], f"/apis/batch/v1/namespaces/{namespace}/jobs/train"
+    job(cluster, namespace, 4)
+    reference = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "name": "train", "uid": uid}
+    labels = {"jobset.sigs.k8s.io/replicatedjob-name": "w"}
+    metadata = {"labels": labels, "ownerReferences": [{**reference, "controller": True}]}
+    merge = "application/merge-patch+json"
+    api.request("PATCH", path, body={"metadata": metadata}, content_type=merge)
+    owners.start()
+    cluster.wait_for("the owners", lambda: owners.synced)
+    assert size_of(owners, "JobSet", namespace, "train", uid) == 4
+    api.request("PATCH", f"{path}/status", body={"status": {"succeeded": 3}}, content_type=merge)
+    cluster.wait_for("its size", lambda: size_of(owners, "JobSet", namespace, "train", uid) == 1)
+    api.request("DELETE", f"{path}?propagationPolicy=Background")
+    cluster.wait_for("its size", lambda: size_of(owners, "JobSet", namespace, "train", uid) == 4)
+
+
 def test_two_owners_of_one_name_that_disagree_give_no_size(
     cluster: Cluster, namespace: str, owners: Owners, definitions: list[str]
 ) -> None:

@@ -131,6 +131,12 @@ def job_size(job: Job) -> int:
     return at_once(job.spec, (job.status.succeeded or 0) + count_of_indexes(job.status.failed_indexes))
 
 
+def job_completed(job: Job) -> int:
+    """How many of the pods that it ran at once it needs no more; 0 for a Job that fails or is deleted."""
+    is_failing = any(each.status == "True" and each.type in _FAILING for each in job.status.conditions)
+    return 0 if is_failing or job.metadata.deletion_timestamp else at_once(job.spec) - job_size(job)
+
+
 def job_creates_pods(job: Job) -> bool:
     """Whether it creates the pods that it lacks; a Job without completions creates none after a success."""
     if job.metadata.deletion_timestamp or job.spec.suspend:
@@ -154,7 +160,8 @@ def job_has_ended_pods(job: Job) -> bool:
     return bool((job.status.succeeded or 0) + count_of_indexes(job.status.failed_indexes))
 
 
-_DECIDED: Final = ("SuccessCriteriaMet", "FailureTarget", "Complete", "Failed")
+_FAILING: Final = ("FailureTarget", "Failed")
+_DECIDED: Final = ("SuccessCriteriaMet", "Complete", *_FAILING)
 """Conditions of a Job that creates no more pods and ends those that run. SuccessCriteriaMet is set by its
 success policy."""
 

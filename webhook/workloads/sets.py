@@ -1,13 +1,22 @@
 """The pods of sets of other projects: JobSet, LeaderWorkerSet, PodGroups, Grove's PodClique. Pure."""
 
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 
 import msgspec
 
 from webhook.kube.struct import Struct
 from webhook.workloads import marks
 from webhook.workloads.additions import PodTemplate, PodTemplateSpec
-from webhook.workloads.builtin import JOB_NAME_KEYS, JobSpec, Owner, at_once, has_followers
+from webhook.workloads.builtin import (
+    JOB_NAME_KEYS,
+    Job,
+    JobSpec,
+    Owner,
+    at_once,
+    has_followers,
+    job_completed,
+)
 from webhook.workloads.pod_sets import MOST_PODS, OwnedPods, PodSet, TemplatePath, one_if_unset, template_at
 
 
@@ -84,6 +93,21 @@ def job_set_pods(owner: JobSet) -> OwnedPods:
         size += max(0, each.jobs - ended.get(each.name, 0)) * at_once(each.template.spec)
         begin = groups.stop
     return OwnedPods(size, tuple(sets))
+
+
+def completed_beside(owner: JobSet, jobs: Iterable[Job]) -> int:
+    """How many completed pods the size of a JobSet counts, since their Jobs have not succeeded yet.
+
+    jobs: its Jobs.
+    """
+    completed = Counter[str]()
+    for job in jobs:
+        completed[job.metadata.labels.get(marks.REPLICATED_JOB_LABEL, "")] += job_completed(job)
+    ended = _ended(owner)
+    return sum(
+        max(0, completed[each.name] - ended.get(each.name, 0) * at_once(each.template.spec))
+        for each in owner.spec.replicated_jobs
+    )
 
 
 def _sets_of(

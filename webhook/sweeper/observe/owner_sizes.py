@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar, cast
 
 import msgspec
+from msgspec import structs
 
 from labeler.contract import keys
 from webhook.kube.client import Api, ApiError
@@ -29,6 +30,7 @@ from webhook.text import printable, sentence_list
 from webhook.workloads.builtin import Job, Owner
 from webhook.workloads.kinds import WORKLOADS, Workload
 from webhook.workloads.pod_sets import OwnedPods
+from webhook.workloads.sets import JobSet, completed_beside
 
 # --- controllers that cannot make pods ----------------------------------------------------------------
 # A quota is used up, say, or a policy refuses them.
@@ -150,6 +152,34 @@ class _Watched:
         return str(error) if is_lasting else ""
 
 
+class _OwnedJobs:
+    """The Jobs of each owner of Jobs. Safe for use by many threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._jobs: dict[tuple[str, str], dict[str, Job]] = {}
+
+    def on_change(self, before: Job | None, after: Job | None) -> None:
+        """Note that a Job was added (before is None), changed, or deleted (after is None)."""
+        with self._lock:
+            for job in filter(None, (before, after)):
+                if (owner := job.metadata.controller) is None:
+                    continue
+                identity = job.metadata.namespace, owner.uid
+                jobs = self._jobs.setdefault(identity, {})
+                if job is after:
+                    jobs[job.metadata.uid] = job
+                else:
+                    jobs.pop(job.metadata.uid, None)
+                if not jobs:
+                    del self._jobs[identity]
+
+    def of(self, owner: Owner) -> list[Job]:
+        """The Jobs of an owner."""
+        with self._lock:
+            return list(self._jobs.get((owner.metadata.namespace, owner.metadata.uid), {}).values())
+
+
 class Owners:
     """Live copies of the owners of gangs. Safe for use by many threads.
 
@@ -177,6 +207,7 @@ class Owners:
         self._refused: dict[str, str] = {}
         self._versions: Mapping[str, str] = {}
         self._delayed_jobs = DelayedJobs()
+        self._owned_jobs = _OwnedJobs()
         self._complete = threading.Event()
         self._synced = False
         self._wake = threading.Event()
@@ -234,10 +265,16 @@ class Owners:
 
         blocked: see OwnerFacts.blocked.
         """
-        found = [each.pods(owner) for each, owner in self._find(gang)]
+        found = [self._pods(each, owner) for each, owner in self._find(gang)]
         failed = functools.partial(self._delayed_jobs.most_failures, gang)
         missing = "" if found else self._why_groupless(gang)
         return facts_of(found, blocked=blocked, failed=failed, missing=missing)
+
+    def _pods(self, watched: _Watched, owner: Owner) -> OwnedPods:
+        """The pods of an owner; its size without those that have completed, as far as its Jobs are known."""
+        pods = watched.pods(owner)
+        completed = completed_beside(owner, self._owned_jobs.of(owner)) if isinstance(owner, JobSet) else 0
+        return structs.replace(pods, size=max(0, (pods.size or 0) - completed)) if completed else pods
 
     def _why_groupless(self, gang: GangKey) -> str:
         """The sentence on a PodGroup that pods name and that is not known, "" for other gangs.
@@ -313,7 +350,9 @@ class Owners:
 
     def _note(self, workload: Workload[Any], before: Owner | None, after: Owner | None) -> None:
         if workload.struct is Job:
-            self._delayed_jobs.on_change(cast(Job | None, before), cast(Job | None, after))
+            jobs = cast(Job | None, before), cast(Job | None, after)
+            self._delayed_jobs.on_change(*jobs)
+            self._owned_jobs.on_change(*jobs)
         watched = self._watched.get(workload.name)
         if before is not None and watched is not None:
             watched.known.pop(before.metadata.uid, None)
