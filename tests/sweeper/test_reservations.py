@@ -11,7 +11,7 @@ from tests.sweeper.clock import Clock
 from tests.sweeper.pods import decode, job_pod, pod_json
 from tests.sweeper.readings import Cluster
 from webhook.configuration.settings import Settings
-from webhook.kube.objects import Node, Pod
+from webhook.kube.objects import Node, Pod, SchedulingGate
 from webhook.sweeper.decide.gang_question import question
 from webhook.sweeper.decide.reservation_kinds import reserve_for_starving
 from webhook.sweeper.decide.reservations import (
@@ -22,6 +22,7 @@ from webhook.sweeper.decide.reservations import (
     opened,
 )
 from webhook.sweeper.observe.gangs import OwnerFacts, gather
+from webhook.sweeper.observe.plans import seconds_waited
 from webhook.sweeper.observe.snapshotter import Snapshotter
 from webhook.sweeper.observe.view import Moment
 
@@ -105,6 +106,32 @@ def test_a_gang_begins_to_wait_with_its_oldest_waiting_pod(ago: float, reserved:
     case = Case(runs, creationTimestamp=created.isoformat())
     assert len(case.gang.pods) == 3
     assert case.reserved() == reserved
+
+
+@pytest.mark.promise("O99")
+def test_a_gang_begins_to_wait_once_another_controller_has_removed_its_gate() -> None:
+    """Its pods are old: they have waited for their quota."""
+    case = Case(running("busy", "n2"))
+    ours = case.gang
+    gates = [*ours.gated[0].spec.scheduling_gates, SchedulingGate("kueue.x-k8s.io/admission")]
+    spec = msgspec.structs.replace(ours.gated[0].spec, scheduling_gates=gates)
+    case.gang = replace(ours, gated=(msgspec.structs.replace(ours.gated[0], spec=spec), *ours.gated[1:]))
+    case.open()
+    case.gang = ours
+    case.clock.now = 59
+    assert case.reserved() == frozenset()
+    case.clock.now = 60
+    assert case.reserved() == {"n1", "n2"}
+
+
+def test_pods_that_have_a_place_in_a_plan_wait_no_more() -> None:
+    old, new = "2026-01-01T00:00:00Z", datetime.now(UTC).isoformat()
+    pods = [job_pod(index, creationTimestamp=at) for index, at in enumerate((old, new))]
+    uids = [pod.metadata.uid for pod in pods]
+    at = datetime.now(UTC) + timedelta(seconds=30)
+    assert seconds_waited(pods, set(), at) > 3600
+    assert 29 < seconds_waited(pods, uids[:1], at) < 60
+    assert seconds_waited(pods, uids, at) == 0
 
 
 @pytest.mark.parametrize("kind", ["apps/v1 StatefulSet", "apps/v1 ReplicaSet", "v1 ReplicationController"])

@@ -39,6 +39,7 @@ from webhook.sweeper.decide.orders import NO_PLACE_FOUND, NewPlan
 from webhook.sweeper.extension import EndOrders, Extension, Gauges, HookInput, Ordered, RecordSpec
 from webhook.sweeper.metrics import GaugeSpec
 from webhook.sweeper.observe.gangs import GangKey, PodGang
+from webhook.sweeper.observe.plans import seconds_waited
 from webhook.sweeper.observe.view import View
 
 SHARE: Final = 0.02
@@ -193,8 +194,7 @@ def _waiter(
     cost = float(sum(gpus))
     if fair.model_costs:
         cost = sum(map(mul, gpus, (fair.cost(counts.model_wanted(pod)) for pod in waiting)))
-    oldest = min((pod.metadata.creation_timestamp or "" for pod in waiting), default="")
-    waited = given.view.now.at.timestamp() - (since_1970(oldest) or 0.0) if oldest else 0.0
+    waited = seconds_waited(waiting, given.view.planned, given.view.now.at)
     has_no_place = given.causes.get(gang.key) in NO_PLACE_FOUND
     name = f"{gang.key}/{gang.key.id}"
     return Waiter(gang, gang.priority, account, gang.created, name, cost, sum(gpus), has_no_place, waited)

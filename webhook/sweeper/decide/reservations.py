@@ -21,6 +21,7 @@ from webhook.placement import Snapshot
 from webhook.sweeper.decide.node_rules import NodeRule, NodeRules, RuleKind, nodes_of
 from webhook.sweeper.decide.replacements import Replacements
 from webhook.sweeper.observe.gangs import GangKey, PodGang
+from webhook.sweeper.observe.plans import foreign_gates, seconds_waited
 from webhook.sweeper.observe.view import START, Moment, View
 from webhook.text import few
 
@@ -132,7 +133,8 @@ class ReservationLedger:
     replacements: the requests of pods of plans. paused_until: until when nothing is reserved for starving
     gangs, if a gang in stages has waited for the share in the last pass (stages_waited); stages_wait records
     this for the next pass. used: the reservations of gangs that have found their place in this pass, as long
-    as their plans are not written.
+    as their plans are not written. planned: the uids of pods in plans. gated_at: by Placement, when a pod of
+    its gang last had the gate of another controller, in seconds of Moment.
     """
 
     settings: Settings = field(default_factory=Settings)
@@ -147,6 +149,8 @@ class ReservationLedger:
     stages_waited: bool = False
     stages_wait: bool = False
     used: tuple[Reservation, ...] = ()
+    planned: Set[str] = frozenset()
+    gated_at: Mapping[str, float] = field(default_factory=dict)
 
     # --- the reserved nodes ---------------------------------------------------------------------
 
@@ -245,13 +249,9 @@ class ReservationLedger:
         return self.has_waited(gang, self.settings.reserve_seconds)
 
     def has_waited(self, gang: PodGang, seconds: float) -> bool:
-        """Whether the oldest of its waiting pods is so old: those that run have found their place."""
-        oldest = min((pod.metadata.creation_timestamp or "" for pod in gang.gated), default="")
-        try:
-            age = (self.now.at - datetime.fromisoformat(oldest)).total_seconds()
-        except ValueError:
-            age = 0.0
-        return age >= seconds
+        """Whether the oldest of its waiting pods is so old, without the time behind the gates of others."""
+        behind_us = self.now.seconds - self.gated_at.get(gang.key.placement_key, float("-inf"))
+        return min(seconds_waited(gang.gated, self.planned, self.now.at), behind_us) >= seconds
 
     # --- the ledger after something has happened ------------------------------------------------
 
@@ -415,11 +415,25 @@ def opened(
         stages_waited=before.stages_wait,
         stages_wait=False,
         used=(),
+        planned=view.planned.keys(),
+        gated_at=dict(_gated_at(before.gated_at, given.gangs, settings, view.now.seconds)),
     ).in_order(given.gangs)
     for source in sources:
         found = source.reserve(replace(given, ledger=ledger))
         ledger = ledger.renewed(source.kind, found, view)
     return ledger
+
+
+def _gated_at(
+    before: Mapping[str, float], gangs: Iterable[PodGang], settings: Settings, now: float
+) -> Iterator[tuple[str, float]]:
+    """See ReservationLedger. before: those of the last pass."""
+    for gang in gangs:
+        key = gang.key.placement_key
+        if foreign_gates(gang.gated, settings.gate_prefix):
+            yield key, now
+        elif key in before:
+            yield key, before[key]
 
 
 def share_of(usable_nodes: int, settings: Settings) -> int:

@@ -57,7 +57,7 @@ from webhook.sweeper.decide.reservation_kinds import (
 from webhook.sweeper.decide.retries import Write
 from webhook.sweeper.decide.willing_gangs import as_preemption, look_for_moves
 from webhook.sweeper.observe.gangs import GangKey, PodGang
-from webhook.sweeper.observe.plans import scheduler_of
+from webhook.sweeper.observe.plans import foreign_gates, scheduler_of
 from webhook.sweeper.observe.view import View
 from webhook.text import counted, joined
 
@@ -531,9 +531,3 @@ def may_run_unpinned(gang: PodGang, waiting: Sequence[Pod], view: View) -> bool:
         return False
     placement = view.placements.get(gang.key.placement_key)
     return len(waiting) == 1 or (placement is not None and placement.is_complete)
-
-
-def foreign_gates(waiting: Sequence[Pod], prefix: str) -> list[str]:
-    """The gates of others on these pods: quota, another controller."""
-    names = {gate.name for pod in waiting for gate in pod.spec.scheduling_gates}
-    return sorted(name for name in names if not name.startswith(prefix))

@@ -3,8 +3,9 @@
 import functools
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
+from datetime import datetime
 from itertools import chain
 
 from msgspec.structs import replace
@@ -15,6 +16,7 @@ from webhook.kube.affinity import NodeSelectorTerm, SelectorRequirement
 from webhook.kube.objects import Node, Pod
 from webhook.kube.placements import Placement
 from webhook.kube.plan_pods import PlannedPod
+from webhook.kube.times import since_1970
 from webhook.placement import Topology
 from webhook.workloads.pod_group_names import was_nominated
 
@@ -24,6 +26,22 @@ from webhook.workloads.pod_group_names import was_nominated
 def is_gated(pod: Pod, prefix: str = keys.GATE_PREFIX) -> bool:
     """Whether a pod waits for us (the condition SchedulingGated lags behind; only the spec counts)."""
     return any(gate.name.startswith(prefix) for gate in pod.spec.scheduling_gates)
+
+
+def seconds_waited(gated: Iterable[Pod], planned: Container[str], at: datetime) -> float:
+    """The age of the oldest of a gang's pods that wait for a place, in seconds; 0 without any.
+
+    Its running pods have found theirs. planned: the uids of pods in plans.
+    """
+    waiting = (pod.metadata for pod in gated if pod.metadata.uid not in planned)
+    oldest = since_1970(min((each.creation_timestamp or "" for each in waiting), default=""))
+    return at.timestamp() - oldest if oldest is not None else 0.0
+
+
+def foreign_gates(pods: Iterable[Pod], prefix: str) -> list[str]:
+    """The gates of others on these pods: quota, another controller."""
+    names = {gate.name for pod in pods for gate in pod.spec.scheduling_gates}
+    return sorted(name for name in names if not name.startswith(prefix))
 
 
 def pinned_node(pod: Pod) -> str | None:
