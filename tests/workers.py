@@ -14,6 +14,7 @@ import pytest
 from xdist.scheduler import LoadScopeScheduling
 
 NATIVE: Final = (
+    "tests/cli/test_drain.py",
     "tests/cluster/test_bind.py",
     "tests/cluster/test_native_gangs.py",
     "tests/cluster/test_strict_groups.py",
