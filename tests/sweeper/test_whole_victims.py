@@ -19,6 +19,7 @@ from tests.sweeper.at_work import (
 )
 from tests.sweeper.mortal import AFTER, BEFORE, Death, MortalApi, sweep_until
 from webhook.configuration.settings import Settings
+from webhook.kube import placements
 
 SETTINGS = Settings(broken_seconds=1)
 
@@ -27,7 +28,14 @@ def fill(cluster: Cluster, namespace: str) -> None:
     """A gang of low priority with a pod on each of two nodes."""
     create_job(cluster.api(), namespace, "low", 2, template(8, priorityClassName="low"))
     wait_for_pods(cluster, namespace, lambda pods: len(pods) == 2, "the pods of the low gang")
-    sweep(cluster, namespace, SETTINGS, lambda pods: run_all(pods, "low", 2), "the low gang to run")
+    path = placements.path(namespace)
+
+    def runs(pods: Pods) -> bool:
+        """Whether it runs, and its Placement says so: a pod that is gone before that may never have run."""
+        (placement,) = cluster.api().json("GET", path)["items"] or [{}]
+        return run_all(pods, "low", 2) and bool(placement.get("status", {}).get("complete"))
+
+    sweep(cluster, namespace, SETTINGS, runs, "the low gang to run")
 
 
 def bound(pods: Pods, prefix: str) -> Pods:
