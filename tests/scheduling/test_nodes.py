@@ -100,9 +100,12 @@ def test_a_card_does_not_get_the_part_of_another_that_has_just_left_the_labels(
 
 
 @pytest.mark.parametrize(
-    "label", [{"millicores": "4000"}, {"millicores": "many"}, {"tiles": "1", "millicores": "?"}]
+    "label",
+    [{"millicores": "4000"}, {"millicores": "many"}, {"tiles": "1", "millicores": "?"}, {"millicores": "0"}],
 )
-def test_a_label_that_is_larger_or_unreadable_leaves_the_amounts_of_the_node(label: dict[str, str]) -> None:
+def test_a_label_larger_zero_or_unreadable_leaves_the_amounts_of_the_node(
+    label: dict[str, str],
+) -> None:
     node = labelled(gpu_node("0.1", i915="2", millicores="2000", tiles="2"), **label)
     assert node_of(node).problem == ""
     assert text_of(node, gpu_pod({"i915": 1, "millicores": 1000})) != "no"

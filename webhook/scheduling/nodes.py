@@ -138,16 +138,17 @@ def _cards(labels: Labels, notes: Mapping[str, str], allocatable: Mapping[str, i
 
 
 def _labelled_amounts(labels: Labels) -> dict[str, int]:
-    """The amounts of the cards that are labelled now; unreadable ones are left out.
+    """The amounts of the cards that are labelled now; unreadable ones and 0 are left out.
 
-    A card that breaks leaves the labels at once. The Node's allocatable amounts still contain its part until
-    the kubelet has copied the new capacity, and another card must not get that part.
+    The labeler writes 0 for an amount that it cannot read, as the memory of some drivers. A card that breaks
+    leaves the labels at once. The Node's allocatable amounts still contain its part until the kubelet has
+    copied the new capacity, and another card must not get that part.
     """
     found: dict[str, int] = {}
     for key in keys.CARD_AMOUNTS:
         with suppress(KeyError, QuantityError):
             found |= in_units({key: parse(labels[key])})
-    return found
+    return {key: amount for key, amount in found.items() if amount}
 
 
 def _capacity(
