@@ -1,10 +1,11 @@
 """How long a gang waits for missing pods, and for changed requests to settle. Pure.
 
-A gang is complete once its expected size is there, or no pod was added for some time: for `gangs.patience`
-if its size is known, else for `gangs.settle` (patience_for). The end of a pod does not restart that time. A
-gang of unknown size to which pods are added all the time is placed after a longest wait. A gang that was
-complete and has just lost a pod waits for its replacement as long as for a new pod. Changed requests must be
-the same for the settle time, as tools write them pod by pod.
+A gang is complete once its expected size is there, or no pod was added for some time (patience_for): for
+`gangs.patience` if its size is known, else for `gangs.settle`, and at least for as long as the Job controller
+may delay the replacement of failed pods. The end of a pod does not restart that time. A gang of unknown size
+to which pods are added all the time is placed after a longest wait. A gang that was complete and has just
+lost a pod waits for its replacement as long as for a new pod. Changed requests must be the same for the
+settle time, as tools write them pod by pod.
 
 A gang that is not complete, and has just lost a waiting pod, waits for the settle time at least. Its owner
 may be deleted: nobody says so of a kind that may not be read, and of an owner that is no controller.
@@ -36,9 +37,9 @@ _REQUESTS: Final = keys.REQUEST_ANNOTATIONS | marks.ALL | {*keys.CARD_REQUESTS}
 class Growth:
     """The history of a gang. Times are of a monotonic clock.
 
-    Losing it delays, except that a gang whose requests are being changed is asked about at once.
+    If it is lost, times begin again, but a gang whose requests are being changed is asked about at once.
 
-    members: uids in the last pass. grown_at: when one was new, or the expected size was reached.
+    members: uids in the last pass. grown_at: the last pass in which one was new, or all were there.
     waiting_since: since when some wait for others, None while none does. waiting: the pods without a place in
     the last pass, by uid. changed_at: when the request of one of them was another than in the pass before.
     shrunk_at: when one of them was gone.
