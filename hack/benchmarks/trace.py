@@ -29,7 +29,6 @@ from hack.comparing.gang_arrivals import arrivals as gang_arrivals
 from hack.comparing.gang_placers import Simple, Topogate, first_fit, kueue, tight_fit
 from hack.comparing.gang_queue import GangQueue, WaitTotals
 from hack.comparing.move_rules import MOVE_RULES, is_movable
-from hack.comparing.revisions import output_at
 from hack.comparing.trace import NODES, PODS, TraceNode, TracePod, arrivals, read_nodes, read_pods
 from hack.comparing.trace_placer import placed_by_topogate
 
@@ -61,7 +60,6 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--first-seed", type=int, default=42, metavar="S", help="the first seed (42)")
     parser.add_argument("--every", type=int, default=1, metavar="N", help="take each N-th node alone (1)")
     parser.add_argument("--placer", action="append", choices=[*_PLACERS], help="only these placers")
-    parser.add_argument("--compare", metavar="REVISION", help="also topogate at another commit")
     parser.add_argument("--gangs", action="store_true", help="gangs that come and go, instead of the trace")
     parser.add_argument("--moves", action="store_true", help="gangs that wait, and those moved for them")
     args = parser.parse_args(argv)
@@ -74,10 +72,6 @@ def main(argv: list[str] | None = None) -> int:
     for path in args.pods or [PODS]:
         for name in args.placer or _PLACERS:
             print(f"{path.stem} {name}: {_filled(path.resolve(), nodes, args, _PLACERS[name])}", flush=True)
-        if args.compare:
-            mine = [f"--seeds={args.seeds}", f"--first-seed={args.first_seed}", f"--every={args.every}"]
-            mine += [f"--nodes={args.nodes.resolve()}", f"--pods={path.resolve()}", "--placer=topogate"]
-            print(f"{args.compare}: {output_at(args.compare, __spec__.name, mine)}", end="", flush=True)
     return 0
 
 

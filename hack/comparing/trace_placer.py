@@ -21,6 +21,7 @@ from webhook.placement import (
     vector,
 )  # fmt: skip
 from webhook.scheduling.gpus import Counting
+from webhook.scheduling.pod_mix import counts_of, mix_of
 
 PASS: Final = 50
 """Pods that arrive between two passes of the sweeper."""
@@ -49,11 +50,7 @@ def placed_by_topogate(arriving: list[TracePod], nodes: list[TraceNode]) -> Iter
 
 
 def with_mix(snapshot: Snapshot, waiting: list[PodClass]) -> Snapshot:
-    """The snapshot with the mix of its pods and the waiting ones; unchanged at older revisions."""
-    try:
-        from webhook.scheduling.pod_mix import counts_of, mix_of
-    except ImportError:
-        return snapshot
+    """The snapshot with the mix of its pods and the waiting ones."""
     counting = Counting((keys.I915, keys.NVIDIA_GPU))
     return snapshot.with_mix(mix_of(snapshot, counts_of(waiting, counting), counting))
 

@@ -52,17 +52,6 @@ def flags(program: str, mode: str) -> list[str]:
     return found
 
 
-def gang_policy_of_job() -> dict[str, Any]:
-    """What a Job's spec says for a PodGroup that is bound as one.
-
-    In 1.36 nothing: an Indexed Job whose parallelism equals its completions has one. From 1.37 on a Job has
-    to ask for it, else each of its pods is bound by itself (buildWorkloadItem in job_scheduling_manager.go).
-    """
-    if int(kubernetes_version().split(".")[1]) <= FIRST_MINOR:
-        return {}
-    return {"scheduling": {"schedulingPolicy": {"gang": {}}}}
-
-
 def api_version(api: Api) -> str:
     """The version of PodGroups that a cluster serves. Raises ApiError, LookupError if it serves none."""
     group = api.json("GET", f"/apis/{API_GROUP}")

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 from hack.local import native_gangs, nodes
+from hack.local.build import kubernetes_version
 from hack.local.cluster import Cluster
 from hack.local.install import Installation
 from labeler.contract import keys
@@ -47,6 +48,17 @@ def job(cluster: Cluster, namespace: str, count: int, **more: object) -> None:
     spec |= more
     body = {"metadata": {"name": "train"}, "spec": spec}
     cluster.api().request("POST", f"/apis/batch/v1/namespaces/{namespace}/jobs", body=body)
+
+
+def _gang_policy() -> dict[str, Any]:
+    """What a Job's spec says for a PodGroup that is bound as one.
+
+    In 1.36 nothing: an Indexed Job whose parallelism equals its completions has one. From 1.37 on a Job has
+    to ask for it, else each of its pods is bound by itself (buildWorkloadItem in job_scheduling_manager.go).
+    """
+    if int(kubernetes_version().split(".")[1]) <= native_gangs.FIRST_MINOR:
+        return {}
+    return {"scheduling": {"schedulingPolicy": {"gang": {}}}}
 
 
 GANGS: Final[Mapping[str, Callable[[int], tuple[dict[str, str], str]]]] = {
@@ -97,7 +109,7 @@ def _of_leader_worker_set(number: int) -> dict[str, str]:
 def create_gang(cluster: Cluster, namespace: str, kind: str) -> None:
     """Make the eight pods of a kind of GANGS, or of a Job of which the Job controller makes the PodGroup."""
     if kind == "Job":
-        job(cluster, namespace, 8, **native_gangs.gang_policy_of_job())
+        job(cluster, namespace, 8, **_gang_policy())
         return
     api, members = cluster.api(), [GANGS[kind](number) for number in range(8)]
     for name, count in Counter(name for _, name in members).items():
