@@ -32,7 +32,7 @@ from webhook.placement import Topology
 from webhook.sweeper.decide.plan import with_valid_plans, without_overbooked
 from webhook.sweeper.decide.refusing_nodes import RefusingNodes
 from webhook.sweeper.decide.release_queue import SentReleases
-from webhook.sweeper.extension import ObjectWrite, PodEvent, WriteResult
+from webhook.sweeper.extension import ObjectEvent, ObjectWrite, WriteResult
 from webhook.sweeper.observe.membership import GangKey, key_of
 from webhook.sweeper.observe.plans import required_terms, unpinned
 from webhook.sweeper.observe.snapshotter import Snapshotter
@@ -75,7 +75,7 @@ def writes_of(view: View) -> Sequence[ObjectWrite]:
 
 def events_of(
     view: View, written: Sequence[WriteResult], memory: NativeMemory
-) -> tuple[Sequence[PodEvent], NativeMemory]:
+) -> tuple[Sequence[ObjectEvent], NativeMemory]:
     return group_events(view, needs(view), written, memory)
 
 

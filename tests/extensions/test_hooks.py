@@ -32,10 +32,9 @@ from webhook.sweeper.extension import (
     EndOrders,
     Extension,
     HookInput,
-    NodeEvent,
+    ObjectEvent,
     Ordered,
     PlanCheck,
-    PodEvent,
     RecordSpec,
     Switch,
 )
@@ -87,7 +86,7 @@ def counting(given: HookInput, memory: int) -> tuple[EndOrders, int]:
     waiting = [gang for gang in given.gangs if given.causes.get(gang.key) is Cause.INSUFFICIENT_CAPACITY]
     orders = EndOrders(
         notes={gang.key: f"call {memory}" for gang in waiting},
-        events=[PodEvent(gang.gated[0], EventReason.GANG_WAITS, "a sentence") for gang in waiting],
+        events=[ObjectEvent(gang.gated[0], EventReason.GANG_WAITS, "a sentence") for gang in waiting],
         counts={ASKED.name: {("nodes",): len(waiting)}},
         due_seconds=7.0,
     )
@@ -308,7 +307,7 @@ def test_failed_pods_are_given_once_it_is_known_whether_there_is_a_record(
 def test_events_on_nodes_are_as_a_hook_orders() -> None:
     def ends(given: HookInput, memory: Any) -> tuple[EndOrders, Any]:
         return EndOrders(
-            events=[NodeEvent(given.view.nodes["n0"], EventReason.NODE_AVOIDED, "a sentence")]
+            events=[ObjectEvent(given.view.nodes["n0"], EventReason.NODE_AVOIDED, "a sentence")]
         ), memory
 
     scene = Scene(extension("ends", after_pass=ends))

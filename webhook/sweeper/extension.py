@@ -132,19 +132,10 @@ class WriteResult:
 
 
 @dataclass(frozen=True)
-class PodEvent:
-    """An Event on a pod and its controller. note: a sentence."""
+class ObjectEvent:
+    """An Event on a pod and its controller, or on a node. note: a sentence."""
 
-    pod: Pod
-    reason: EventReason
-    note: str
-
-
-@dataclass(frozen=True)
-class NodeEvent:
-    """The same on a node."""
-
-    node: Node
+    about: Pod | Node
     reason: EventReason
     note: str
 
@@ -263,7 +254,7 @@ class EndOrders:
     record: Mapping[str, str] | None = None
     gauges: Gauges = field(default_factory=dict)
     writes: Sequence[ObjectWrite] = ()
-    events: Sequence[PodEvent | NodeEvent] = ()
+    events: Sequence[ObjectEvent] = ()
     counts: Gauges = field(default_factory=dict)
     due_seconds: float = NO_HURRY
     notes: Mapping[GangKey, str] = field(default_factory=dict)

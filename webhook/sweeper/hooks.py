@@ -14,7 +14,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any, TypeVar
 
-from webhook.kube.objects import Pod
+from webhook.kube.objects import Node, Pod
 from webhook.sweeper.context import Pass, Retries
 from webhook.sweeper.decide.core_questions import DivideGang
 from webhook.sweeper.decide.node_rules import NodeRules, join, nodes_of
@@ -26,7 +26,6 @@ from webhook.sweeper.extension import (
     Extension,
     Gauges,
     HookInput,
-    NodeEvent,
     PlanCheck,
     Switch,
     WriteResult,
@@ -305,10 +304,10 @@ class ExtensionHooks:
         for name, counts in orders.counts.items():
             self._pass.metrics.count(name, counts)
         for event in orders.events:
-            if isinstance(event, NodeEvent):
-                self._pass.announcer.announce_on_node(event.node, event.reason, event.note)
+            if isinstance(event.about, Node):
+                self._pass.announcer.announce_on_node(event.about, event.reason, event.note)
             else:
-                self._pass.announcer.announce(event.pod, event.reason, event.note)
+                self._pass.announcer.announce(event.about, event.reason, event.note)
         results, due = running.objects.write(orders.writes, retries)
         self.due_seconds = min(self.due_seconds, orders.due_seconds, due)
         if orders.record is not None and running.record is not None and running.record.write(orders.record):

@@ -37,7 +37,7 @@ from webhook.extensions.scale_up.wants import want_of
 from webhook.kube.objects import OwnerReference, Pod
 from webhook.kube.placements import Placement
 from webhook.sweeper.decide.orders import Cause
-from webhook.sweeper.extension import EndOrders, HookInput, ObjectWrite, PodEvent, WriteResult
+from webhook.sweeper.extension import EndOrders, HookInput, ObjectWrite, WriteResult
 from webhook.sweeper.observe.gangs import GangKey, OwnerFacts, gather
 from webhook.sweeper.observe.snapshotter import Snapshotter
 from webhook.sweeper.observe.view import Moment, View
@@ -79,9 +79,8 @@ class Scene:
         self.orders, self.memory = SCALE_UP.after_pass(given, self.memory)
         self.written = [WriteResult(each, True) for each in self.orders.writes]
         self.reported += [
-            (f"{each.pod.metadata.name} {each.reason}", each.reason.is_warning)
+            (f"{each.about.metadata.name} {each.reason}", each.reason.is_warning)
             for each in self.orders.events
-            if isinstance(each, PodEvent)
         ]
         for (outcome,), count in self.orders.counts.get(OUTCOMES.name, {}).items():
             self.counts[outcome] = self.counts.get(outcome, 0) + count

@@ -25,8 +25,8 @@ from webhook.kube.struct import Struct
 from webhook.sweeper.decide.orders import NO_HURRY
 from webhook.sweeper.decide.retries import Wait
 from webhook.sweeper.extension import (
+    ObjectEvent,
     ObjectWrite,
-    PodEvent,
     WatchedOwners,
     WriteResult,
 )
@@ -404,10 +404,10 @@ def patience_left(memory: NativeMemory, view: View, settings: Settings) -> float
 
 def group_events(
     view: View, wanted: Sequence[GroupNeed], written: Sequence[WriteResult], memory: NativeMemory
-) -> tuple[Sequence[PodEvent], NativeMemory]:
+) -> tuple[Sequence[ObjectEvent], NativeMemory]:
     """Events for the owners of pods that wait for their PodGroup, one for each reason. wanted: see needs."""
     errors = {f"{each.write.namespace}/{each.write.name}": each.error for each in written if each.error}
-    events, notified = list[PodEvent](), dict[str, str]()
+    events, notified = list[ObjectEvent](), dict[str, str]()
     for need in wanted:
         why = _TAKEN if foreign_groups([need.name], need.namespace, view) else errors.get(need.key, "")
         if not why:
@@ -415,7 +415,7 @@ def group_events(
         if memory.notified.get(need.key) != why and len(events) < MOST_EVENTS:
             what = "not bound" if need.has_begun else "not released"
             note = f"{what}: PodGroup {need.name}, by which its gang is bound as one, is missing: {why}"
-            events.append(PodEvent(need.first, EventReason.POD_GROUP_MISSING, note))
+            events.append(ObjectEvent(need.first, EventReason.POD_GROUP_MISSING, note))
             notified[need.key] = why
         elif need.key in memory.notified:
             notified[need.key] = memory.notified[need.key]

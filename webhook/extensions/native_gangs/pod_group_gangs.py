@@ -36,8 +36,8 @@ from webhook.sweeper.extension import (
     Extension,
     Gauges,
     HookInput,
+    ObjectEvent,
     PlanCheck,
-    PodEvent,
 )
 from webhook.sweeper.metrics import GaugeSpec
 from webhook.sweeper.observe.gangs import GangKey, PodGang
@@ -76,7 +76,7 @@ def report_left(given: HookInput, memory: NativeMemory) -> tuple[EndOrders, Nati
     notified = memory.left & left.keys()
     news = [key for key in sorted(left) if key not in notified][:MOST_EVENTS]
     events = tuple(
-        PodEvent(left[key][0], EventReason.LEFT_TO_KUBE_SCHEDULER, _note(left[key][0])) for key in news
+        ObjectEvent(left[key][0], EventReason.LEFT_TO_KUBE_SCHEDULER, _note(left[key][0])) for key in news
     )
     gauges: Gauges = {LEFT.name: {(): float(sum(map(len, left.values())))}}
     return EndOrders(gauges=gauges, events=events), replace(memory, left=notified | frozenset(news))

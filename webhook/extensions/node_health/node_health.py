@@ -51,7 +51,7 @@ from webhook.sweeper.extension import (
     Extension,
     Gauges,
     HookInput,
-    NodeEvent,
+    ObjectEvent,
     RecordSpec,
 )
 from webhook.sweeper.metrics import GaugeSpec
@@ -284,7 +284,7 @@ FAILURES: Final = GaugeSpec(
 logger = logging.getLogger(__name__)
 
 
-def _news(view: View, memory: HealthMemory) -> Iterator[NodeEvent]:
+def _news(view: View, memory: HealthMemory) -> Iterator[ObjectEvent]:
     bad, before = memory.failing_nodes.for_all, memory.announced or {}
     for name in sorted(bad.keys() - before.keys()):
         gangs = counted(bad[name].gangs, "gang")
@@ -292,11 +292,11 @@ def _news(view: View, memory: HealthMemory) -> Iterator[NodeEvent]:
         logger.warning("node_avoided node=%s gangs=%d cause=%r", name, bad[name].gangs, bad[name].cause)
         reset = RESET_COMMAND.replace("NODE", name)
         note = f"topogate avoids this node: pods of {why}. After its repair: {reset}"
-        yield NodeEvent(view.nodes[name], EventReason.NODE_AVOIDED, note)
+        yield ObjectEvent(view.nodes[name], EventReason.NODE_AVOIDED, note)
     for name in sorted(before.keys() - bad.keys()):
         logger.info("node_recovered node=%s", name)
         if name in view.nodes:
-            yield NodeEvent(
+            yield ObjectEvent(
                 view.nodes[name], EventReason.NODE_RECOVERED, "topogate no longer avoids this node"
             )
 

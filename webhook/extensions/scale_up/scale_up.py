@@ -46,8 +46,8 @@ from webhook.sweeper.extension import (
     EndOrders,
     Extension,
     HookInput,
+    ObjectEvent,
     Ordered,
-    PodEvent,
     WriteResult,
 )
 from webhook.sweeper.metrics import CounterSpec, GaugeSpec
@@ -172,7 +172,7 @@ def _unread(view: View, memory: ScaleUpMemory, asking: Asking) -> tuple[EndOrder
     return orders, replace(memory, since=asking.since, wants=asking.wants, unread_since=since)
 
 
-_Outcome = tuple[str, PodEvent | None]
+_Outcome = tuple[str, ObjectEvent | None]
 """The counted outcome, and its Event."""
 
 
@@ -185,7 +185,7 @@ def _made(given: HookInput, asked: Mapping[str, GangKey]) -> list[_Outcome]:
         if result.is_done and write.verb is Verb.CREATE and write.collection is REQUESTS:
             gang = gangs.get(asked[write.group]) if write.group in asked else None
             event = (
-                PodEvent(gang.gated[0], EventReason.NODES_REQUESTED, asked_sentence(write.name))
+                ObjectEvent(gang.gated[0], EventReason.NODES_REQUESTED, asked_sentence(write.name))
                 if gang is not None
                 else None
             )
@@ -203,7 +203,7 @@ def _news(asking: Asking, decided: Steps, known: Mapping[GangKey, Progress]) -> 
             continue
         reason = _NEWS[progress.state]
         logger.info("nodes_%s gang=%s message=%r", progress.state, key, progress.message)
-        event = PodEvent(want.gang.gated[0], reason, decided.notes.get(key, ""))
+        event = ObjectEvent(want.gang.gated[0], reason, decided.notes.get(key, ""))
         found.append((progress.state, event))
     return found
 
