@@ -218,7 +218,7 @@ def test_a_pass_that_comes_for_something_else_does_not_try_what_is_deferred(
     for clock.now in (0, 0.25, 1, 2.75, 3):
         caplog.clear()
         done = applier.apply(orders, View(PODS, PODS, {}, {}))
-        seen.append((clock.now in attempts, done.again_seconds, done.put_off == orders.evictions))
+        seen.append((clock.now in attempts, done.again_seconds, done.deferred == orders.evictions))
         is_news = bool(done.outcomes or done.delays or caplog.messages)
         assert clock.now in attempts or not is_news, "what was not tried has not failed anew"
     applier.close()

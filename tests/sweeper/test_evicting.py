@@ -94,7 +94,7 @@ def test_a_pass_whose_time_is_over_ends_with_the_first_that_is_refused(for_other
     done = apply(api, for_others=for_others)
     assert api.evicted == ["a-0", "a-1"]
     assert done.again_seconds == FIRST_SECONDS
-    names = [order.pod.metadata.name for order in done.put_off]
+    names = [order.pod.metadata.name for order in done.deferred]
     assert names[-4:] == ["a-2", "b-0", "b-1", "b-2"], "what was not tried stays due"
 
 
@@ -115,7 +115,7 @@ class Crowd:
         """Whom it asks for, and when the next one is due."""
         self.api.evicted.clear()
         done = self._applier.apply(self._orders, View([], self._pods, {}, {}))
-        assert all(order in done.put_off for order in self._orders.evictions if order not in done.evicted)
+        assert all(order in done.deferred for order in self._orders.evictions if order not in done.evicted)
         return list(self.api.evicted), SOON_SECONDS if done.failed else done.again_seconds
 
     def wait(self, seconds: float) -> None:
@@ -181,14 +181,14 @@ def test_an_eviction_that_meets_a_transient_answer_stays_due_and_makes_a_pass_du
     status: int, for_others: bool
 ) -> None:
     (done,) = evicted(status, for_others=for_others)
-    assert [order.pod.metadata.name for order in done.put_off] == ["a-0"]
+    assert [order.pod.metadata.name for order in done.deferred] == ["a-0"]
     assert done.again_seconds == FIRST_SECONDS
 
 
 @pytest.mark.parametrize("status", [403, 422])
 def test_a_deletion_that_is_refused_for_good_makes_no_pass_due(status: int) -> None:
     (done,) = evicted(status)
-    assert (done.put_off, done.failed, done.again_seconds) == ((), False, NO_HURRY)
+    assert (done.deferred, done.failed, done.again_seconds) == ((), False, NO_HURRY)
     assert [order.pod.metadata.name for order in done.denied] == ["a-0"]
 
 
@@ -210,7 +210,7 @@ def test_the_deletion_of_a_pod_that_is_written_all_the_time_is_denied_and_stays_
     order = Eviction(pod, "why", "")
     done = applier.apply(Orders(evictions=(order,)), View([], [pod], {}, {}))
     applier.close()
-    assert (done.denied, done.put_off, done.again_seconds) == ((order,), (order,), FIRST_SECONDS)
+    assert (done.denied, done.deferred, done.again_seconds) == ((order,), (order,), FIRST_SECONDS)
     assert len(api.sent) == 3
 
 

@@ -165,7 +165,7 @@ def test_what_could_not_be_deleted_of_a_gang_that_is_recreated_is_deleted_as_soo
     then: str, order: bool
 ) -> None:
     scene = GoingBack()
-    scene.on_result(Done(put_off=scene.at(50, "1 block").evictions))
+    scene.on_result(Done(deferred=scene.at(50, "1 block").evictions))
     assert bool(scene.at(51, then).evictions) is order
     if not order:
         assert scene.at(52, "1 block").evictions, "it is not asked only after another time"
@@ -173,7 +173,7 @@ def test_what_could_not_be_deleted_of_a_gang_that_is_recreated_is_deleted_as_soo
 
 def test_a_part_that_is_gone_by_itself_is_forgotten_so_that_another_waits_for_its_own_time() -> None:
     scene = GoingBack()
-    scene.on_result(Done(put_off=scene.at(50, "1 block").evictions))
+    scene.on_result(Done(deferred=scene.at(50, "1 block").evictions))
     partly_released_view, scene.view = scene.view, View([scene.gang.gated[0]], [], {"n1": NODE}, {})
     scene.at(51, "")
     scene.view = partly_released_view

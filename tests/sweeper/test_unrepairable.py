@@ -156,7 +156,7 @@ def deleting(*outcomes: str, at: Iterable[float]) -> list[tuple[set[str], set[st
         done = {
             EVICTED: Done(evicted=orders.evictions),
             DENIED: Done(denied=orders.evictions),
-            PUT_OFF: Done(put_off=orders.evictions),
+            PUT_OFF: Done(deferred=orders.evictions),
         }
         repairs.on_result(done[outcome], seconds)
     return seen

@@ -151,7 +151,7 @@ def _uids_over(done: Done) -> set[str]:
     over |= {pod.metadata.uid for pod in (*done.labelled, *(order.pod for order in done.evicted))}
     # A pod that was replaced, or has a node, is checked again: its delay is over.
     stay = {delay.pod.metadata.uid for delay in done.delays}
-    stay |= {order.pod.metadata.uid for order in done.put_off}
+    stay |= {order.pod.metadata.uid for order in done.deferred}
     return over | ({order.pod.metadata.uid for order in done.denied} - stay)
 
 

@@ -223,18 +223,18 @@ class Applier:
         pairs = tuple(pair for pair, waits in all_ if not waits)
         pods = {planned.uid: pod for pod, planned in pairs}
         self._pass.cache.expect({planned.uid: planned.node for _, planned in pairs})
-        put_off = []
+        deferred = []
         annotations = self._annotations_of(pods.values())
         for release in self._releaser.release(pairs, annotations, self._position):
             self._pass.metrics.releases.labels(release.outcome).inc()
             if release.outcome is Outcome.FAILED:
-                put_off.append(release)
+                deferred.append(release)
             done.append(self._after_release(pods[release.planned.uid], release))
-        if put_off:
-            first = put_off[0].planned
+        if deferred:
+            first = deferred[0].planned
             logger.warning(
                 "releases_deferred pods=%d first=%s/%s node=%s detail=%r",
-                len(put_off), pods[first.uid].metadata.namespace, first.name, first.node, put_off[0].detail,
+                len(deferred), pods[first.uid].metadata.namespace, first.name, first.node, deferred[0].detail,
             )  # fmt: skip
         return Done.together(done)
 

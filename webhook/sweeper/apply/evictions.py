@@ -95,7 +95,7 @@ class Evictor:
         if not orders:
             return []
         if waits := self._retries.seconds_left(_ALL):
-            return [Done(put_off=tuple(orders), again_seconds=waits)]
+            return [Done(deferred=tuple(orders), again_seconds=waits)]
         deadline = self._pass.clock() + self._pass.settings.pass_seconds
         orders, done = self._ordered(orders, view), list[Done]()
         for gang, together in groupby(orders, lambda order: view.gang_of(order.pod)):
@@ -134,17 +134,17 @@ class Evictor:
         left = tuple(orders[len(done) :])
         if any(each.evicted for each in done):
             self._retries.over(_ALL)
-            return [*done, Done(failed=True, put_off=left)]
+            return [*done, Done(failed=True, deferred=left)]
         done = [replace(each, again_seconds=NO_HURRY) for each in done]
-        return [*done, Done(put_off=left, again_seconds=self._retries.failed(_ALL).seconds)]
+        return [*done, Done(deferred=left, again_seconds=self._retries.failed(_ALL).seconds)]
 
     def _evict(self, order: Eviction, gang: GangKey) -> Done:
         if not self._pass.may_act():
             return Done()
         if waits := self._retries.seconds_left(_key(order)):
-            return Done(put_off=(order,), again_seconds=waits)
+            return Done(deferred=(order,), again_seconds=waits)
         done = self._ask(order, gang) if order.for_others else self._delete(order, gang)
-        if done.put_off or done.delays:
+        if done.deferred or done.delays:
             self._retries.failed(_group(order))
         else:
             self._retries.over(_group(order))
@@ -215,7 +215,7 @@ class Evictor:
         note = f"not yet {order.description}; retried at least every {self._longest:g} s: {answered(error)}"
         delay = Delay(gang, order.pod, EventReason.EVICTION_DEFERRED, str(error.status), note)
         delays = (delay,) if again.stays else ()
-        return Done(put_off=(order,), again_seconds=again.seconds, delays=delays)
+        return Done(deferred=(order,), again_seconds=again.seconds, delays=delays)
 
 
 def _key(order: Eviction) -> Key:

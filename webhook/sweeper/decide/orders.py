@@ -292,7 +292,7 @@ class Done:
 
     placed, released, evicted: carried out. labelled: pods that have got their labels. refused: would be
     refused again. failed: whether something failed that may soon succeed. warnings, outcomes: messages for
-    users. put_off: evictions that failed and stay due. denied: evictions that were answered but not carried
+    users. deferred: evictions that failed and stay due. denied: evictions that were answered but not carried
     out: refused, or for another version of the pod. again_seconds: when writes for which the API server had
     no time are due.
     """
@@ -304,7 +304,7 @@ class Done:
     refused: tuple[ApiRefusal, ...] = ()
     warnings: tuple[Warn, ...] = ()
     outcomes: tuple[GangOutcome, ...] = ()
-    put_off: tuple[Eviction, ...] = ()
+    deferred: tuple[Eviction, ...] = ()
     denied: tuple[Eviction, ...] = ()
     failed_releases: tuple[FailedRelease, ...] = ()
     delays: tuple[Delay, ...] = ()

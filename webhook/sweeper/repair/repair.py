@@ -330,14 +330,14 @@ class RepairMemory:
         The rest of a gang that is deleted as a whole stays due: else only half of it would be deleted.
         """
         answered = {order.pod.metadata.uid: now for order in (*done.evicted, *done.denied)}
-        put_off = self._rolled_back(done.put_off)
-        gone = self._rolled_back((*done.evicted, *done.denied)) - put_off
+        deferred = self._rolled_back(done.deferred)
+        gone = self._rolled_back((*done.evicted, *done.denied)) - deferred
         return replace(
             self,
             evicted=self.evicted.union(identity(each.pod) for each in done.evicted),
             deletions=after_deletion(self.deletions, (each.pod for each in done.evicted), now),
             answered={**answered, **self.answered},
-            partly_evicted=(self.partly_evicted - gone) | put_off,
+            partly_evicted=(self.partly_evicted - gone) | deferred,
         )
 
     def _rolled_back(self, orders: Iterable[Eviction]) -> set[GangKey]:
