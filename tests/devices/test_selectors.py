@@ -89,6 +89,16 @@ def test_the_time_for_selectors_in_one_pass_is_bounded_and_the_next_continues() 
     assert decided() > first
 
 
+def test_a_pass_evaluates_a_selector_even_if_loading_the_interpreter_takes_all_its_time() -> None:
+    now = iter((0.0, 5.0, 6.0, 10.0, 15.0))
+    selectors = Selectors(lambda: next(now), seconds=3.0)
+    assert selectors.matches(f"{OWN}.index >= 0", seen(1))
+    with pytest.raises(UndecidedError):
+        selectors.matches(f"{OWN}.index >= 0", seen(2))
+    selectors.begin()
+    assert selectors.matches(f"{OWN}.index >= 0", seen(2))
+
+
 def test_loading_waits_for_the_first_selector() -> None:
     code = "import sys; import webhook.sweeper.main; print('cel_expr_python' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
