@@ -81,6 +81,32 @@ def test_what_nobody_wants_is_withdrawn_unless_its_gang_is_being_released_to_the
     assert steps([], {"ns-train"}, there, CHOICES, BEGAN).withdrawn == []
 
 
+@pytest.mark.parametrize(
+    ("conditions", "is_withdrawn"),
+    [
+        ({"Accepted": "True"}, True),
+        ({"Provisioned": "False"}, True),
+        ({"Provisioned": "True"}, False),
+        ({"Failed": "True"}, False),
+        ({"Provisioned": "True", "BookingExpired": "True"}, False),
+    ],
+    ids=["accepted", "delayed", "provided", "failed", "expired"],
+)
+def test_of_a_gang_that_waits_for_something_else_only_pending_requests_are_withdrawn(
+    conditions: Conditions, is_withdrawn: bool
+) -> None:
+    there = [request(want(), 3, conditions=conditions)]
+    made = steps([], set(), there, CHOICES, BEGAN, waiting={"ns-train"})
+    assert bool(made.withdrawn) is is_withdrawn
+    assert steps([], {"ns-train"}, there, CHOICES, BEGAN).withdrawn == []
+
+
+def test_a_finished_request_of_a_gang_that_needs_no_nodes_now_does_not_count() -> None:
+    there = [request(want(f"j{number}"), conditions={"Failed": "True"}) for number in range(3)]
+    waiting = {f"ns-j{number}" for number in range(3)}
+    assert asked(steps([want("j3")], set(), there, CHOICES, BEGAN, waiting=waiting)) == [("j3", 1)]
+
+
 @pytest.mark.promise("O116")
 def test_a_namespace_has_so_many_requests_at_a_time_and_others_have_their_own() -> None:
     wants = [want(f"j{number}", pods=1) for number in range(5)] + [want("x", "other")]

@@ -35,7 +35,7 @@ from webhook.extensions.scale_up.scale_up import (
 )
 from webhook.extensions.scale_up.wants import want_of
 from webhook.kube.objects import OwnerReference, Pod
-from webhook.kube.placements import Placement
+from webhook.kube.placements import Placement, PlacementSpec
 from webhook.sweeper.decide.orders import Cause
 from webhook.sweeper.extension import EndOrders, HookInput, ObjectWrite, WriteResult
 from webhook.sweeper.observe.gangs import GangKey, OwnerFacts, gather
@@ -142,6 +142,47 @@ def test_requests_of_gangs_that_need_no_more_nodes_are_withdrawn() -> None:
     scene.gangs = []
     assert scene.step() == ["delete provisioningrequests"]
     assert scene.step() == ["delete podtemplates"]
+
+
+@pytest.mark.promise("O121")
+@pytest.mark.parametrize("cause", [Cause.RESERVED, Cause.INVALID_REQUEST, Cause.OTHER_GATE])
+def test_a_pause_after_a_refusal_is_not_forgotten_while_a_gang_waits_for_something_else(
+    cause: Cause,
+) -> None:
+    scene = Scene(gpu_pod("p"), after_seconds=0.0)
+    observe(scene, {"Failed": "True"})
+    assert scene.step(cause) == []
+    assert scene.step() == []
+    (gang,) = scene.gangs
+    assert "requested again at" in scene.notes()[gang.key]
+
+
+@pytest.mark.promise("O114")
+@pytest.mark.parametrize("cause", sorted(set(Cause) - {Cause.OWNER_DELETED}))
+def test_a_provided_request_stays_whatever_its_gang_waits_for(cause: Cause) -> None:
+    scene = Scene(gpu_pod("p"), after_seconds=0.0)
+    observe(scene, {"Provisioned": "True"})
+    assert scene.step(cause) == []
+
+
+@pytest.mark.promise("O114")
+@pytest.mark.parametrize(("node", "is_withdrawn"), [("", False), ("n0", True)])
+def test_a_request_stays_until_the_released_pods_are_bound_whatever_the_status_states(
+    node: str, is_withdrawn: bool
+) -> None:
+    scene = Scene(gpu_pod("p"), after_seconds=0.0)
+    observe(scene, {"Provisioned": "True"})
+    (gang,) = scene.gangs
+    key, (pod,) = gang.key.placement_key, gang.gated
+    entry = {"uid": pod.metadata.uid, "name": "p", "node": "n0"}
+    plan = msgspec.convert({"pods": [entry]}, PlacementSpec)
+    scene.cluster.placements[key] = msgspec.structs.replace(scene.cluster.placements[key], spec=plan)
+    released = msgspec.structs.replace(pod.spec, scheduling_gates=(), node_name=node)
+    scene.cluster.pods[:] = [msgspec.structs.replace(pod, spec=released)]
+    (made,) = scene.requests.values()
+    scene.requests = {f"ns/{made.metadata.name}": made}
+    scene.gangs = []
+    assert scene.step() == (["delete provisioningrequests"] if is_withdrawn else [])
 
 
 @pytest.mark.promise("O114")

@@ -7,6 +7,9 @@
     a pending or provided request         none; report its progress
     a failed or expired request           create another with backoff, then withdraw the old one
 
+    a gang waits for something else       withdraw its pending requests; the others stay
+    all planned pods of it are bound      withdraw its requests
+
 The request itself has the attempt number, which determines the backoff. So a new leader continues where the
 previous one stopped.
 """
@@ -45,6 +48,8 @@ LONGEST_PAUSE_SECONDS: Final = 3600.0
 extension_objects."""
 SILENT_SECONDS: Final = 120.0
 """After this time without an answer, it is reported that no autoscaler has answered."""
+_PENDING: Final = frozenset({Progress.REQUESTED, Progress.DELAYED})
+"""The states in which an autoscaler may still create nodes."""
 MOST_WRITES: Final = 16
 """The most requests that one pass creates, and the most that it withdraws: the others wait."""
 
@@ -97,21 +102,26 @@ def steps(
     now: float,
     since: Mapping[str, float] = MappingProxyType({}),
     placed: Set[str] = frozenset(),
+    waiting: Set[str] = frozenset(),
 ) -> Steps:
     """The steps at this time (seconds since 1970).
 
     wants: the most urgent first. not_withdrawn: uids of the Placements of gangs whose requests stay although
     they need no nodes now. requests: all of topogate's requests that are not being deleted. since: uid ->
     when the state of a request last changed; its creation by default. placed: uids of the Placements of gangs
-    that have nodes: their provided requests no longer count.
+    that have nodes: their provided requests no longer count. waiting: those of gangs that wait for anything:
+    of their requests only those are withdrawn for which nodes may still be created.
     """
     by_owner = grouped((request.owner_uid, request) for request in requests)
     wanted = {want.owner.metadata.uid for want in wants}
     decider = _Decider(choices, now, since)
     for uid, own in by_owner.items():
-        decider.count(own, has_nodes=uid in placed and uid not in wanted)
-        if uid not in wanted:
-            decider.withdraw_unwanted(own, stays=uid in not_withdrawn)
+        if uid in wanted:
+            decider.count(own)
+            continue
+        decider.count(own, {*FINISHED, Progress.PROVIDED} if uid in placed else FINISHED)
+        if uid not in not_withdrawn:
+            decider.withdraw_unwanted(own, waits=uid in waiting)
     for want in round_robin(wants, lambda each: each.gang.key.namespace):
         decider.decide(want, by_owner.get(want.owner.metadata.uid, []))
     return decider.made.bounded()
@@ -128,16 +138,20 @@ class _Decider:
     requests: Counter[str] = field(default_factory=Counter)
     pods: Counter[str] = field(default_factory=Counter)
 
-    def count(self, own: Iterable[ProvisioningRequest], *, has_nodes: bool) -> None:
-        """Count the requests of a gang. has_nodes: its pods are being released to nodes."""
+    def count(self, own: Iterable[ProvisioningRequest], but: Set[Progress] = frozenset()) -> None:
+        """Count the requests of a gang, but for those in these states."""
         for each in own:
-            if not has_nodes or progress_of(each).state is not Progress.PROVIDED:
+            if progress_of(each).state not in but:
                 self.requests[each.metadata.namespace] += 1
                 self.pods[each.metadata.namespace] += each.pods
 
-    def withdraw_unwanted(self, own: Iterable[ProvisioningRequest], *, stays: bool) -> None:
-        """Withdraw the requests of a gang that needs none. stays: withdraw only finished requests."""
-        self.made.withdrawn += [each for each in own if not stays or progress_of(each).state in FINISHED]
+    def withdraw_unwanted(self, own: Iterable[ProvisioningRequest], *, waits: bool) -> None:
+        """Withdraw the requests of a gang that needs none.
+
+        waits: it has no nodes yet. A provided request keeps nodes for it, and a finished one has the attempt
+        number, so these stay.
+        """
+        self.made.withdrawn += [each for each in own if not waits or progress_of(each).state in _PENDING]
 
     def decide(self, want: Want, own: Sequence[ProvisioningRequest]) -> None:
         """Request nodes for a gang, or follow its request. own: its requests."""

@@ -31,11 +31,12 @@ from webhook.extensions.scale_up.provisioning_requests import (
 from webhook.extensions.scale_up.wants import (
     Asking,
     KnownWant,
+    being_released,
     not_known,
-    placed,
     still_wanted,
     waiting_since,
     who_asks,
+    without_nodes,
 )
 from webhook.sweeper.decide.node_rules import NodeRules
 from webhook.sweeper.decide.orders import NO_HURRY
@@ -267,9 +268,11 @@ class ScaleUpExtension(Extension):
         if templates is None or REQUESTS.of(view) is None:
             return _unread(view, memory, asking)
         requests, now = live_requests(view), view.now.at.timestamp()
-        sightings, unbound_gangs = sighted(memory.sightings, requests, now), placed(view.placements)
-        stay = still_wanted(given, asking.early) | unbound_gangs
-        decided = steps(asking.wanted, stay, requests, choices, now, since_by_uid(sightings), unbound_gangs)
+        sightings, released = sighted(memory.sightings, requests, now), being_released(view, requests)
+        stay, waiting = still_wanted(given, asking.early) | released, without_nodes(given)
+        decided = steps(
+            asking.wanted, stay, requests, choices, now, since_by_uid(sightings), released, waiting
+        )
         names = {ask.want.gang.key: request_name(ask, choices) for ask in decided.asks}
         news = _news(asking, decided, memory.progress)
         made = _made(given, memory.asked)

@@ -6,14 +6,14 @@ since users who may read PodTemplates may not be allowed to read pods.
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
 
 from labeler.contract import keys
-from webhook.extensions.scale_up.provisioning_requests import REQUESTS, TEMPLATES
+from webhook.extensions.scale_up.provisioning_requests import REQUESTS, TEMPLATES, ProvisioningRequest
 from webhook.grouping import grouped
 from webhook.kube import placements
 from webhook.kube.objects import Pod
@@ -89,15 +89,21 @@ def members(gang: PodGang, view: View) -> list[Pod]:
 
     CPU-only pods are left out: they use existing capacity, or kube-scheduler places them.
     """
+    waiting = _waiting_members(gang, view)
+    if not waiting:
+        return []
+    later = [pod for pod in gang.later if asks_for_devices(pod.spec)]
+    return [*waiting[: needed(gang, waiting)], *later]
+
+
+def _waiting_members(gang: PodGang, view: View) -> list[Pod]:
+    """The pods without a place that a gang needs to run."""
     waiting = [
         pod
         for pod in gang.gated
         if pod.metadata.uid not in view.planned and pod.metadata.uid not in gang.cpu_pods
     ]
-    if not waiting or has_enough(gang, waiting):
-        return []
-    later = [pod for pod in gang.later if asks_for_devices(pod.spec)]
-    return [*waiting[: needed(gang, waiting)], *later]
+    return [] if has_enough(gang, waiting) else waiting
 
 
 def want_of(gang: PodGang, pods: Sequence[Pod], owner: Placement) -> Want:
@@ -161,6 +167,8 @@ _PASSING: Final = frozenset(
     }
 )
 """Causes that may end in the next pass, so requests are not withdrawn."""
+
+_UNDER_WAY: Final = (placements.RELEASING, placements.RELEASED)
 
 KnownWant = tuple[frozenset[tuple[str, str]], Want]
 """The pods (uid and resourceVersion) of a gang, and the nodes that they need."""
@@ -279,7 +287,29 @@ def still_wanted(given: HookInput, early: frozenset[GangKey]) -> set[str]:
     return {each.metadata.uid for name, each in given.view.placements.items() if name in passing}
 
 
-def placed(found: Mapping[str, Placement]) -> set[str]:
-    """uids of the Placements of gangs whose pods are being released, or are released."""
-    under_way = (placements.RELEASING, placements.RELEASED)
-    return {each.metadata.uid for each in found.values() if each.status.state in under_way}
+def without_nodes(given: HookInput) -> set[str]:
+    """uids of Placements of gangs that wait, whatever for: their provided requests stay."""
+    waiting = {
+        gang.key.placement_key
+        for gang in given.gangs
+        if given.causes.get(gang.key) is not Cause.OWNER_DELETED and _waiting_members(gang, given.view)
+    }
+    return {each.metadata.uid for name, each in given.view.placements.items() if name in waiting}
+
+
+def being_released(view: View, requests: Iterable[ProvisioningRequest]) -> set[str]:
+    """uids of the Placements that own these requests, and whose gangs have nodes, but are not bound yet.
+
+    Their status alone is not enough, as it is written later than pods are released.
+    """
+    owners = {each.owner_uid for each in requests}
+    return {
+        each.metadata.uid
+        for each in view.placements.values()
+        if each.metadata.uid in owners
+        and (each.status.state in _UNDER_WAY or any(map(_is_unbound, view.pods_of(each))))
+    }
+
+
+def _is_unbound(pod: Pod) -> bool:
+    return not pod.spec.node_name and not pod.metadata.deletion_timestamp
