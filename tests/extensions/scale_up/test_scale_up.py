@@ -224,6 +224,16 @@ def test_of_thousands_of_gangs_of_a_tenant_few_are_looked_at_and_all_get_a_reaso
     assert len(notes) == 2_001
 
 
+@pytest.mark.promise("O116")
+def test_elastic_gangs_that_run_keep_no_other_gang_of_their_namespace_from_asking() -> None:
+    scene = Scene(*(gpu_pod(f"p{number}") for number in range(3)), after_seconds=0.0, requests=2)
+    *elastic, last = scene.gangs
+    runs = (gpu_pod("r", node="n0"),)
+    scene.gangs = [*(replace(gang, released=runs, minimum=1) for gang in elastic), last]
+    assert scene.step() == ASKED
+    assert list(scene.notes()) == [last.key]
+
+
 @pytest.mark.promise("O121")
 @pytest.mark.parametrize(
     ("conditions", "event", "outcome"),

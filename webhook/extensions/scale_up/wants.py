@@ -259,13 +259,14 @@ def _bounded(
     first: Counter[str] = Counter()
     for gang in gangs:
         owner, pods = view.placements[gang.key.placement_key], members(gang, view)
+        if not pods:
+            continue
         if owner.metadata.uid not in asked_for and len(pods) <= choices.pods:
             first[gang.key.namespace] += 1
             if first[gang.key.namespace] > choices.requests:
                 behind.add(gang.key)
                 continue
-        if pods:
-            wants[gang.key] = _want(gang, pods, owner, known.get(gang.key))
+        wants[gang.key] = _want(gang, pods, owner, known.get(gang.key))
     return wants, frozenset(behind)
 
 
