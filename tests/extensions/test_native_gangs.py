@@ -16,11 +16,13 @@ from webhook.configuration.settings import Settings
 from webhook.extensions.native_gangs.adopt import complete_gangs
 from webhook.extensions.native_gangs.group_constraints import excluded_by_label
 from webhook.extensions.native_gangs.own_pod_groups import COLLECTIONS, GROUPS, NativeMemory
-from webhook.extensions.native_gangs.pod_group_gangs import LEFT, report_left
+from webhook.extensions.native_gangs.pod_group_gangs import LEFT, NATIVE_GANGS, report_left
 from webhook.kube.objects import Pod
+from webhook.kube.placements import Placement
 from webhook.policy.values import Policy
 from webhook.sweeper.decide.node_rules import GangNodes
-from webhook.sweeper.extension import HookInput
+from webhook.sweeper.decide.release_queue import SentReleases
+from webhook.sweeper.extension import HookInput, with_plan_checks
 from webhook.sweeper.observe.gangs import OwnerFacts, PodGang, gather
 from webhook.sweeper.observe.snapshotter import Snapshotter
 from webhook.workloads.native_gangs import BINDS_ANY_PRIORITY, VERSIONS, NativePodGroup, is_in_tree
@@ -249,6 +251,37 @@ def test_a_group_whose_pods_each_name_a_gang_of_their_own_delays_nobody() -> Non
         return work_of(lambda: gangs_of({"g": group(2)}, *members))
 
     assert work(800) < 8 * work(200), "by the square it would be sixteen times"
+
+
+@pytest.mark.promise("R250")
+@pytest.mark.parametrize(
+    ("groups", "why"),
+    [
+        ({"in/g": group(2)}, ""),
+        ({"in/g": group(3)}, "2 pods of PodGroup g exist"),
+        ({}, "its PodGroup g is missing"),
+        ({"in/g": group(3, parentCompositePodGroupName="whole")}, ""),
+    ],
+    ids=["it fits", "too few pods", "deleted", "a tree"],
+)
+def test_no_plan_holds_nodes_for_a_group_that_kube_scheduler_no_longer_binds(
+    groups: dict[str, NativePodGroup], why: str
+) -> None:
+    waiting, released = pods(2)
+    spec = msgspec.structs.replace(released.spec, scheduling_gates=())
+    released = msgspec.structs.replace(released, spec=spec)
+    cluster = Nodes(2, waiting, released)
+    entries = [{"uid": f"g-{number}", "name": f"g-{number}", "node": f"n{number}"} for number in (0, 1)]
+    plan = {"metadata": {"name": "g", "namespace": "in", "uid": "plan"}, "spec": {"pods": entries}}
+    cluster.placements["in/g"] = msgspec.convert(plan, Placement)
+    view = replace(Snapshotter(cluster, Settings()).view(), objects={GROUPS: groups})
+    sent = SentReleases()
+    check = NATIVE_GANGS.check_plans(HookInput(view, sent=sent))
+    assert sorted(check.why_not_tried) == (["g-0", "g-1"] if why else [])
+    assert all(each.startswith(why) for each in check.why_not_tried.values())
+    after = with_plan_checks(view, [check], sent)
+    assert list(after.planned) == ([] if why else ["g-0"])
+    assert after.why_not_tried == check.why_not_tried
 
 
 @pytest.mark.promise("R282")

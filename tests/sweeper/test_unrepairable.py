@@ -70,6 +70,20 @@ def test_a_pod_that_no_scheduler_schedules_loses_its_position_unless_all_wait_fo
     assert repaired.stuck.nodes == {"n1"}, "others go elsewhere in any case"
 
 
+@pytest.mark.promise("R250")
+def test_a_pod_that_is_not_tried_for_a_known_reason_is_reported_and_then_deleted() -> None:
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "job", "controller": True}
+    repairs = Repairs(released("a", tried=False, owner=owner))
+    repairs.view = replace(repairs.view, why_not_tried={"uid-a": "its PodGroup g is missing"})
+    repairs.at(0.0)
+    orders = repairs.at(BIND).orders
+    assert not orders.evictions
+    assert [each.note for each in orders.warnings] == ["no scheduler has tried it: its PodGroup g is missing"]
+    repaired = repairs.at(3 * BIND)
+    assert [each.pod.metadata.name for each in repaired.orders.evictions] == ["a"]
+    assert not repaired.refusing, "its node is not to blame"
+
+
 @pytest.mark.promise("O94", "I35")
 def test_a_pod_that_cannot_be_bound_is_deleted_in_the_end_though_no_controller_recreates_it() -> None:
     before = after(ABANDON - 1, released("a"))

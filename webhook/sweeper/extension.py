@@ -211,10 +211,12 @@ class PlanCheck:
 
     not_released: pods that are not released in this pass, since an object that they need is not written yet.
     invalid: pods whose plan is no longer valid; they are placed again.
+    why_not_tried: why kube-scheduler tries to bind none of these pods, which may also be released.
     """
 
     not_released: Set[str] = frozenset()
     invalid: Set[str] = frozenset()
+    why_not_tried: Mapping[str, str] = field(default_factory=dict)
 
 
 def with_plan_checks(view: View, checks: Iterable[PlanCheck], sent: SentReleases) -> View:
@@ -223,6 +225,8 @@ def with_plan_checks(view: View, checks: Iterable[PlanCheck], sent: SentReleases
     for each in checks:
         invalid |= each.invalid
         not_released |= each.not_released
+        if each.why_not_tried:
+            view = replace(view, why_not_tried={**view.why_not_tried, **each.why_not_tried})
     if not_released:
         view = replace(view, not_released=not_released)
     return without_plans(view, invalid, sent)

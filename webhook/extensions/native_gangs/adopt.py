@@ -44,6 +44,29 @@ def complete_gangs(given: HookInput) -> Sequence[PodGang]:
     return [_guarded(gang, groups, given, problem_of) for gang in given.gangs]
 
 
+def pods_not_tried(view: View) -> Mapping[str, str]:
+    """uid -> why kube-scheduler tries to bind none of these planned or released pods: their PodGroup.
+
+    It may have been deleted since they were planned, or have got fewer pods.
+    """
+    there, of = GROUPS.of(view), view.index.of
+    if there is None or not of[PodTrait.OF_A_POD_GROUP]:
+        return {}
+    groups, found = _PodGroups(view, there), dict[str, str]()
+    why = cache(lambda namespace, name: _why_not_tried(name, *groups.of(namespace, [name])))
+    for uid in of[PodTrait.OF_A_POD_GROUP].keys() & of[PodTrait.UNBOUND].keys():
+        pod = view.by_uid[uid]
+        name = native_group_of(pod) if view.is_ours(pod) and not pod.metadata.deletion_timestamp else ""
+        if name and (sentence := why(pod.metadata.namespace, name)):
+            found[uid] = sentence
+    return found
+
+
+def _why_not_tried(name: str, there: Mapping[str, NativePodGroup], members: Mapping[str, "_Members"]) -> str:
+    """Why kube-scheduler tries no pod of this PodGroup, "" if it does, or binds a tree that has it."""
+    return "" if _left(there) else _missing([name] if name not in there else []) or _lacking(there, members)
+
+
 @dataclass(frozen=True)
 class _Members:
     """The pods of a PodGroup that are not being deleted. gangs: their gangs, sorted."""

@@ -8,7 +8,7 @@ import msgspec
 
 from labeler.contract import keys
 from labeler.contract.event_reasons import EventReason
-from webhook.extensions.native_gangs.adopt import complete_gangs
+from webhook.extensions.native_gangs.adopt import complete_gangs, pods_not_tried
 from webhook.extensions.native_gangs.group_constraints import excluded_by_label
 from webhook.extensions.native_gangs.own_pod_groups import (
     COLLECTIONS,
@@ -176,8 +176,10 @@ class NativeGangsExtension(Extension):
         return orders, memory
 
     def check_plans(self, given: HookInput) -> PlanCheck:
-        """Keep pods gated whose PodGroup is missing; drop the plan of a gang that waits for replacements."""
-        return PlanCheck(hold_releases(given.view), invalid_plans(given.view, given.sent))
+        """Keep pods gated whose PodGroup is missing; drop plans that kube-scheduler would not carry out."""
+        view, why_not = given.view, pods_not_tried(given.view)
+        invalid = invalid_plans(view, given.sent) | why_not.keys()
+        return PlanCheck(hold_releases(view) | why_not.keys(), invalid, why_not)
 
     def complete_gangs(self, given: HookInput) -> Sequence[PodGang]:
         """The gangs, with the constraints of their PodGroups."""

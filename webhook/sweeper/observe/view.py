@@ -95,7 +95,8 @@ class View:
     candidate nodes a plan may use. now: the time. not_released: uids of gated pods that are not released in
     this pass, as extensions decide. objects: what extensions watch: by WatchedCollection or WatchedOwners,
     its objects by "namespace/name". Collections that were not read completely are left out.
-    lost_owners: of the pods of gangs that wait. why_not_accepted: see the function of this name.
+    lost_owners: of the pods of gangs that wait. why_not_tried: see PlanCheck. why_not_accepted: see the
+    function of this name.
     """
 
     gated: Sequence[Pod]
@@ -121,6 +122,7 @@ class View:
     not_released: Set[str] = frozenset()
     objects: Mapping[Hashable, Mapping[str, Any]] = field(default_factory=dict)
     lost_owners: LostOwners = field(default_factory=LostOwners)
+    why_not_tried: Mapping[str, str] = field(default_factory=dict)
     why_not_accepted: Callable[[Node, PodSpec], str] = why_not_accepted
 
     @cached_property

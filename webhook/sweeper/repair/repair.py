@@ -377,10 +377,7 @@ def repair_released(
 ) -> tuple[Repaired, RepairMemory]:
     """Delete the released pods that do not start where they were sent."""
     released, now = view.under_way, view.now.seconds
-    emptying = {pod.spec.node_name for pod in view.index.of[PodTrait.ENDING].values()}
-    needed, troubles = needed_repairs(
-        memory.troubles, view.sent, view.nodes, emptying, settings, now, view.why_not_accepted
-    )
+    needed, troubles = _needed(view, memory.troubles, settings)
     untried = [repair for repair in needed if repair.cause == UNTRIED]
     found = {repair.pod.metadata.uid: repair for repair in needed if repair.cause != UNTRIED}
     evictions, not_deleted = _judged(found, view, allowance, settings)
@@ -401,6 +398,27 @@ def repair_released(
         tuple(_refusals(found.values(), view)),
     )
     return repaired, memory
+
+
+def _needed(view: View, troubles: Troubles, settings: Settings) -> tuple[list[NeededRepair], Troubles]:
+    """The needed repairs of all released pods, see needed_repairs."""
+    emptying = {pod.spec.node_name for pod in view.index.of[PodTrait.ENDING].values()}
+    needed, troubles = needed_repairs(
+        troubles, view.sent, view.nodes, emptying, settings, view.now.seconds, view.why_not_accepted
+    )
+    return [_with_reason(repair, view, settings) for repair in needed], troubles
+
+
+def _with_reason(repair: NeededRepair, view: View, settings: Settings) -> NeededRepair:
+    """The repair of a pod that its scheduler does not try, if an extension knows why: it needs another place.
+
+    It gets as long as a pod that waits for others of its PodGroup.
+    """
+    why = view.why_not_tried.get(repair.pod.metadata.uid)
+    if repair.cause != UNTRIED or why is None:
+        return repair
+    cause = NOT_BOUND if repair.seconds >= 3 * settings.bind_seconds else UNTRIED
+    return replace(repair, cause=cause, reason=f"no scheduler has tried it: {why}")
 
 
 def _warnings(
@@ -457,7 +475,7 @@ def _are_abandoned(together: Sequence[NeededRepair], view: View, settings: Setti
 def _refusals(found: Iterable[NeededRepair], view: View) -> Iterator[tuple[GangKey, tuple[str, ...]]]:
     """By controller, the nodes that did not take a pod."""
     for repair in found:
-        if repair.cause == NOT_BOUND and not waits_for_group(repair.pod):
+        if repair.cause == NOT_BOUND and was_tried(repair.pod) and not waits_for_group(repair.pod):
             yield view.controller_of(repair.pod), tuple(_refusing(repair, view))
 
 
