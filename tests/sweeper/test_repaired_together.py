@@ -99,6 +99,16 @@ def test_deleted_pods_that_have_not_ended_count_as_failures_of_a_job_that_counts
     assert (allowance.why_not(others) == "") is are_deleted
 
 
+@pytest.mark.parametrize("action", ["FailJob", "FailIndex"])
+def test_a_job_that_fails_by_its_rule_on_evictions_is_not_evicted_and_may_be_repaired(action: str) -> None:
+    rule = FailureRule(action, on_pod_conditions=[FailureCondition("DisruptionTarget", "True")])
+    allowance = Allowance(Settings(), job_of_six_failures("Failed", PodFailurePolicy([rule])))
+    pods = [job_pod(0)]
+    assert "podFailurePolicy" in allowance.why_not_evicted(pods)
+    assert "podFailurePolicy" in allowance.why_jobs_end(pods)
+    assert allowance.why_not(pods) == ""
+
+
 def test_a_deleted_pod_counts_once_though_it_has_not_ended() -> None:
     ending = [job_pod(index, **DELETED) for index in range(4)]
     deletions, uids = after_deletion({}, ending, 0.0), {pod.metadata.uid: pod for pod in ending}

@@ -7,6 +7,7 @@ import pytest
 from tests.workloads.objects import read
 from webhook.workloads.builtin import (
     job_creates_pods,
+    job_fails_by,
     job_failures_left,
     job_has_ended_pods,
     job_ignores_evictions,
@@ -50,6 +51,40 @@ BY_CODE = {"action": "FailJob", "onExitCodes": {"operator": "In", "values": [42]
 def test_the_rules_of_a_job_make_evictions_no_failures(rules: list[dict[str, Any]], ignores: bool) -> None:
     spec = {"podFailurePolicy": {"rules": rules}}
     assert job_ignores_evictions(read(JOB, spec, {}, {})) is ignores
+
+
+def by_codes(action: str, operator: str, *values: int) -> dict[str, Any]:
+    return {"action": action, "onExitCodes": {"operator": operator, "values": values}}
+
+
+@pytest.mark.parametrize(
+    ("rules", "evicted", "deleted"),
+    [
+        ([], False, False),
+        ([{"action": "FailJob", **DISRUPTED}], True, False),
+        ([{"action": "FailIndex", **DISRUPTED}], True, False),
+        ([{"action": "Ignore", **DISRUPTED}, {"action": "FailJob", **DISRUPTED}], False, False),
+        ([BY_CODE, {"action": "Ignore", **DISRUPTED}], False, False),
+        ([by_codes("Ignore", "In", 143), {"action": "FailJob", **DISRUPTED}], True, False),
+        ([by_codes("FailJob", "In", 1, 143)], True, True),
+        ([by_codes("FailJob", "NotIn", 42)], True, True),
+        ([by_codes("FailJob", "NotIn", 137, 143)], False, False),
+        ([{"action": "Ignore", **DISRUPTED}, by_codes("FailJob", "NotIn", 42)], False, True),
+    ],
+    ids=[
+        "none", "fails", "fails an index", "ignores it first", "fails by another code", "ignores a signal",
+        "fails by a signal", "fails by any code but one", "fails by no signal", "ignores evictions alone",
+    ],
+)  # fmt: skip
+def test_a_job_may_fail_for_one_pod_by_its_rules_on_evictions_and_on_signals(
+    rules: list[dict[str, Any]], evicted: bool, deleted: bool
+) -> None:
+    job = read(JOB, {"podFailurePolicy": {"rules": rules}}, {}, {})
+    assert (job_fails_by(job, evicted=True, ran=True), job_fails_by(job, evicted=False, ran=True)) == (
+        evicted,
+        deleted,
+    )
+    assert not job_fails_by(job, evicted=False, ran=False)
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,8 @@
 
 import re
 import sys
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import Mapping, Sequence
+from typing import Final
 
 import msgspec
 
@@ -28,11 +28,18 @@ class FailureCondition(Struct, frozen=True):
     status: str = ""
 
 
+class ExitCodes(Struct, frozen=True):
+    """The exit codes of failed pods that a rule of a Job matches; operator: In or NotIn."""
+
+    operator: str = ""
+    values: list[int] = msgspec.field(default_factory=list)
+
+
 class FailureRule(Struct, frozen=True):
     """A Job's action for certain failed pods; on_exit_codes is set if the rule matches exit codes."""
 
     action: str = ""
-    on_exit_codes: dict[str, Any] | None = None
+    on_exit_codes: ExitCodes | None = None
     on_pod_conditions: list[FailureCondition] = msgspec.field(default_factory=list)
 
 
@@ -199,13 +206,44 @@ def job_ignores_evictions(job: Job) -> bool:
 
     An earlier rule on exit codes counts as a match, since the exit code is not known in advance.
     """
-    policy = job.spec.pod_failure_policy
-    for rule in policy.rules if policy is not None else ():
-        if rule.on_exit_codes is not None:
-            return False
-        if any(each.type == DISRUPTION and each.status != "False" for each in rule.on_pod_conditions):
-            return rule.action == "Ignore"
+    rules = list(_rules(job))
+    first = next((number for number, rule in enumerate(rules) if _is_on_disruption(rule)), None)
+    if first is None or any(rule.on_exit_codes is not None for rule in rules[:first]):
+        return False
+    return rules[first].action == "Ignore"
+
+
+def job_fails_by(job: Job, *, evicted: bool, ran: bool) -> bool:
+    """Whether its podFailurePolicy may end it, or an index of it, for one pod that is evicted or deleted.
+
+    evicted: only the eviction API writes the condition DisruptionTarget. ran: whether the pod may have run,
+    so that it ends with an exit code, usually that of a signal. Earlier rules on exit codes may not match.
+    """
+    for rule in _rules(job):
+        if (codes := rule.on_exit_codes) is not None:
+            if ran and rule.action in _ENDS and _are_of_signals(codes):
+                return True
+        elif evicted and _is_on_disruption(rule):
+            return rule.action in _ENDS
     return False
+
+
+_ENDS: Final = ("FailJob", "FailIndex")
+
+
+def _rules(job: Job) -> Sequence[FailureRule]:
+    return job.spec.pod_failure_policy.rules if job.spec.pod_failure_policy is not None else ()
+
+
+def _is_on_disruption(rule: FailureRule) -> bool:
+    return rule.on_exit_codes is None and any(
+        each.type == DISRUPTION and each.status != "False" for each in rule.on_pod_conditions
+    )
+
+
+def _are_of_signals(codes: ExitCodes) -> bool:
+    """Whether a rule matches the exit code of SIGTERM (143) or SIGKILL (137)."""
+    return any((code in codes.values) == (codes.operator == "In") for code in (137, 143))
 
 
 def at_once(spec: JobSpec, succeeded: int = 0) -> int:

@@ -17,6 +17,7 @@ from webhook.workloads.builtin import (
     Job,
     job_counts_only_ended,
     job_creates_pods,
+    job_fails_by,
     job_failures_left,
     job_has_ended_pods,
     job_ignores_evictions,
@@ -79,7 +80,8 @@ class Allowance:
 
     def why_jobs_end(self, pods: Sequence[Pod], ordered: Iterable[Pod] = ()) -> str:
         """Which Job would fail for good if all of these pods were evicted, and why; "" if none."""
-        return self._why_a_job_fails([pod for pod in pods if not self._is_ignored(pod)], ordered)
+        counted = [pod for pod in pods if not self._is_ignored(pod)]
+        return self._why_a_job_fails(counted, ordered, evicted=True)
 
     def _is_ignored(self, pod: Pod) -> bool:
         if not _is_of_job(pod):
@@ -93,16 +95,20 @@ class Allowance:
         assert owner is not None
         return self.job_of(pod.metadata.namespace, owner.name, owner.uid)
 
-    def _why_a_job_fails(self, pods: Sequence[Pod], ordered: Iterable[Pod]) -> str:
+    def _why_a_job_fails(self, pods: Sequence[Pod], ordered: Iterable[Pod], *, evicted: bool = False) -> str:
+        """evicted: whether they are evicted, or deleted."""
         coming = by_owner(ordered)
         jobs = {key: own for key, own in by_owner(pods).items() if _is_of_job(own[0])}
-        return next(filter(None, (self._of_job(own, coming.get(key, ())) for key, own in jobs.items())), "")
+        reasons = (self._of_job(own, coming.get(key, ()), evicted) for key, own in jobs.items())
+        return next(filter(None, reasons), "")
 
-    def _of_job(self, pods: Sequence[Pod], ordered: Sequence[Pod]) -> str:
+    def _of_job(self, pods: Sequence[Pod], ordered: Sequence[Pod], evicted: bool) -> str:
         job, owner = self._job(pods[0]), pods[0].metadata.controller
         assert owner is not None
         if job is None:
             return f"its Job {owner.name} cannot be read, which may allow no more failures"
+        if any(job_fails_by(job, evicted=evicted, ran=pod.status.phase == "Running") for pod in pods):
+            return f"its Job {owner.name} would fail by its podFailurePolicy; ignore DisruptionTarget there"
         failing = {pod.metadata.uid for pod in (*pods, *ordered)} | self._uncounted(job, pods[0])
         if len(failing) > job_failures_left(job):
             return f"its Job {owner.name} would reach its backoffLimit and fail; raise it"
