@@ -10,14 +10,17 @@ import pytest
 from tests.sweeper.clock import Clock
 from tests.sweeper.cluster import Nodes, Placing, gpu_pod
 from tests.sweeper.preemptions import member, plan
+from tests.workloads.objects import JOBSET, read, replicated
 from webhook.configuration.settings import ScaleUp, Settings
 from webhook.kube.objects import NodeSpec, OwnerReference, Pod
 from webhook.kube.placements import Placement
 from webhook.sweeper.decide.orders import Cause
 from webhook.sweeper.observe.gangs import OwnerFacts, gather
+from webhook.sweeper.observe.owner_sizes import facts_of
 from webhook.sweeper.observe.view import Moment
 from webhook.sweeper.repair.broken import BrokenSince, WhyNot, evict_broken
 from webhook.workloads import marks
+from webhook.workloads.sets import job_set_pods
 
 SETTINGS = Settings(broken_seconds=30)
 
@@ -42,6 +45,7 @@ class PartlyRunning:
         self.why_not: WhyNot = nothing_against_it
         self.cause: Cause | None = Cause.INSUFFICIENT_CAPACITY
         self.is_unasked = False
+        self.facts = OwnerFacts()
 
     def plan(self, **more: str) -> dict[str, Placement]:
         _, made = plan("low", {"ns-low-0": "n0", "ns-low-1": "n1", **more})
@@ -61,7 +65,7 @@ class PartlyRunning:
 
     def once(self, size: int | None = 2) -> list[str]:
         view = replace(Placing(self.cluster, SETTINGS).view(), now=Moment(self.clock()))
-        gangs = gather(view.gated, view.others, lambda _: OwnerFacts(size=size), view.gang_of)
+        gangs = gather(view.gated, view.others, lambda _: replace(self.facts, size=size), view.gang_of)
         unasked = {gang.key for gang in gangs} if self.is_unasked else set()
         causes = {gang.key: self.cause for gang in gangs if self.cause}
         orders, self.since = evict_broken(
@@ -226,6 +230,40 @@ def test_a_gang_near_its_end_stays_though_others_have_come_where_its_pods_have_s
     gang.cluster.placements = gang.plan(**{"ns-low-8": "n2", "ns-low-9": "n2"})
     gang.cluster.pods.append(member("next", 0, "n2", priority=100))
     assert gang.look() == []
+
+
+def of_jobset(index: int, job: int, node: str = "", number: str = "0") -> Pod:
+    """A pod of the Job of this number of the JobSet low."""
+    labels = {marks.JOBSET_NAME_LABEL: "low", marks.JOB_GLOBAL_INDEX: str(job), marks.JOB_INDEX_KEY: number}
+    return member(
+        "low", index, node, metadata={"labels": {key: text for key, text in labels.items() if text}}
+    )
+
+
+@pytest.mark.promise("O194")
+@pytest.mark.parametrize(
+    ("job", "number", "ended", "expected"),
+    [(2, "0", 0, []), (2, "0", 1, []), (2, "", 1, []), (1, "0", 0, ["low-1"])],
+    ids=["the status is behind", "the status says so", "without ranks", "it was lost itself"],
+)
+def test_a_driver_stays_whose_next_part_finds_no_place_once_the_part_before_it_has_completed(
+    job: int, number: str, ended: int, expected: list[str]
+) -> None:
+    """Another pod has taken the place of a pod that completed."""
+    waits = {"dependsOn": [{"name": "prepare", "status": "Complete"}]}
+    jobs = [replicated("drive", 1, 1), replicated("prepare", 1, 1), replicated("train", 1, 2, **waits)]
+    status = {"replicatedJobsStatus": [{"name": "prepare", "succeeded": ended}]}
+    gang = PartlyRunning()
+    gang.facts = facts_of([job_set_pods(read(JOBSET, {"replicatedJobs": jobs}, status, {}))])
+    gang.left, gang.recreated = of_jobset(1, 0, "n1", number), of_jobset(2, job, number=number)
+    gang.among(gang.other)
+    gang.cluster.placements = gang.plan()
+    ((key, made),) = gang.cluster.placements.items()
+    ranks = {"ns-low-0": 1, "ns-low-1": 0} if number else {}
+    entries = [msgspec.structs.replace(each, rank=ranks.get(each.uid)) for each in made.spec.pods]
+    spec = msgspec.structs.replace(made.spec, pods=entries)
+    gang.cluster.placements[key] = msgspec.structs.replace(made, spec=spec)
+    assert gang.look(size=3) == expected
 
 
 def test_what_is_left_is_deleted_though_some_of_it_are_yet_to_be_recreated_meanwhile() -> None:

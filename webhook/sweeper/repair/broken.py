@@ -146,6 +146,18 @@ def _gone(gang: PodGang, view: View) -> list[PlannedPod]:
     return [entry for entry in entries if entry.uid not in view.by_uid]
 
 
+def _recreated(gang: PodGang, view: View) -> list[PlannedPod]:
+    """Those of them whose successors wait: the others have ended by themselves.
+
+    Without ranks that is unknown. Then all count, unless some pods are created once others have completed.
+    """
+    gone = _gone(gang, view)
+    if not gang.ranks or not gang.described:
+        return [] if any(each.phase for each in gang.described) else gone
+    waiting = {gang.ranks.get(pod.metadata.uid) for pod in gang.gated} - {None}
+    return [entry for entry in gone if entry.rank in waiting]
+
+
 def _have_ended(gang: PodGang, view: View) -> bool:
     """Whether more of its pods are gone than are recreated: they have finished, or were given up.
 
@@ -161,7 +173,7 @@ def _is_lost_to_others(gang: PodGang, left: Sequence[Pod], view: View) -> bool:
     neighbour. Pods that are on every such node do not count, as of a DaemonSet, nor those that ask for no
     scarce resource; and a cordoned node, as for a drain, has lost its pods by that.
     """
-    names = {entry.node for entry in _gone(gang, view)} & view.nodes.keys()
+    names = {entry.node for entry in _recreated(gang, view)} & view.nodes.keys()
     nodes = {name for name in names if is_usable(view.nodes[name])}
     pods = [pod for pod in _pods_on(nodes, view) if not view.is_lasting(pod)]
     if any(asks_for_devices(pod.spec) for pod in (*left, *gang.gated)):
