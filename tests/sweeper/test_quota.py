@@ -7,11 +7,14 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from hack.local.cluster import Cluster
 from labeler.contract import keys
 from tests.sweeper.at_work import Pods, create_job, is_gated, named, run_all, sweep, template
 from tests.sweeper.pods import decode, job_pod
+from tests.workloads.objects import BY_NAME, JOBSET, LWS, MPI, SET, replicated
+from tests.workloads.objects import read as read_owner
 from webhook.configuration.settings import Settings
 from webhook.kube.client import MERGE_PATCH, Api
 from webhook.kube.complaints import Complaint
@@ -109,6 +112,35 @@ def test_a_complaint_concerns_the_gang_of_whose_controllers_it_is(
     key: GangKey, about: Complaint, concerns: bool
 ) -> None:
     assert bool(Complaints([about]).blocked_reason(key)[1]) is concerns
+
+
+@pytest.mark.parametrize(
+    ("kind", "spec", "about", "concerns"),
+    [
+        (JOBSET, {"replicatedJobs": [replicated("w", 2, 4)]}, ("Job", "train-w-1"), True),
+        (JOBSET, {"replicatedJobs": [replicated("w", 2, 4)]}, ("JobSet", "train-2"), False),
+        (JOBSET, {"replicatedJobs": [replicated("w", 2, 4)]}, ("Job", "train-2-w-1"), False),
+        (JOBSET, {"replicatedJobs": [replicated("w", 10**9, 4)]}, ("Job", "train-w-9999"), True),
+        (LWS, {"replicas": 2}, ("StatefulSet", "train"), True),
+        (LWS, {"replicas": 2}, ("StatefulSet", "train-3"), True),
+        (LWS, {"replicas": 2}, ("StatefulSet", "train-2-1"), False),
+        (MPI, {"mpiReplicaSpecs": {"Launcher": {}}}, ("Job", "train-launcher"), True),
+        (MPI, {"mpiReplicaSpecs": {"Launcher": {}}}, ("Job", "train-2-launcher"), False),
+        (SET, {"replicas": 3}, ("StatefulSet", "train-2"), False),
+    ],
+)
+def test_a_complaint_about_another_set_whose_name_continues_that_of_a_gang_does_not_concern_it(
+    kind: str, spec: dict[str, Any], about: tuple[str, str], concerns: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache, workload = ClusterCache(cast(Api, None)), BY_NAME[kind]
+    owner = read_owner(kind, spec, {}, {})
+    owner = replace(owner, metadata=replace(owner.metadata, name="train"))
+    monkeypatch.setattr(cache.owners, "_find", lambda gang: [(workload, owner)])
+    monkeypatch.setattr(
+        cache.watches, "read", lambda of, **_: {each: {"e": complaint(*about)} for each in of}
+    )
+    facts = cache.asker()(GangKey("ns", workload.kind, "train", "id"))
+    assert bool(facts.blocked()[1]) is concerns
 
 
 NAMES = st.text(alphabet="ab-.0", min_size=1, max_size=4)

@@ -295,7 +295,7 @@ def _asker(api: Api, owners: Owners) -> Callable[[GangKey], OwnerFacts]:
     with contextlib.suppress(ApiError):  # a user who may not read Events gets the rest of the explanation
         complaints += read_all(api, EVENTS, Complaint, fieldSelector=FAILED_CREATE)
     failed_creations = Complaints(complaints)
-    return lambda key: owners.facts(key, lambda: failed_creations.blocked_reason(key))
+    return lambda key: owners.facts(key, functools.partial(failed_creations.blocked_reason, key))
 
 
 @contextlib.contextmanager

@@ -7,7 +7,7 @@ node). With these sets a whole gang can be planned while only its first pods exi
 from bisect import bisect_right
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, chain, islice
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -278,6 +278,19 @@ class OwnedPods(msgspec.Struct, frozen=True):
     def beside(self) -> PodSets:
         """The sets whose pods run at the same time."""
         return tuple(each for each in self.sets if each.stage is not None)
+
+    def creators(self, most: int) -> Iterator[str]:
+        """The names of the objects that create its pods, such as the Jobs of a JobSet; no more than most.
+
+        While a set of several gangs is updated, it may have twice as many.
+        """
+        names = chain.from_iterable(
+            (each.in_gang(number).name for number in range(2 * self.gangs))
+            if self.gang_key
+            else map(each.group_name, each.group_numbers)
+            for each in self.sets
+        )
+        return islice(names, most)
 
     @property
     def ask_for_devices(self) -> bool | None:

@@ -173,7 +173,7 @@ class ClusterCache:
     def asker(self) -> Callable[[GangKey], OwnerFacts]:
         """A function that looks up the facts of gangs' controllers, all as of one moment."""
         complaints = functools.cache(self._complaints)
-        return lambda key: self.owners.facts(key, lambda: complaints().blocked_reason(key))
+        return lambda key: self.owners.facts(key, lambda names: complaints().blocked_reason(key, names))
 
     def _complaints(self) -> Complaints:
         found = self.watches.read((_COMPLAINTS,), wait_seconds=0.0)

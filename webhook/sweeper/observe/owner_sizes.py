@@ -38,6 +38,9 @@ from webhook.workloads.sets import JobSet, completed_beside
 _WITHOUT_OWNER: Final = frozenset({"Pod", "Gang", "Group"})
 """Kinds of gangs whose name is not that of an object."""
 
+_CREATING_PODS: Final = frozenset({"Job", "StatefulSet"})
+"""Kinds that create their pods themselves: train-2 is another one than train."""
+
 Key = TypeVar("Key")
 
 
@@ -59,6 +62,7 @@ class Complaints:
             _note(self._by_uid, (namespace, about.uid), message)
             _note(self._by_kind, (namespace, about.kind, about.name), message)
             _note(by_name, (namespace, about.name), message)
+        self._by_name = by_name
         self._names = sorted(by_name)
         self._newest = [[by_name[name] for name in self._names]]
         """[k][i]: the newest among 2**k names from the i-th on."""
@@ -67,10 +71,11 @@ class Complaints:
             pairs = zip(narrow, narrow[width // 2 :], strict=False)
             self._newest.append([max(pair) for pair in pairs])
 
-    def blocked_reason(self, key: GangKey) -> DatedMessage:
+    def blocked_reason(self, key: GangKey, creators: Iterable[str] | None = None) -> DatedMessage:
         """When one of a gang's controllers last reported that it cannot create a pod, and why.
 
-        A set's pods are created by objects that it owns: their names are the set's, a dash and more.
+        creators: the names of the objects that create a set's pods and that it owns. Where that is not known,
+        these are all names of the set's, a dash and more, though some may be of another set.
         """
         if key.kind in _WITHOUT_OWNER:
             return NOTHING
@@ -78,10 +83,11 @@ class Complaints:
             self._by_uid.get((key.namespace, key.id), NOTHING),
             self._by_kind.get((key.namespace, key.kind, key.name), NOTHING),
         ]
-        if key.kind != "Job":  # a Job makes its pods itself: train-2 is another one than train
-            found.append(self._between((key.namespace, key.name), (key.namespace, f"{key.name}\0")))
-            # The next character after a dash is the dot.
-            found.append(self._between((key.namespace, f"{key.name}-"), (key.namespace, f"{key.name}.")))
+        if key.kind not in _CREATING_PODS:
+            names = (key.name, *(creators or ()))
+            found += (self._by_name.get((key.namespace, name), NOTHING) for name in names)
+            if creators is None:  # the next character after a dash is the dot
+                found.append(self._between((key.namespace, f"{key.name}-"), (key.namespace, f"{key.name}.")))
         at, message = max(found)
         return at, printable(message)
 
@@ -116,6 +122,9 @@ OPTIONAL: Final = {
 _PATIENCE: Final = 3
 """How often the API server is asked again, before anything may act, for what it could not serve. A
 CustomResourceDefinition whose conversion webhook is away is never readable ("storage is initializing")."""
+
+_MOST_CREATORS: Final = 1000
+"""So many names are looked up; an author may write any number of replicas."""
 
 T = TypeVar("T")
 
@@ -260,15 +269,17 @@ class Owners:
         """How many objects of each kind that is watched could not be decoded ("jobs.batch": 0)."""
         return {each.workload.name: len(each.informer.undecodable) for each in self._all()}
 
-    def facts(self, gang: GangKey, blocked: Callable[[], DatedMessage] = lambda: NOTHING) -> OwnerFacts:
+    def facts(
+        self, gang: GangKey, blocked: Callable[[Iterable[str] | None], DatedMessage] = lambda _: NOTHING
+    ) -> OwnerFacts:
         """The facts of a gang's controller; none where two owners of one name disagree.
 
-        blocked: see OwnerFacts.blocked.
+        blocked: takes creators, see Complaints.blocked_reason, and returns OwnerFacts.blocked.
         """
         found = [self._pods(each, owner) for each, owner in self._find(gang)]
         failed = functools.partial(self._delayed_jobs.most_failures, gang)
         missing = "" if found else self._why_groupless(gang)
-        return facts_of(found, blocked=blocked, failed=failed, missing=missing)
+        return facts_of(found, blocked=lambda: blocked(creators(found)), failed=failed, missing=missing)
 
     def _pods(self, watched: _Watched, owner: Owner) -> OwnedPods:
         """The pods of an owner; its size without those that have completed, as far as its Jobs are known."""
@@ -452,6 +463,12 @@ _ID_PREFIXES: Final = frozenset(workload.id_prefix for workload in WORKLOADS) - 
 def _id_prefix(gang_id: str) -> str:
     """Of a gang's id, as kinds have it."""
     return next((each for each in _ID_PREFIXES if gang_id.startswith(each)), "")
+
+
+def creators(found: Sequence[OwnedPods]) -> list[str] | None:
+    """The names of the objects that create the pods of these owners; None if unknown, or too many."""
+    names = [name for pods in found for name in pods.creators(_MOST_CREATORS)]
+    return names if names and len(names) < _MOST_CREATORS else None
 
 
 def facts_of(found: Sequence[OwnedPods], **more: Any) -> OwnerFacts:
