@@ -202,6 +202,24 @@ def test_annotations_of_the_template_count_as_in_a_job_and_override_a_namespaces
 
 
 @pytest.mark.promise("R149")
+@pytest.mark.parametrize(("excluded", "inject"), [("defaults", "true"), ("other", "false")])
+def test_pods_that_admission_leaves_alone_get_no_defaults_of_their_namespace(
+    excluded: str, inject: str
+) -> None:
+    text = POLICY_TEXT + "    defaults: {defaultModel: MI300X, defaultTier: low}\n"
+    annotations = {keys.INJECT_ANNOTATION: inject}
+    template = {
+        "metadata": {"annotations": annotations},
+        "spec": {"containers": [{"name": "c", "image": "i"}]},
+    }
+    given = rules(policy=parse(f"{text}  excluded: [{excluded}]\n").policy)
+    made = job_wanted(task({"template": template}, namespace="defaults"), given)["spec"]["template"]
+    assert made["spec"].keys().isdisjoint({"nodeSelector", "priorityClassName", "schedulingGates"})
+    assert made["metadata"]["annotations"] == annotations
+    assert made["spec"]["containers"][0]["resources"]["limits"] == {"amd.com/gpu": "1"}
+
+
+@pytest.mark.promise("R149")
 @pytest.mark.parametrize("selector", [{}, {PRODUCT: "A100"}])
 @pytest.mark.parametrize(
     ("spec", "where"),

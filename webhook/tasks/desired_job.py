@@ -155,7 +155,8 @@ def _tier(task: Task, template: Mapping[str, Any], policy: Policy) -> Tier | Non
     """That of the task, else that of its template, else the namespace's default. Raises RefusedError."""
     namespace = task.metadata.namespace
     field, name = _asked("priority", task.spec.priority, template, keys.PRIORITY_ANNOTATION)
-    name = policy.rules(namespace).default_tier if name is None else name
+    if name is None:
+        name = policy.rules(namespace).default_tier if _is_gated(task, template, policy) else ""
     if field == "priority" and not name:
         return None
     tier = policy.tier(name) or (policy.tier_of_class(name) if field == "priority" else None)
@@ -189,7 +190,7 @@ def _model(task: Task, template: Mapping[str, Any], policy: Policy) -> tuple[Gpu
         resource = _gpu_resource(default, policy)
         if default is None or not default.can_serve([resource], selector, _required_terms(template)):
             return None, _gpu_resource(None, policy)
-        return default, resource
+        return default if _is_gated(task, template, policy) else None, resource
     model = policy.gpu_model(name)
     if model is None:
         raise RefusedError(EventReason.UNKNOWN_MODEL, f"{field}: {policy.no_model(name)}")
@@ -293,7 +294,7 @@ def _template(
         spec["priorityClassName"] = class_name
     if labels:
         spec["nodeSelector"] = {**(spec.get("nodeSelector") or {}), **labels}
-    if _is_gated(task, metadata["annotations"], policy):
+    if _is_gated(task, template, policy):
         spec["schedulingGates"] = [{"name": policy.gate}]
     equip(spec, resources, task.metadata.name, task.spec.workers)
     return {"metadata": metadata, "spec": spec}
@@ -347,11 +348,14 @@ def _security_context(task: Task, rules: TaskRules) -> dict[str, Any]:
     return security
 
 
-def _is_gated(task: Task, annotations: Mapping[str, str], policy: Policy) -> bool:
-    """Not where the sweeper serves no pods, nor against an explicit choice of the author."""
+def _is_gated(task: Task, template: Mapping[str, Any], policy: Policy) -> bool:
+    """Not where the sweeper serves no pods, nor against an explicit choice of the author.
+
+    Other pods get no default of their namespace either, since admission leaves them alone.
+    """
     return (
         task.metadata.namespace not in policy.excluded_namespaces
-        and annotations.get(keys.INJECT_ANNOTATION) != keys.INJECT_NO
+        and _annotations_of(template).get(keys.INJECT_ANNOTATION) != keys.INJECT_NO
     )
 
 
