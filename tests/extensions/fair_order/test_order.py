@@ -15,7 +15,7 @@ from tests.sweeper.cluster import Nodes, Placing, gpu_pod
 from webhook.configuration.settings import Settings
 from webhook.devices.needs import needs
 from webhook.extensions.device_claims import AddedDevices, ClaimedGpus
-from webhook.extensions.fair_order.account_use import KEY, NAME, OTHER, encode
+from webhook.extensions.fair_order.account_use import KEY, NAME, OTHER, Book, encode
 from webhook.extensions.fair_order.fair_order import FAIR_ORDER, MOST_ACCOUNTS, FairMemory
 from webhook.extensions.known import SWITCHES
 from webhook.kube.client import Api, ApiError
@@ -50,6 +50,15 @@ class Stored:
         if self.error:
             raise ApiError(self.error, "Away", "it is away")
         return {"metadata": {"resourceVersion": "1"}, "data": {KEY: self.text}}
+
+
+@pytest.mark.promise("O79")
+def test_an_emptied_record_resets_the_use_of_all_accounts() -> None:
+    view = Snapshotter(Nodes(1), Settings()).view(Moment(100.0, datetime.fromtimestamp(NOW, UTC)))
+    memory = FairMemory(book=Book({"a": {"H100": 7200.0}}, at=0.0))
+    given = HookInput(view, policy=Policy(fair_order=FairOrder()), record={})
+    _, memory = FAIR_ORDER.order_gangs(given, memory)
+    assert memory.book.use == {}
 
 
 class Case:

@@ -145,10 +145,10 @@ def _counted(
 def _from_record(
     book: Book, data: Mapping[str, str], in_use: Sequence[PodGpus], view: View, fair: FairOrder
 ) -> Book:
-    """The saved use, plus the pods that have run since."""
+    """The saved use, plus the pods that have run since; none if an operator has emptied the record."""
     text, now = data.get(KEY), view.now.at.timestamp()
     if not text:
-        return book
+        return book.begun({}, 0.0, (), view.now.seconds, fair)
     try:
         record = decode(text)
     except RecordError as error:
