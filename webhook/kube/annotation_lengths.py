@@ -21,6 +21,7 @@ NUMBERS: Final = frozenset(
 """Annotations with a number, a duration or a word."""
 
 SHORT: Final = marks.ALL | {
+    marks.CONSUMED_REQUEST,
     keys.INJECT_ANNOTATION,
     *keys.REQUEST_ANNOTATIONS,
     *NUMBERS,

@@ -224,6 +224,16 @@ def test_of_thousands_of_gangs_of_a_tenant_few_are_looked_at_and_all_get_a_reaso
     assert len(notes) == 2_001
 
 
+@pytest.mark.promise("O114")
+def test_pods_for_which_another_program_has_requested_nodes_ask_for_none() -> None:
+    """As Kueue does with its admission check: the nodes may not be ready yet."""
+    annotations = {marks.CONSUMED_REQUEST: "job-train-prov-1"}
+    scene = Scene(gpu_pod("p", metadata={"annotations": annotations}), after_seconds=0.0)
+    assert scene.step() == []
+    (note,) = scene.notes().values()
+    assert note.startswith("its pods name ProvisioningRequest job-train-prov-1 of another program")
+
+
 @pytest.mark.promise("O116")
 def test_elastic_gangs_that_run_keep_no_other_gang_of_their_namespace_from_asking() -> None:
     scene = Scene(*(gpu_pod(f"p{number}") for number in range(3)), after_seconds=0.0, requests=2)

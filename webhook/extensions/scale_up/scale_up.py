@@ -55,7 +55,7 @@ from webhook.sweeper.metrics import CounterSpec, GaugeSpec
 from webhook.sweeper.observe.gangs import GangKey, PodGang
 from webhook.sweeper.observe.view import View
 from webhook.sweeper.observe.watches import Verb
-from webhook.text import sentence_list
+from webhook.text import printable, sentence_list
 from webhook.workloads import marks
 
 # --- topogate doctor ----------------------------------------------------------------------------------
@@ -118,6 +118,8 @@ UNREAD: Final = (
 )
 
 BEHIND: Final = "no nodes are requested yet: other gangs of its namespace come first"
+
+_BY_OTHERS: Final = "its pods name ProvisioningRequest {} of another program, so none is made for it"
 
 _NEWS: Final = {
     Progress.DELAYED: EventReason.NODES_DELAYED,
@@ -214,7 +216,8 @@ def _notes(
 ) -> dict[GangKey, str]:
     """The notes for gangs. names: of requests that this pass creates."""
     errors = {result.write.group: result.error for result in written if result.error}
-    notes = {**dict.fromkeys(asking.behind, BEHIND), **decided.notes}
+    others = {key: _BY_OTHERS.format(printable(name)) for key, name in asking.by_others.items()}
+    notes = {**others, **dict.fromkeys(asking.behind, BEHIND), **decided.notes}
     for key, name in names.items():
         error = errors.get(f"{key.namespace}/{name}")
         notes[key] = f"nodes cannot be requested: {error}" if error else asked_sentence(name)

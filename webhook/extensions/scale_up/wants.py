@@ -7,7 +7,7 @@ since users who may read PodTemplates may not be allowed to read pods.
 import hashlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import msgspec
@@ -24,6 +24,7 @@ from webhook.sweeper.decide.orders import NO_HURRY, Cause
 from webhook.sweeper.extension import HookInput
 from webhook.sweeper.observe.gangs import GangKey, PodGang
 from webhook.sweeper.observe.view import View
+from webhook.workloads import marks
 from webhook.workloads.pod_sets import asks_for_devices
 
 MOST_POD_CLASSES: Final = 32
@@ -181,6 +182,7 @@ class Asking:
     since: when each of them was first seen to wait for nodes (Moment.seconds). wants: of gangs that have
     waited long enough, or have a request, the most urgent first. early: gangs that have not. behind: gangs
     that wait for others of their namespace. due_seconds: until the next gang has waited long enough.
+    by_others: gangs for which another program has requested nodes, such as Kueue, and its request.
     """
 
     since: Mapping[GangKey, float]
@@ -188,6 +190,7 @@ class Asking:
     early: frozenset[GangKey]
     behind: frozenset[GangKey]
     due_seconds: float
+    by_others: Mapping[GangKey, str] = field(default_factory=dict)
 
     @property
     def wanted(self) -> list[Want]:
@@ -199,6 +202,7 @@ def who_asks(given: HookInput, since: Mapping[GangKey, float], known: Mapping[Ga
     """The gangs that request nodes. since, known: from the previous pass, see Asking."""
     view, choices = given.view, given.settings.scale_up
     waiting = [gang for gang in given.gangs if given.causes.get(gang.key) in _ASKING]
+    waiting, by_others = _without_requests_of_others(waiting)
     since = {gang.key: since.get(gang.key, view.now.seconds) for gang in waiting}
     there = [gang for gang in waiting if gang.key.placement_key in view.placements]
     asked_for = {each.owner_uid for each in (REQUESTS.of(view) or {}).values()}
@@ -209,7 +213,31 @@ def who_asks(given: HookInput, since: Mapping[GangKey, float], known: Mapping[Ga
     }
     early = {key: seconds for key, seconds in left.items() if seconds > 0}
     wants, behind = _bounded([gang for gang in there if gang.key not in early], given, known, asked_for)
-    return Asking(since, wants, frozenset(early), behind, min(early.values(), default=NO_HURRY))
+    due = min(early.values(), default=NO_HURRY)
+    return Asking(since, wants, frozenset(early), behind, due, by_others)
+
+
+def _may_ask(given: HookInput, gang: PodGang) -> bool:
+    """Whether nodes are requested for a gang once it has waited long enough, and by topogate."""
+    waits = given.causes.get(gang.key) in _ASKING
+    return given.settings.scale_up.is_on and waits and not _consumed(gang)
+
+
+def _without_requests_of_others(
+    gangs: Iterable[PodGang],
+) -> tuple[list[PodGang], dict[GangKey, str]]:
+    """The gangs that may request nodes, and by the other gangs their request, see _consumed."""
+    named = [(gang, _consumed(gang)) for gang in gangs]
+    return [gang for gang, name in named if not name], {gang.key: name for gang, name in named if name}
+
+
+def _consumed(gang: PodGang) -> str:
+    """The request of another program that the waiting pods of a gang name, "" if they name none.
+
+    Pods get topogate's own when they are released, and recreated ones are without it.
+    """
+    names = (pod.metadata.annotations.get(marks.CONSUMED_REQUEST, "") for pod in gang.gated)
+    return next(filter(None, names), "")
 
 
 def waiting_since(given: HookInput, leads_since: float | None) -> dict[GangKey, float]:
@@ -229,7 +257,7 @@ def waiting_since(given: HookInput, leads_since: float | None) -> dict[GangKey, 
 def not_known(given: HookInput, gang: PodGang) -> Iterator[str]:
     """What a reader of the cluster cannot know of the requests for a gang that waits for nodes."""
     choices, placement = given.settings.scale_up, given.view.placements.get(gang.key.placement_key)
-    if not choices.is_on or given.causes.get(gang.key) not in _ASKING or placement is None:
+    if not _may_ask(given, gang) or placement is None:
         return
     requests = REQUESTS.of(given.view)
     asking = {each.owner_uid for each in (requests or {}).values()}
